@@ -1,0 +1,139 @@
+"""The few operations in which triggers, combiners and transitions are written, once for every execution.
+
+A rule such as "fires when at least n records are fresh" is written as `o.at_least(fresh, n)`. `Scalars` computes it
+at once, on Python values; the native execution has an algebra of its own that writes Spark SQL instead. So the
+executions cannot disagree about a rule: there is one text of it.
+"""
+
+from __future__ import annotations
+
+from decimal import Context
+from typing import Any, Protocol, TypeAlias
+
+from tailrace.model.errors import AnswerError
+from tailrace.model.types import decimal_parts
+
+Term: TypeAlias = Any
+"""A value of the algebra: a Python value for `Scalars`, an SQL expression for the native execution."""
+
+
+class Algebra(Protocol):
+    """What an execution must be able to do with terms. Truth values are never null; numbers may be."""
+
+    def literal(self, value: bool | int | str | None, type: str) -> Term:
+        """A constant of a column type."""
+
+    def add(self, a: Term, b: Term, type: str) -> Term:
+        """a + b, exactly, as `type`; `AnswerError` (or the execution's own error) where it does not fit."""
+
+    def subtract(self, a: Term, b: Term, type: str) -> Term:
+        """a - b, exactly, as `type`."""
+
+    def at_least(self, a: Term, b: Term) -> Term:
+        """Whether a >= b; neither is null."""
+
+    def equal(self, a: Term, b: Term) -> Term:
+        """Whether a = b; neither is null."""
+
+    def every(self, *terms: Term) -> Term:
+        """Whether all are true; true of none."""
+
+    def some(self, *terms: Term) -> Term:
+        """Whether any is true; false of none."""
+
+    def no(self, term: Term) -> Term:
+        """Whether it is false."""
+
+    def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
+        """`then` where the condition is true, else `otherwise`."""
+
+    def missing(self, term: Term) -> Term:
+        """Whether it is null."""
+
+    def least(self, a: Term, b: Term) -> Term:
+        """The smaller; null only if both are."""
+
+    def greatest(self, a: Term, b: Term) -> Term:
+        """The larger; null only if both are."""
+
+    def ratio(self, a: Term, b: Term) -> Term:
+        """a / b as a double; b is not zero where it matters."""
+
+    def periods(self, at: Term, period: int, offset: int) -> Term:
+        """How many whole periods lie between `offset` and `at`, rounded down."""
+
+
+_EXACT = Context(prec=80)
+_BIGINT = 2**63
+
+
+def _fit(value: Any, type: str) -> Any:
+    parts = decimal_parts(type)
+    if parts is None:
+        if isinstance(value, int) and not -_BIGINT <= value < _BIGINT:
+            raise AnswerError(f"{value} does not fit a bigint: declare the column decimal(38,0)")
+    elif abs(value) >= 10 ** (parts[0] - parts[1]):
+        raise AnswerError(f"{value} does not fit {type}: declare the column with fewer decimals")
+    return value
+
+
+class Scalars:
+    """The algebra on Python values: what the reference execution computes with.
+
+    >>> o = Scalars()
+    >>> o.every() and not o.some()
+    True
+    >>> o.least(None, 3), o.ratio(7, 2)
+    (3, 3.5)
+    """
+
+    def literal(self, value: bool | int | str | None, type: str) -> Term:
+        return value
+
+    def add(self, a: Term, b: Term, type: str) -> Term:
+        return _fit(a + b if _whole(a, b) else _EXACT.add(a, b), type)
+
+    def subtract(self, a: Term, b: Term, type: str) -> Term:
+        return _fit(a - b if _whole(a, b) else _EXACT.subtract(a, b), type)
+
+    def at_least(self, a: Term, b: Term) -> Term:
+        return a >= b
+
+    def equal(self, a: Term, b: Term) -> Term:
+        return a == b
+
+    def every(self, *terms: Term) -> Term:
+        return all(terms)
+
+    def some(self, *terms: Term) -> Term:
+        return any(terms)
+
+    def no(self, term: Term) -> Term:
+        return not term
+
+    def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
+        return then if condition else otherwise
+
+    def missing(self, term: Term) -> Term:
+        return term is None
+
+    def least(self, a: Term, b: Term) -> Term:
+        return b if a is None else a if b is None or _before(a, b) else b
+
+    def greatest(self, a: Term, b: Term) -> Term:
+        return b if a is None else a if b is None or _before(b, a) else b
+
+    def ratio(self, a: Term, b: Term) -> Term:
+        return float(a) / float(b)
+
+    def periods(self, at: Term, period: int, offset: int) -> Term:
+        return (at - offset) // period
+
+
+def _whole(a: Any, b: Any) -> bool:
+    return isinstance(a, int) and isinstance(b, int)
+
+
+def _before(a: Any, b: Any) -> bool:
+    """Whether a sorts before or with b, NaN after every number, as Spark SQL has it."""
+    return b != b or (a == a and bool(a <= b))

@@ -1,0 +1,206 @@
+"""What is computed of a window: combiners, whose accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
+
+A combiner says its accumulator as named parts, each merged by adding, by the smaller or by the larger; what a record
+adds to each part; and the result that the parts stand for. Those are data and algebra terms, so that one text serves
+every execution.
+
+The parts add up exactly or not at all: a sum of doubles depends on the order of addition, which would break the law
+that stream, backfill and replay give the same rows, so a column to be added up is an integer or a decimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from tailrace.model.algebra import Algebra, Term
+from tailrace.model.errors import Fault
+from tailrace.model.types import is_exact_number, sum_type
+
+
+class Merge(Enum):
+    """How two accumulators' parts become one."""
+
+    ADD = "add"
+    LEAST = "least"
+    GREATEST = "greatest"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of an accumulator: its name, its column type, and how it merges."""
+
+    name: str
+    type: str
+    merge: Merge
+
+    def zero(self, o: Algebra) -> Term:
+        """The part of no record at all."""
+        return o.literal(0 if self.merge is Merge.ADD else None, self.type)
+
+    def merged(self, o: Algebra, a: Term, b: Term) -> Term:
+        """The part of both accumulators' records. Associative and commutative, with `zero` for its unit."""
+        if self.merge is Merge.ADD:
+            return o.add(a, b, self.type)
+        return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)
+
+
+class Combiner(Protocol):
+    """What a built-in combiner says of itself. `column` is the log's column it reads, None for none."""
+
+    @property
+    def column(self) -> str | None:
+        """The log's column that it reads, if any."""
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        """The accumulator's parts over a column of this type."""
+
+    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+        """What one record adds to each part; `value` is the column's, which may be null."""
+
+    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        """The result that an accumulator stands for."""
+
+    def result_type(self, type: str | None) -> str:
+        """The result's column type."""
+
+    @property
+    def uncombines(self) -> bool:
+        """Whether a retracted accumulator can be taken out of a merged one."""
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        """What is wrong with it over a column of this type."""
+
+
+def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
+    return o.choose(o.missing(value), otherwise, then)
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many records, or how many with a value in `column`.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> Count().lift(Scalars(), None), Count("delay").lift(Scalars(), None)
+    ((1,), (0,))
+    """
+
+    column: str | None = None
+    uncombines: ClassVar[bool] = True
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("n", "bigint", Merge.ADD),)
+
+    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+        one = o.literal(1, "bigint")
+        return (one if self.column is None else _has(o, value, one, o.literal(0, "bigint")),)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        return parts["n"]
+
+    def result_type(self, type: str | None) -> str:
+        return "bigint"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        return ()
+
+
+@dataclass(frozen=True)
+class _Total:
+    """What `Sum` and `Mean` share: an exact total and how many values are in it."""
+
+    column: str
+    uncombines: ClassVar[bool] = True
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("total", sum_type(type or "bigint"), Merge.ADD), Part("n", "bigint", Merge.ADD))
+
+    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+        zero = o.literal(0, "bigint")
+        return (_has(o, value, value, zero), _has(o, value, o.literal(1, "bigint"), zero))
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        if type is not None and not is_exact_number(type):
+            yield Fault(
+                f"{path}.column",
+                f"{self.column}: {type}",
+                "an integer or decimal column",
+                "declare it for example decimal(18,6) in the log, so that its total is exact in any order",
+            )
+
+
+@dataclass(frozen=True)
+class Sum(_Total):
+    """The total of a column's values; null when there are none.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> Sum("price").result(Scalars(), {"total": 0, "n": 0}) is None
+    True
+    """
+
+    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        none = o.equal(parts["n"], o.literal(0, "bigint"))
+        return o.choose(none, o.literal(None, "null"), parts["total"])
+
+    def result_type(self, type: str | None) -> str:
+        return sum_type(type or "bigint")
+
+
+@dataclass(frozen=True)
+class Mean(_Total):
+    """The mean of a column's values as a double, divided once from the exact total; null when there are none.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> Mean("delay").result(Scalars(), {"total": 7, "n": 2})
+    3.5
+    """
+
+    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        zero = o.literal(0, "bigint")
+        none = o.equal(parts["n"], zero)
+        # The divisor is kept off zero because an SQL engine may compute both branches.
+        divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
+        return o.choose(none, o.literal(None, "null"), o.ratio(parts["total"], divisor))
+
+    def result_type(self, type: str | None) -> str:
+        return "double"
+
+
+@dataclass(frozen=True)
+class _Extreme:
+    """What `Min` and `Max` share."""
+
+    column: str
+    uncombines: ClassVar[bool] = False
+    _merge: ClassVar[Merge]
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("value", type or "string", self._merge),)
+
+    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+        return (value,)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        return parts["value"]
+
+    def result_type(self, type: str | None) -> str:
+        return type or "string"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Min(_Extreme):
+    """The smallest of a column's values; null when there are none. It cannot uncombine."""
+
+    _merge: ClassVar[Merge] = Merge.LEAST
+
+
+@dataclass(frozen=True)
+class Max(_Extreme):
+    """The largest of a column's values; null when there are none. It cannot uncombine."""
+
+    _merge: ClassVar[Merge] = Merge.GREATEST

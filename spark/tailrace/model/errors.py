@@ -1,0 +1,54 @@
+"""The errors that Tailrace raises: one base class, always mixed with the built-in that fits.
+
+A message says what was found, what was expected, and the setting or flag that mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class TailraceError(Exception):
+    """The base of every error that Tailrace raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with what a user wrote.
+
+    `path` names the place (`when.early.count`), `value` is what stands there, `expected` what could,
+    and `remedy` what to write instead.
+    """
+
+    path: str
+    value: object
+    expected: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path} = {self.value!r}: expected {self.expected}; {self.remedy}"
+
+
+class DefinitionError(TailraceError, ValueError):
+    """A definition that makes no sense. It names every fault at once, in `faults`.
+
+    >>> print(DefinitionError("hourly", [Fault("where.size", 0, "more than zero", "write Fixed(hours(1))")]))
+    definition 'hourly' has 1 fault:
+      1. where.size = 0: expected more than zero; write Fixed(hours(1))
+    """
+
+    def __init__(self, name: str, faults: Sequence[Fault]) -> None:
+        self.name = name
+        self.faults = tuple(faults)
+        count = f"{len(self.faults)} fault" + ("" if len(self.faults) == 1 else "s")
+        lines = [f"  {number}. {fault}" for number, fault in enumerate(self.faults, 1)]
+        super().__init__("\n".join([f"definition {name!r} has {count}:", *lines]))
+
+
+class ClockError(TailraceError, ValueError):
+    """A clock that went back: watermarks and processing times never do (rule T3)."""
+
+
+class AnswerError(TailraceError, ArithmeticError):
+    """An exact result that does not fit its type, refused rather than rounded or wrapped."""

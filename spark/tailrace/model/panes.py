@@ -1,0 +1,101 @@
+"""What comes out: panes, the record of every answer a window has given (Dataflow Model, 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from tailrace.model.windows import Window
+
+Key = tuple[Any, ...]
+"""The values of a definition's key columns, in their order."""
+
+
+class Accumulation(Enum):
+    """How the panes of one window relate to each other (Dataflow Model, 2.3).
+
+    DISCARDING: a pane holds what came since the pane before. ACCUMULATING: a pane holds everything so far.
+    RETRACTING: the same, and the pane before is taken back first.
+    """
+
+    DISCARDING = "discarding"
+    ACCUMULATING = "accumulating"
+    RETRACTING = "retracting"
+
+
+DISCARDING = Accumulation.DISCARDING
+ACCUMULATING = Accumulation.ACCUMULATING
+RETRACTING = Accumulation.RETRACTING
+
+
+class Timing(Enum):
+    """A pane's place against the watermark: before it, with it, after it, or by a backfill."""
+
+    EARLY = "early"
+    ON_TIME = "on_time"
+    LATE = "late"
+    CORRECTION = "correction"
+
+
+class Version(NamedTuple):
+    """What orders the panes of one key and window (rule V1)."""
+
+    generation: int
+    epoch: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Pane:
+    """One answer of one key and window, or the taking back of one.
+
+    `values` are the named results: of what came since the pane before when discarding, else of everything so far.
+    `answer` is always of everything so far. A retraction takes back the window's whole answer, which it repeats.
+    `watermark` and `processing_time` are the clock's when it fired, in microseconds.
+    """
+
+    key: Key
+    window: Window
+    values: Mapping[str, Any]
+    answer: Mapping[str, Any]
+    timing: Timing
+    retraction: bool
+    version: Version
+    watermark: int
+    processing_time: int
+    origin: str = "stream"
+
+
+@dataclass(frozen=True)
+class Late:
+    """A record that came too late for one of its windows: expired, or its trigger was done (rules M1, M4).
+
+    `behind` says how far the watermark was past the window's end, in microseconds.
+    """
+
+    record: Mapping[str, Any]
+    key: Key
+    window: Window
+    behind: int
+    reason: str
+    epoch: int
+
+
+Answers = dict[tuple[Key, Window], Mapping[str, Any]]
+"""The current answer of every key and window: what table `p` holds."""
+
+
+def answers(panes: Iterable[Pane]) -> Answers:
+    """The current answers after these panes: of each key and window the highest version, unless it was taken back.
+
+    Of a retraction and a pane with the same version the pane is the later. The order of the input does not matter.
+    """
+    latest: dict[tuple[Key, Window], Pane] = {}
+    for pane in panes:
+        place = (pane.key, pane.window)
+        held = latest.get(place)
+        if held is None or (held.version, not held.retraction) < (pane.version, not pane.retraction):
+            latest[place] = pane
+    return {place: pane.answer for place, pane in latest.items() if not pane.retraction}

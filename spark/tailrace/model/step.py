@@ -1,0 +1,213 @@
+"""The one function that a stream, a backfill and a replay fold: an epoch of a pipeline (rules T2 to T4, M1 to M5).
+
+    step(pipeline, state, bundle, clock) -> state', panes, late
+
+This is the reference execution: plain Python, one key at a time, the oracle for the others. A bundle of one record is
+the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tailrace.model.algebra import Scalars
+from tailrace.model.clock import Clock
+from tailrace.model.panes import Key, Late, Pane, Timing, Version
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, instant
+from tailrace.model.transition import Row, Times, Transition
+from tailrace.model.triggers import Phase
+from tailrace.model.windows import Window, merge
+
+Record = Mapping[str, Any]
+"""A record of the log: its declared columns by name; event times as aware datetimes or microseconds."""
+
+
+class Predecessor(NamedTuple):
+    """A window that merged away after it had fired, whose answer is taken back when its successor fires (V3)."""
+
+    window: Window
+    generation: int
+    panes: int
+    fired: Row
+
+
+@dataclass(frozen=True)
+class State:
+    """The open windows of a pipeline between two epochs, and the clock of the last one."""
+
+    windows: Mapping[Key, Mapping[Window, Row]] = field(default_factory=dict)
+    clock: Clock | None = None
+    generation: int = 0
+
+
+class Outcome(NamedTuple):
+    """What a step gives: the state after it, the panes in the order they fired, and the records that came too late."""
+
+    state: State
+    panes: list[Pane]
+    late: list[Late]
+
+
+class _Arrival(NamedTuple):
+    window: Window
+    record: Record
+    parts: Row
+
+
+def step(pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
+    """Fold one epoch's records into the open windows, at the epoch's clock.
+
+    Raises `ClockError` if the clock goes back and `AnswerError` if an exact result does not fit its type.
+    """
+    return _Step(pipeline, state, clock.after(state.clock)).run(bundle)
+
+
+class _Step:
+    """One run of `step`: what it reads does not change, what it gives is gathered in `panes` and `late`."""
+
+    def __init__(self, pipeline: Pipeline, state: State, clock: Clock) -> None:
+        before = state.clock
+        self.pipeline, self.state, self.clock = pipeline, state, clock
+        self.rules = Transition(pipeline, Scalars())
+        self.times = Times(
+            watermark_before=before.watermark if before else BEGINNING,
+            watermark=clock.watermark,
+            before=before.processing_time if before else clock.processing_time - 1,
+            now=clock.processing_time,
+        )
+        self.panes: list[Pane] = []
+        self.late: list[Late] = []
+
+    def run(self, bundle: Iterable[Record]) -> Outcome:
+        arrivals = self._judged(bundle)
+        windows: dict[Key, Mapping[Window, Row]] = {}
+        for key in {**self.state.windows, **arrivals}:
+            touched = self._arrived(key, self.state.windows.get(key, {}), arrivals.get(key, []))
+            left = {w: row for w, row in self._fired(key, touched).items() if not self._gone(w)}
+            if left:
+                windows[key] = left
+        return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late)
+
+    def _judged(self, bundle: Iterable[Record]) -> dict[Key, list[_Arrival]]:
+        """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
+        o, what = Scalars(), self.pipeline.what
+        arrivals: dict[Key, list[_Arrival]] = {}
+        for record in bundle:
+            key = tuple(record.get(column) for column in self.pipeline.key)
+            parts: Row = {}
+            for name, combiner in what.items():
+                value = None if combiner.column is None else record.get(combiner.column)
+                lifted = combiner.lift(o, value)
+                for part, term in zip(combiner.parts(self.pipeline.type_of(combiner)), lifted, strict=True):
+                    parts[f"{name}__{part.name}"] = term
+            for window in self.pipeline.where.assign(instant(record[self.pipeline.log.event_time])):
+                if self.rules.closed(window.end, self.times.watermark_before):
+                    self._too_late(record, key, window, "expired")
+                else:
+                    arrivals.setdefault(key, []).append(_Arrival(window, record, parts))
+        return arrivals
+
+    def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: list[_Arrival]) -> dict[Window, Row]:
+        """One key's windows after its records have come: merged where they merge, opened where they are new."""
+        windows = dict(held)
+        spans: Mapping[Window, list[Window]]
+        if self.pipeline.where.merges:
+            spans = _spans(held, [arrival.window for arrival in arrivals])
+        else:
+            spans = {arrival.window: [arrival.window] for arrival in arrivals}
+        into = {member: span for span, members in spans.items() for member in members}
+        for span, members in spans.items():
+            if span not in held:
+                absorbed = {member: windows.pop(member) for member in members if member in held}
+                windows[span] = self._opened(absorbed)
+        for arrival in arrivals:
+            span = into[arrival.window]
+            row = windows[span]
+            if span in held and self.rules.done(row):
+                self._too_late(arrival.record, key, span, "finished")
+            else:
+                later = self.rules.arrived(row, 1, arrival.parts, span.end, self.times)
+                windows[span] = later | {"predecessors": row["predecessors"]}
+        return windows
+
+    def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
+        """A window that starts anew with all that the windows it absorbs hold (rules M2, V2, V3)."""
+        generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
+        row = self.rules.opened(generation) | {"predecessors": ()}
+        for window, old in sorted(absorbed.items()):
+            everything, _, fired = self.rules.contents(old)
+            fresh, fresh_on_time = old["fresh"], old["fresh_on_time"]
+            row = row | self.rules.arrived(row, 0, everything, window.end, self.times)
+            row["fresh"] += fresh
+            row["fresh_on_time"] += fresh_on_time
+            row["predecessors"] += old["predecessors"]
+            if old["panes"]:
+                row["predecessors"] += (Predecessor(window, old["generation"], old["panes"], fired),)
+        if row["fresh"]:
+            row["waiting_since"] = self.times.now
+        return row
+
+    def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
+        """One key's windows after the triggers were asked, the watermark advanced, and closed windows fired last."""
+        after = {}
+        for window, start in sorted(windows.items()):
+            row, fired = start, False
+            for phase in (Phase.DATA, Phase.WATERMARK):
+                asked = self.rules.asked(row, window.end, self.times, phase)
+                fired = bool(asked["emits"])
+                row = self._moved(key, window, row, asked, phase)
+            asked = self.rules.asked_to_close(row, window.end, self.times, fired)
+            after[window] = self._moved(key, window, row, asked, None)
+        return after
+
+    def _moved(self, key: Key, window: Window, row: Row, asked: Row, phase: Phase | None) -> Row:
+        if not asked["advances"]:
+            return row
+        predecessors = row["predecessors"]
+        if asked["emits"]:
+            watermark = self.times.watermark_before if phase is Phase.DATA else self.times.watermark
+            self._emit(key, window, row, Timing(asked["timing"]), watermark)
+            predecessors = ()
+        return self.rules.fired(row, asked, window.end, self.times, phase) | {"predecessors": predecessors}
+
+    def _emit(self, key: Key, window: Window, row: Row, timing: Timing, watermark: int) -> None:
+        everything, fresh, fired = self.rules.contents(row)
+        for old in row["predecessors"]:
+            version = Version(old.generation, self.clock.epoch, old.panes)
+            self._pane(key, old.window, old.fired, old.fired, timing, watermark, version, retraction=True)
+        version = Version(row["generation"], self.clock.epoch, row["panes"])
+        if self.rules.retracts and row["panes"]:
+            self._pane(key, window, fired, fired, timing, watermark, version, retraction=True)
+        values = fresh if self.rules.discards else everything
+        self._pane(key, window, values, everything, timing, watermark, version, retraction=False)
+
+    def _pane(
+        self, key: Key, window: Window, values: Row, answer: Row, timing: Timing, watermark: int, version: Version,
+        *, retraction: bool,
+    ) -> None:  # fmt: skip
+        results, total = self.rules.results(values), self.rules.results(answer)
+        self.panes.append(
+            Pane(key, window, results, total, timing, retraction, version, watermark, self.times.now)
+        )
+
+    def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:
+        behind = self.times.watermark_before - window.end
+        self.late.append(Late(record, key, window, behind, reason, self.clock.epoch))
+
+    def _gone(self, window: Window) -> bool:
+        return bool(self.rules.out_of_reach(window.end, self.times.watermark))
+
+
+def _spans(held: Iterable[Window], arrived: Iterable[Window]) -> dict[Window, list[Window]]:
+    """The merged windows that the arrivals touch, each with the windows it came from."""
+    touched = set(arrived)
+    members = sorted({*held, *touched})
+    spans: dict[Window, list[Window]] = {}
+    for span in merge(members):
+        own = [window for window in members if window.overlaps(span)]
+        if touched.intersection(own):
+            spans[span] = own
+    return spans

@@ -1,0 +1,211 @@
+"""What happens to one window in one epoch, written once for every execution (rule T4).
+
+A window's state is a row of named terms: `Field` names the fixed ones, `trigger_*` are the trigger's slots, and
+`fired_*` and `pending_*` the two accumulators: of the records in panes that fired, and of those since. Each function
+here takes a row and gives a row, in the algebra it is handed. The reference execution calls them on Python values; the
+native one on SQL expressions, a projection for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.model.algebra import Algebra, Term
+from tailrace.model.panes import Accumulation, Timing
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import END_OF_TIME
+from tailrace.model.triggers import Moment, Phase, slot_types
+
+Row = dict[str, Term]
+"""A window's state, or what an epoch does to it, by column name."""
+
+STATE = {
+    "generation": "bigint",
+    "fresh": "bigint",
+    "fresh_on_time": "bigint",
+    "waiting_since": "bigint",
+    "panes": "bigint",
+    "settled": "boolean",
+}
+"""The columns of a window's state besides the trigger's slots and the accumulators.
+
+fresh: records in no pane yet, and fresh_on_time those of them that came before the watermark passed the window.
+waiting_since: the processing time of the first of them. panes: how many panes fired. settled: whether one of them fired
+after the watermark passed.
+"""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The clock of an epoch as terms: the watermark before and after, the processing time before and now."""
+
+    watermark_before: Term
+    watermark: Term
+    before: Term
+    now: Term
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The steps of one definition's windows through an epoch, in one algebra."""
+
+    pipeline: Pipeline
+    o: Algebra
+
+    def columns(self) -> dict[str, str]:
+        """The types of a state row's columns."""
+        slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
+        parts = {name: part.type for name, part in self.pipeline.parts.items()}
+        fired = {f"fired_{name}": type for name, type in parts.items()}
+        pending = {f"pending_{name}": type for name, type in parts.items()}
+        return STATE | slots | fired | pending
+
+    def opened(self, generation: Term) -> Row:
+        """The state of a window that holds nothing yet."""
+        o = self.o
+        nothing = o.literal(0, "bigint")
+        row: Row = {
+            "generation": generation,
+            "fresh": nothing,
+            "fresh_on_time": nothing,
+            "waiting_since": o.literal(None, "bigint"),
+            "panes": nothing,
+            "settled": o.literal(False, "boolean"),
+        }
+        types = slot_types(self.pipeline.when)
+        for name, start in self.pipeline.when.slots().items():
+            row[f"trigger_{name}"] = o.literal(start, types[name])
+        zero = self._zero()
+        return row | _named("fired", zero) | _named("pending", zero)
+
+    def done(self, row: Row) -> Term:
+        """Whether the window's trigger has finished, so that its records are too late (rule M4)."""
+        return self.pipeline.when.done(self.o, self._slots(row))
+
+    def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
+        """The row with `count` more records, whose accumulator is `parts`; with no record it stays as it is."""
+        o = self.o
+        some = o.at_least(count, o.literal(1, "bigint"))
+        in_time = o.no(o.at_least(times.watermark_before, end))
+        starts = o.every(some, o.missing(row["waiting_since"]))
+        pending = self._merged(self._acc("pending", row), parts)
+        return row | {
+            "fresh": o.add(row["fresh"], count, "bigint"),
+            "fresh_on_time": o.add(
+                row["fresh_on_time"], o.choose(in_time, count, o.literal(0, "bigint")), "bigint"
+            ),
+            "waiting_since": o.choose(starts, times.now, row["waiting_since"]),
+            **_named("pending", pending),
+        }
+
+    def closed(self, end: Term, watermark: Term) -> Term:
+        """Whether the watermark has closed a window that ends at `end` (rule M1)."""
+        o = self.o
+        late = o.add(end, o.literal(self.pipeline.lateness, "bigint"), "bigint")
+        return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
+
+    def out_of_reach(self, end: Term, watermark: Term) -> Term:
+        """Whether no record that may still come can touch the window: it leaves the state."""
+        o = self.o
+        margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
+        return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
+
+    def asked(self, row: Row, end: Term, times: Times, phase: Phase) -> Row:
+        """What the trigger says at a phase: `advances` (its state moves), `emits` (a pane comes out), `timing`."""
+        o = self.o
+        watermark = times.watermark_before if phase is Phase.DATA else times.watermark
+        moment = self._moment(row, end, watermark, times, phase)
+        open_ = o.no(self.closed(end, times.watermark_before))
+        ready = self.pipeline.when.ready(o, self._slots(row), moment)
+        fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
+        advances = o.every(open_, ready.fires, o.some(fresh, ready.on_time))
+        emits = o.every(advances, fresh) if self.pipeline.on_time == "if_non_empty" else advances
+        return {"advances": advances, "emits": emits, "timing": self._timing(row, end, watermark)}
+
+    def asked_to_close(self, row: Row, end: Term, times: Times, fired: Term) -> Row:
+        """Whether the window's last pane fires as it closes (rule M3); `fired` if one fired at this watermark."""
+        o = self.o
+        closing = o.every(self.closed(end, times.watermark), o.no(self.closed(end, times.watermark_before)))
+        fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
+        wanted = o.no(o.some(fired, self.done(row))) if self.pipeline.closing == "always" else o.literal(False, "boolean")
+        emits = o.every(closing, o.some(fresh, wanted))
+        return {"advances": emits, "emits": emits, "timing": self._timing(row, end, times.watermark)}
+
+    def contents(self, row: Row) -> tuple[Row, Row, Row]:
+        """The accumulators of a pane that fires now: of everything, of what is fresh, and of what fired before."""
+        fired, pending = self._acc("fired", row), self._acc("pending", row)
+        return self._merged(fired, pending), pending, fired
+
+    def fired(
+        self, row: Row, asked: Row, end: Term, times: Times, phase: Phase | None, everything: Row | None = None
+    ) -> Row:
+        """The row after the phase: as it was, or, where `asked["advances"]`, with its records in the fired part."""
+        o = self.o
+        watermark = times.watermark_before if phase is Phase.DATA else times.watermark
+        advances, nothing = asked["advances"], o.literal(0, "bigint")
+        total = self.contents(row)[0] if everything is None else everything
+        fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero()
+        after = row | {
+            "fresh": o.choose(advances, nothing, row["fresh"]),
+            "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
+            "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
+            "panes": o.add(
+                row["panes"], o.choose(asked["emits"], o.literal(1, "bigint"), nothing), "bigint"
+            ),
+            "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
+            **_named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
+            **_named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
+        }
+        if phase is not None:
+            moment = self._moment(row, end, watermark, times, phase)
+            slots = self._slots(row)
+            for name, value in self.pipeline.when.fired(o, slots, moment).items():
+                after[f"trigger_{name}"] = o.choose(advances, value, slots[name])
+        return after
+
+    def results(self, parts: Mapping[str, Term]) -> Row:
+        """The named results that an accumulator stands for."""
+        own: dict[str, dict[str, Term]] = {name: {} for name in self.pipeline.what}
+        for column, term in parts.items():
+            name, part = column.split("__", 1)
+            own[name][part] = term
+        return {name: combiner.result(self.o, own[name]) for name, combiner in self.pipeline.what.items()}
+
+    @property
+    def retracts(self) -> bool:
+        """Whether a pane takes back the one before it."""
+        return self.pipeline.how is Accumulation.RETRACTING
+
+    @property
+    def discards(self) -> bool:
+        """Whether a pane holds only what is fresh."""
+        return self.pipeline.how is Accumulation.DISCARDING
+
+    def _timing(self, row: Row, end: Term, watermark: Term) -> Term:
+        o = self.o
+        passed = o.at_least(watermark, end)
+        nothing = o.literal(0, "bigint")
+        in_time = o.some(o.equal(row["fresh"], nothing), o.at_least(row["fresh_on_time"], o.literal(1, "bigint")))
+        on_time = o.every(o.no(row["settled"]), in_time)
+        early, timely, late = (o.literal(t.value, "string") for t in (Timing.EARLY, Timing.ON_TIME, Timing.LATE))
+        return o.choose(passed, o.choose(on_time, timely, late), early)
+
+    def _moment(self, row: Row, end: Term, watermark: Term, times: Times, phase: Phase) -> Moment:
+        return Moment(phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before)
+
+    def _slots(self, row: Row) -> Row:
+        return {name: row[f"trigger_{name}"] for name in self.pipeline.when.slots()}
+
+    def _acc(self, which: str, row: Row) -> Row:
+        return {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
+
+    def _zero(self) -> Row:
+        return {name: part.zero(self.o) for name, part in self.pipeline.parts.items()}
+
+    def _merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
+        return {name: part.merged(self.o, a[name], b[name]) for name, part in self.pipeline.parts.items()}
+
+
+def _named(which: str, parts: Mapping[str, Term]) -> Row:
+    return {f"{which}_{name}": term for name, term in parts.items()}

@@ -1,0 +1,50 @@
+"""The column types that a definition may name, by their Spark SQL names."""
+
+from __future__ import annotations
+
+import re
+
+INTEGERS = ("int", "bigint")
+SIMPLE = ("string", "boolean", *INTEGERS, "double", "date", "timestamp")
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
+
+MAX_PRECISION = 38
+
+
+def decimal_parts(name: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal type, None for any other type.
+
+    >>> decimal_parts("decimal(10,2)"), decimal_parts("bigint")
+    ((10, 2), None)
+    """
+    match = _DECIMAL.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def is_type(name: object) -> bool:
+    """Whether `name` is a column type: one of `SIMPLE`, or `decimal(precision,scale)`.
+
+    >>> is_type("decimal(10,2)"), is_type("decimal(40,2)"), is_type("number")
+    (True, False, False)
+    """
+    if not isinstance(name, str):
+        return False
+    parts = decimal_parts(name)
+    return name in SIMPLE or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
+
+
+def is_exact_number(name: str) -> bool:
+    """Whether adding values of this type gives the same total in any order: integers and decimals do."""
+    return name in INTEGERS or decimal_parts(name) is not None
+
+
+def sum_type(name: str) -> str:
+    """The type that holds a total of values of type `name`: 64 bits, or ten more digits of a decimal.
+
+    >>> sum_type("int"), sum_type("decimal(10,2)"), sum_type("decimal(36,2)")
+    ('bigint', 'decimal(20,2)', 'decimal(38,2)')
+    """
+    parts = decimal_parts(name)
+    if parts is None:
+        return "bigint"
+    return f"decimal({min(MAX_PRECISION, parts[0] + 10)},{parts[1]})"

@@ -1,0 +1,186 @@
+"""Where in event time: how a record is assigned to windows and which windows merge (Dataflow Model, 2.2).
+
+Windows are half open, `[start, end)`, in microseconds (rule T1). Assignment looks at one event time alone; merging
+looks at one key's windows alone. All the built-in kinds say their parts as data, so that each execution can compile
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+from tailrace.model.errors import Fault
+from tailrace.model.time import BEGINNING, END_OF_TIME, duration, text
+
+
+class Window(NamedTuple):
+    """A half-open span of event time, in microseconds."""
+
+    start: int
+    end: int
+
+    @property
+    def timestamp(self) -> int:
+        """The instant that stands for the window: its last microsecond (rule T1)."""
+        return self.end - 1
+
+    def overlaps(self, other: Window) -> bool:
+        """Whether they share an instant. Windows that just touch do not (rule M2).
+
+        >>> Window(0, 2).overlaps(Window(2, 4)), Window(0, 3).overlaps(Window(2, 4))
+        (False, True)
+        """
+        return self.start < other.end and other.start < self.end
+
+    def __str__(self) -> str:
+        return f"[{text(self.start)}, {text(self.end)})"
+
+
+class Windowing(Protocol):
+    """A way to put records into windows."""
+
+    def assign(self, at: int) -> list[Window]:
+        """The windows of a record with event time `at`, by start."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether windows of one key that overlap become one."""
+
+    @property
+    def reach(self) -> int:
+        """How long after it closes a window can still be reached by a record that is not too late, in microseconds.
+
+        Only windows that merge have a reach: an admissible record may overlap one that closed before it came.
+        """
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        """What is wrong with its parts."""
+
+
+@dataclass(frozen=True)
+class Global:
+    """One window for all of event time (Dataflow Model, figures 6 to 9).
+
+    >>> Global().assign(0) == [Window(BEGINNING, END_OF_TIME)]
+    True
+    """
+
+    merges = False
+    reach = 0
+
+    def assign(self, at: int) -> list[Window]:
+        return [Window(BEGINNING, END_OF_TIME)]
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Windows of one size, end to end, aligned to 1970 plus `offset` (figures 10 to 13).
+
+    Law: every instant is in exactly one window.
+
+    >>> from tailrace.model.time import minutes
+    >>> [(w.start // 60_000_000, w.end // 60_000_000) for w in Fixed(minutes(2)).assign(180_000_000)]
+    [(2, 4)]
+    """
+
+    size: timedelta
+    offset: timedelta = timedelta(0)
+
+    merges = False
+    reach = 0
+
+    def assign(self, at: int) -> list[Window]:
+        size = duration(self.size)
+        start = at - (at - duration(self.offset)) % size
+        return [Window(start, start + size)]
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from _positive(path, "size", self.size, "Fixed(minutes(10))")
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Windows of one size, one starting every `period`, so that each record is in size / period of them.
+
+    With a period above the size there are gaps: a record in a gap is in no window.
+
+    Law: a window holds exactly the records of its span.
+
+    >>> from tailrace.model.time import seconds
+    >>> [(w.start, w.end) for w in Sliding(seconds(4), every=seconds(2)).assign(5_000_000)]
+    [(2000000, 6000000), (4000000, 8000000)]
+    """
+
+    size: timedelta
+    every: timedelta
+    offset: timedelta = timedelta(0)
+
+    merges = False
+    reach = 0
+
+    def assign(self, at: int) -> list[Window]:
+        size, every = duration(self.size), duration(self.every)
+        last = at - (at - duration(self.offset)) % every
+        count = max(0, -(-(size - (at - last)) // every))
+        return [Window(start, start + size) for start in range(last - (count - 1) * every, last + 1, every)]
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from _positive(path, "size", self.size, "Sliding(hours(1), every=minutes(10))")
+        yield from _positive(path, "every", self.every, "Sliding(hours(1), every=minutes(10))")
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Spans of activity of one key, ended by a gap without a record (figure 14).
+
+    Each record starts as a window of one gap; windows that overlap merge, windows that just touch do not (rule M2).
+
+    >>> from tailrace.model.time import seconds
+    >>> one = Sessions(seconds(1))
+    >>> merge(one.assign(0) + one.assign(500_000) + one.assign(1_500_000))
+    [Window(start=0, end=1500000), Window(start=1500000, end=2500000)]
+    """
+
+    gap: timedelta
+
+    merges = True
+
+    @property
+    def reach(self) -> int:
+        return duration(self.gap)
+
+    def assign(self, at: int) -> list[Window]:
+        return [Window(at, at + duration(self.gap))]
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from _positive(path, "gap", self.gap, "Sessions(minutes(30))")
+
+
+def merge(windows: Iterable[Window]) -> list[Window]:
+    """The spans of windows that overlap, directly or through others, by start (Dataflow Model, 2.2.2).
+
+    Laws: the order of the input does not matter, and merging again changes nothing.
+
+    >>> merge([Window(4, 6), Window(0, 3), Window(2, 4)])
+    [Window(start=0, end=4), Window(start=4, end=6)]
+    """
+    merged: list[Window] = []
+    for window in sorted(windows):
+        if merged and merged[-1].overlaps(window):
+            merged[-1] = Window(merged[-1].start, max(merged[-1].end, window.end))
+        else:
+            merged.append(window)
+    return merged
+
+
+def _positive(path: str, name: str, value: object, example: str) -> Iterable[Fault]:
+    if not isinstance(value, timedelta):
+        yield Fault(f"{path}.{name}", value, "a duration", f"write for example {example}")
+    elif value <= timedelta(0):
+        yield Fault(f"{path}.{name}", value, "a duration of more than zero", f"write for example {example}")
