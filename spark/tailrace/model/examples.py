@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import Sum
-from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING
+from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING, Accumulation
 from tailrace.model.pipeline import Log, Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, hours, instant, minutes
-from tailrace.model.triggers import AfterCount, AfterWatermark, Every, Repeat
-from tailrace.model.windows import Fixed, Global, Sessions
+from tailrace.model.triggers import AfterCount, AfterWatermark, Every, Repeat, Trigger
+from tailrace.model.windows import Fixed, Global, Sessions, Windowing
 
 NOON = datetime(2015, 1, 1, 12, tzinfo=UTC)
 
@@ -97,7 +97,7 @@ def figure(number: int) -> Pipeline:
     """
     minute, two = minutes(1), minutes(2)
     late = AfterCount(1)
-    questions = {
+    questions: dict[int, tuple[Windowing, Trigger, Accumulation]] = {
         6: (Global(), AfterWatermark(), ACCUMULATING),
         7: (Global(), Every(minute), ACCUMULATING),
         8: (Global(), Every(minute), DISCARDING),

@@ -44,7 +44,7 @@ class Version(NamedTuple):
 
     generation: int
     epoch: int
-    index: int
+    index: int  # type: ignore[assignment]  # of the pane; nobody looks for an item of a version
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,20 @@ from tailrace.model.combiners import Combiner, Part
 from tailrace.model.errors import DefinitionError, Fault
 from tailrace.model.panes import ACCUMULATING, Accumulation
 from tailrace.model.time import END_OF_TIME, duration
-from tailrace.model.triggers import AtWatermark, Trigger
+from tailrace.model.triggers import AtWatermark, Sequence, Trigger, trigger_faults
 from tailrace.model.types import is_type
 from tailrace.model.windows import Windowing
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
-RESERVED = frozenset(
-    "kind window_start window_end generation epoch pane_index timing retraction watermark processing_time origin "
-    "answer fired pending trigger predecessors gone fresh fresh_on_time waiting_since panes settled "
-    "arrived latest event_time behind reason source_partition source_offset".split()
-)
+# fmt: off
+RESERVED = frozenset({
+    "kind", "window_start", "window_end", "generation", "epoch", "pane_index", "timing", "retraction", "watermark",
+    "processing_time", "origin", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
+    "fresh_on_time", "waiting_since", "panes", "settled", "arrived", "latest", "event_time", "behind", "reason",
+    "source_partition", "source_offset",
+})
+# fmt: on
 """Column names that the tables of a pipeline use themselves."""
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -88,12 +91,23 @@ class Log:
                 yield _unknown(f"log.{role}", column, self.columns)
             elif self.columns[column] != "timestamp":
                 yield Fault(f"log.{role}", column, "a timestamp column", f"declare {column!r} as timestamp")
-        if not isinstance(self.disorder, timedelta) or self.disorder < timedelta(0):
+        if not _waits(self.disorder):
             yield Fault("log.disorder", self.disorder, "a duration of zero or more", "write minutes(10)")
-        if not self.earliest < self.latest:
-            yield Fault("log.earliest", str(self.earliest), "before latest", "swap earliest and latest")
+        yield from self._bounds_faults()
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+
+    def _bounds_faults(self) -> Iterable[Fault]:
+        zoned = True
+        for bound in ("earliest", "latest"):
+            value = getattr(self, bound)
+            if not isinstance(value, datetime) or value.tzinfo is None:
+                zoned = False
+                yield Fault(
+                    f"log.{bound}", value, "an instant", "write datetime(2020, 1, 1, tzinfo=UTC), or leave it out"
+                )
+        if zoned and not self.earliest < self.latest:
+            yield Fault("log.earliest", str(self.earliest), "before latest", "swap earliest and latest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +134,8 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "what", MappingProxyType(dict(self.what)))
-        key = (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        one: object = self.key
+        key = (one,) if isinstance(one, str) else tuple(self.key)
         object.__setattr__(self, "key", key)
         faults = list(self._faults())
         if faults:
@@ -167,9 +182,13 @@ class Pipeline:
 
     def _faults(self) -> Iterable[Fault]:
         yield from _name_faults("name", self.name)
+        log: object = self.log
+        if not isinstance(log, Log):
+            yield Fault("log", log, "a log", 'write log=Log(name="rides", columns=..., event_time=...)')
+            return
         yield from self._key_faults()
         yield from self._what_faults()
-        if not hasattr(self.where, "assign"):
+        if isinstance(self.where, type) or not hasattr(self.where, "assign"):
             yield Fault("where", self.where, "a windowing", "write for example where=Fixed(hours(1))")
         else:
             yield from self.where.faults("where")
@@ -201,7 +220,7 @@ class Pipeline:
                 yield _reserved(path, name)
             if name in self.key:
                 yield Fault(path, name, "a name that the key does not have", "rename the result")
-            if not hasattr(combiner, "parts"):
+            if isinstance(combiner, type) or not hasattr(combiner, "parts"):
                 yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
             elif combiner.column is not None and combiner.column not in self.log.columns:
                 yield _unknown(f"{path}.column", combiner.column, self.log.columns)
@@ -210,15 +229,12 @@ class Pipeline:
 
     def _when_faults(self) -> Iterable[Fault]:
         late = self.allowed_lateness
-        if not isinstance(late, timedelta) or late < timedelta(0):
+        if not _waits(late):
             yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")
             return
         if self.finishing not in ("refuse", "close"):
             yield Fault("finishing", self.finishing, '"refuse" or "close"', "leave it out")
-        if not isinstance(self.when, Trigger):
-            yield Fault("when", self.when, "a trigger", "write for example when=AfterWatermark()")
-            return
-        faults = list(self.when.faults("when"))
+        faults = list(trigger_faults("when", self.when))
         yield from faults
         if faults:
             return
@@ -244,8 +260,6 @@ class Pipeline:
 
 def _never_in_time(path: str, trigger: Trigger, late: timedelta) -> Iterable[Fault]:
     """Parts of a sequence that get their turn only when the window is closed."""
-    from tailrace.model.triggers import Sequence
-
     if isinstance(trigger, Sequence) and late == timedelta(0):
         for place, part in enumerate(trigger.parts[:-1]):
             if part.finishes_only_on_time:
@@ -259,6 +273,10 @@ def _never_in_time(path: str, trigger: Trigger, late: timedelta) -> Iterable[Fau
                 return
 
 
+def _waits(value: object) -> bool:
+    return isinstance(value, timedelta) and value >= timedelta(0)
+
+
 def _name_faults(path: str, name: object) -> Iterable[Fault]:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         yield Fault(path, name, "a name of lower-case letters, digits and _", "rename it, for example hourly_rides")
@@ -269,4 +287,5 @@ def _unknown(path: str, column: object, columns: Mapping[str, str]) -> Fault:
 
 
 def _reserved(path: str, name: object) -> Fault:
-    return Fault(path, name, "a name that the tables do not use themselves", f"rename it, for example my_{name}")
+    other = "my_" + str(name).replace("__", "_")
+    return Fault(path, name, "a name that the tables do not use themselves", f"rename it, for example {other}")

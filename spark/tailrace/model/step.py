@@ -8,18 +8,18 @@ the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tailrace.model.algebra import Scalars
+from tailrace.model.algebra import Algebra, Scalars, Term
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Key, Late, Pane, Timing, Version
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Row, Times, Transition
 from tailrace.model.triggers import Phase
-from tailrace.model.windows import Window, merge
+from tailrace.model.windows import Window, gathered
 
 Record = Mapping[str, Any]
 """A record of the log: its declared columns by name; event times as aware datetimes or microseconds."""
@@ -51,10 +51,15 @@ class Outcome(NamedTuple):
     late: list[Late]
 
 
-class _Arrival(NamedTuple):
-    window: Window
-    record: Record
+class _Arrivals(NamedTuple):
+    """What a bundle brings one key for one window."""
+
+    records: list[Record]
     parts: Row
+
+
+_Reader = tuple[str | None, Callable[[Algebra, Term], tuple[Term, ...]], tuple[str, ...]]
+"""Of a combiner: the column it reads, its `lift`, and the names of its parts."""
 
 
 def step(pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
@@ -85,7 +90,7 @@ class _Step:
         arrivals = self._judged(bundle)
         windows: dict[Key, Mapping[Window, Row]] = {}
         for key in {**self.state.windows, **arrivals}:
-            touched = self._arrived(key, self.state.windows.get(key, {}), arrivals.get(key, []))
+            touched = self._arrived(key, self.state.windows.get(key, {}), arrivals.get(key, {}))
             left = {w: row for w, row in self._fired(key, touched).items() if not self._gone(w)}
             if left:
                 windows[key] = left
@@ -93,44 +98,45 @@ class _Step:
 
     def _judged(self, bundle: Iterable[Record]) -> dict[Key, list[_Arrival]]:
         """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
-        o, what = Scalars(), self.pipeline.what
-        arrivals: dict[Key, list[_Arrival]] = {}
+        columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
+        readers = list(self._readers())
+        arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         for record in bundle:
-            key = tuple(record.get(column) for column in self.pipeline.key)
-            parts: Row = {}
-            for name, combiner in what.items():
-                value = None if combiner.column is None else record.get(combiner.column)
-                lifted = combiner.lift(o, value)
-                for part, term in zip(combiner.parts(self.pipeline.type_of(combiner)), lifted, strict=True):
-                    parts[f"{name}__{part.name}"] = term
-            for window in self.pipeline.where.assign(instant(record[self.pipeline.log.event_time])):
+            key = tuple(record.get(column) for column in columns)
+            parts = _lifted(readers, record)
+            for window in assign(instant(record[at])):
                 if self.rules.closed(window.end, self.times.watermark_before):
                     self._too_late(record, key, window, "expired")
+                    continue
+                own = arrivals.setdefault(key, {})
+                if window in own:
+                    records, before = own[window]
+                    records.append(record)
+                    own[window] = _Arrivals(records, self.rules.merged(before, parts))
                 else:
-                    arrivals.setdefault(key, []).append(_Arrival(window, record, parts))
+                    own[window] = _Arrivals([record], parts)
         return arrivals
 
-    def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: list[_Arrival]) -> dict[Window, Row]:
+    def _readers(self) -> Iterable[_Reader]:
+        for name, combiner in self.pipeline.what.items():
+            parts = combiner.parts(self.pipeline.type_of(combiner))
+            yield combiner.column, combiner.lift, tuple(f"{name}__{part.name}" for part in parts)
+
+    def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
         """One key's windows after its records have come: merged where they merge, opened where they are new."""
         windows = dict(held)
-        spans: Mapping[Window, list[Window]]
-        if self.pipeline.where.merges:
-            spans = _spans(held, [arrival.window for arrival in arrivals])
-        else:
-            spans = {arrival.window: [arrival.window] for arrival in arrivals}
-        into = {member: span for span, members in spans.items() for member in members}
+        merges = self.pipeline.where.merges
+        spans = _spans(held, arrivals) if merges else {window: [window] for window in arrivals}
         for span, members in spans.items():
+            brought = [arrivals[member] for member in members if member in arrivals]
             if span not in held:
-                absorbed = {member: windows.pop(member) for member in members if member in held}
-                windows[span] = self._opened(absorbed)
-        for arrival in arrivals:
-            span = into[arrival.window]
-            row = windows[span]
-            if span in held and self.rules.done(row):
-                self._too_late(arrival.record, key, span, "finished")
-            else:
-                later = self.rules.arrived(row, 1, arrival.parts, span.end, self.times)
-                windows[span] = later | {"predecessors": row["predecessors"]}
+                windows[span] = self._opened({member: windows.pop(member) for member in members if member in held})
+            elif self.rules.done(windows[span]):
+                for record in (record for records, _ in brought for record in records):
+                    self._too_late(record, key, span, "finished")
+                continue
+            for records, parts in brought:
+                windows[span] = self.rules.arrived(windows[span], len(records), parts, span.end, self.times)
         return windows
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
@@ -189,9 +195,7 @@ class _Step:
         *, retraction: bool,
     ) -> None:  # fmt: skip
         results, total = self.rules.results(values), self.rules.results(answer)
-        self.panes.append(
-            Pane(key, window, results, total, timing, retraction, version, watermark, self.times.now)
-        )
+        self.panes.append(Pane(key, window, results, total, timing, retraction, version, watermark, self.times.now))
 
     def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:
         behind = self.times.watermark_before - window.end
@@ -201,13 +205,19 @@ class _Step:
         return bool(self.rules.out_of_reach(window.end, self.times.watermark))
 
 
-def _spans(held: Iterable[Window], arrived: Iterable[Window]) -> dict[Window, list[Window]]:
+def _lifted(readers: Iterable[_Reader], record: Record) -> Row:
+    """The accumulator of one record."""
+    o = Scalars()
+    parts: Row = {}
+    for column, lift, names in readers:
+        value = None if column is None else record.get(column)
+        parts.update(zip(names, lift(o, value), strict=True))
+    return parts
+
+
+def _spans(held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
     """The merged windows that the arrivals touch, each with the windows it came from."""
-    touched = set(arrived)
-    members = sorted({*held, *touched})
-    spans: dict[Window, list[Window]] = {}
-    for span in merge(members):
-        own = [window for window in members if window.overlaps(span)]
-        if touched.intersection(own):
-            spans[span] = own
-    return spans
+    if not arrived:
+        return {}
+    spans = gathered({*held, *arrived})
+    return {span: members for span, members in spans.items() if any(member in arrived for member in members)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+
+from tailrace.model.errors import Fault
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -82,3 +85,15 @@ def text(micros: int) -> str:
     if micros >= END_OF_TIME:
         return "end of time"
     return moment(micros).isoformat().replace("+00:00", "Z")
+
+
+def duration_faults(path: str, value: object, example: str) -> Iterable[Fault]:
+    """What is wrong with a duration that has to be more than zero; `example` shows a right one."""
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        yield Fault(path, value, "a duration of more than zero", f"write for example {example}")
+
+
+def offset_faults(path: str, value: object) -> Iterable[Fault]:
+    """What is wrong with the offset of something aligned to 1970."""
+    if not isinstance(value, timedelta):
+        yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tailrace.model.algebra import Algebra, Term
+from tailrace.model.combiners import Part
 from tailrace.model.panes import Accumulation, Timing
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
@@ -53,6 +55,16 @@ class Transition:
     pipeline: Pipeline
     o: Algebra
 
+    @cached_property
+    def parts(self) -> dict[str, Part]:
+        """The definition's accumulator parts."""
+        return self.pipeline.parts
+
+    @cached_property
+    def slots(self) -> dict[str, str]:
+        """The trigger's slots, each with its column."""
+        return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
+
     def columns(self) -> dict[str, str]:
         """The types of a state row's columns."""
         slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
@@ -89,12 +101,10 @@ class Transition:
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))
         starts = o.every(some, o.missing(row["waiting_since"]))
-        pending = self._merged(self._acc("pending", row), parts)
+        pending = self.merged(self._acc("pending", row), parts)
         return row | {
             "fresh": o.add(row["fresh"], count, "bigint"),
-            "fresh_on_time": o.add(
-                row["fresh_on_time"], o.choose(in_time, count, o.literal(0, "bigint")), "bigint"
-            ),
+            "fresh_on_time": o.add(row["fresh_on_time"], o.choose(in_time, count, o.literal(0, "bigint")), "bigint"),
             "waiting_since": o.choose(starts, times.now, row["waiting_since"]),
             **_named("pending", pending),
         }
@@ -128,14 +138,16 @@ class Transition:
         o = self.o
         closing = o.every(self.closed(end, times.watermark), o.no(self.closed(end, times.watermark_before)))
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
-        wanted = o.no(o.some(fired, self.done(row))) if self.pipeline.closing == "always" else o.literal(False, "boolean")
+        wanted = (
+            o.no(o.some(fired, self.done(row))) if self.pipeline.closing == "always" else o.literal(False, "boolean")
+        )
         emits = o.every(closing, o.some(fresh, wanted))
         return {"advances": emits, "emits": emits, "timing": self._timing(row, end, times.watermark)}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
         """The accumulators of a pane that fires now: of everything, of what is fresh, and of what fired before."""
         fired, pending = self._acc("fired", row), self._acc("pending", row)
-        return self._merged(fired, pending), pending, fired
+        return self.merged(fired, pending), pending, fired
 
     def fired(
         self, row: Row, asked: Row, end: Term, times: Times, phase: Phase | None, everything: Row | None = None
@@ -150,9 +162,7 @@ class Transition:
             "fresh": o.choose(advances, nothing, row["fresh"]),
             "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
             "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
-            "panes": o.add(
-                row["panes"], o.choose(asked["emits"], o.literal(1, "bigint"), nothing), "bigint"
-            ),
+            "panes": o.add(row["panes"], o.choose(asked["emits"], o.literal(1, "bigint"), nothing), "bigint"),
             "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
             **_named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
             **_named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
@@ -163,6 +173,10 @@ class Transition:
             for name, value in self.pipeline.when.fired(o, slots, moment).items():
                 after[f"trigger_{name}"] = o.choose(advances, value, slots[name])
         return after
+
+    def merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
+        """The accumulator of both accumulators' records."""
+        return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
 
     def results(self, parts: Mapping[str, Term]) -> Row:
         """The named results that an accumulator stands for."""
@@ -195,16 +209,13 @@ class Transition:
         return Moment(phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before)
 
     def _slots(self, row: Row) -> Row:
-        return {name: row[f"trigger_{name}"] for name in self.pipeline.when.slots()}
+        return {name: row[column] for name, column in self.slots.items()}
 
     def _acc(self, which: str, row: Row) -> Row:
-        return {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
+        return {name: row[f"{which}_{name}"] for name in self.parts}
 
     def _zero(self) -> Row:
-        return {name: part.zero(self.o) for name, part in self.pipeline.parts.items()}
-
-    def _merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
-        return {name: part.merged(self.o, a[name], b[name]) for name, part in self.pipeline.parts.items()}
+        return {name: part.zero(self.o) for name, part in self.parts.items()}
 
 
 def _named(which: str, parts: Mapping[str, Term]) -> Row:

@@ -1,198 +1,55 @@
-"""When in processing time a window's pane is emitted: the trigger algebra (Dataflow Model, 2.3 and 3.3).
+"""When in processing time a window's pane is emitted: the algebra of triggers (Dataflow Model, 2.3 and 3.3).
 
-A trigger is asked once per window and epoch after the bundle has arrived (`Phase.DATA`), and once more after the
-watermark has advanced (`Phase.WATERMARK`). It answers whether it is ready; if the pane then fires, `fired` gives the
-trigger's next state. Its whole state is a few named slots of numbers and truth values, and its rules are terms of the
-algebra, so the same text runs in every execution.
-
-Fresh records are those in no pane yet. They, the time since the first of them, and the window itself are the
-window's own (`Moment`); a trigger's slots only remember which of its parts are done.
+A trigger made of others keeps their slots beside each other; the ones that stand on their own come from `trigger`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from enum import Enum
-from typing import NamedTuple
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
-from tailrace.model.time import duration
+from tailrace.model.trigger import (
+    AfterCount,
+    AfterDelay,
+    AtWatermark,
+    Every,
+    Moment,
+    Phase,
+    Ready,
+    Slots,
+    Trigger,
+    slot_type,
+    slot_types,
+)
 
-Slots = Mapping[str, Term]
-"""A trigger's state: its slots by name."""
-
-
-class Phase(Enum):
-    """The two moments of an epoch at which a trigger is asked (rule T4)."""
-
-    DATA = "data"
-    WATERMARK = "watermark"
-
-
-class Moment(NamedTuple):
-    """What a trigger sees of its window and the clock, as terms of the algebra."""
-
-    phase: Phase
-    fresh: Term
-    """How many records of the window are in no pane yet."""
-    waiting_since: Term
-    """The processing time at which the first of them came; null when there is none."""
-    end: Term
-    """The window's end."""
-    watermark: Term
-    now: Term
-    """The epoch's processing time."""
-    before: Term
-    """The processing time of the epoch before."""
-
-
-class Ready(NamedTuple):
-    """A trigger's answer: whether it fires, and whether it does so because the watermark passed the window."""
-
-    fires: Term
-    on_time: Term
+__all__ = [
+    "AfterCount",
+    "AfterDelay",
+    "AfterWatermark",
+    "AllOf",
+    "AnyOf",
+    "AtWatermark",
+    "Every",
+    "Moment",
+    "Phase",
+    "Ready",
+    "Repeat",
+    "Sequence",
+    "Slots",
+    "Trigger",
+    "Until",
+    "slot_types",
+    "trigger_faults",
+]
 
 
-class Trigger:
-    """The base of every trigger: no slots, never done."""
-
-    def slots(self) -> dict[str, bool | int]:
-        """The slots' names and what they start at."""
-        return {}
-
-    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        """Whether it fires at this moment."""
-        raise NotImplementedError
-
-    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """The slots after a pane that it was ready for."""
-        return dict(slots)
-
-    def done(self, o: Algebra, slots: Slots) -> Term:
-        """Whether it will never fire again."""
-        return o.literal(False, "boolean")
-
-    @property
-    def finishes(self) -> bool:
-        """Whether it can become done."""
-        return False
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        """Whether it is done no sooner than the watermark passes the window."""
-        return not self.finishes
-
-    @property
-    def fires_on_nothing(self) -> bool:
-        """Whether it can be ready again and again with no fresh record, once it has started anew."""
-        return False
-
-    def faults(self, path: str) -> Iterable[Fault]:
-        """What is wrong with it or its parts, each with the sub-expression at fault."""
-        return ()
-
-
-class _Once(Trigger):
-    """A trigger that is done after its first pane."""
-
-    def slots(self) -> dict[str, bool | int]:
-        return {"done": False}
-
-    def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        raise NotImplementedError
-
-    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        holds, waiting = self._holds(o, moment), o.no(slots["done"])
-        return Ready(o.every(waiting, holds.fires), o.every(waiting, holds.on_time))
-
-    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        return {"done": o.some(slots["done"], self._holds(o, moment).fires)}
-
-    def done(self, o: Algebra, slots: Slots) -> Term:
-        return slots["done"]
-
-    @property
-    def finishes(self) -> bool:
-        return True
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return False
-
-
-@dataclass(frozen=True)
-class AtWatermark(_Once):
-    """Once, when the watermark reaches the window's end (rule M1)."""
-
-    def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        passed = o.at_least(moment.watermark, moment.end)
-        return Ready(passed, passed)
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return True
-
-    @property
-    def fires_on_nothing(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class AfterCount(_Once):
-    """Once, when at least `count` records are fresh. It is asked once per bundle (rule M5)."""
-
-    count: int
-
-    def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        return Ready(
-            o.at_least(moment.fresh, o.literal(self.count, "bigint")), o.literal(False, "boolean")
-        )
-
-    def faults(self, path: str) -> Iterable[Fault]:
-        if not isinstance(self.count, int) or self.count < 1:
-            yield Fault(f"{path}.count", self.count, "a whole number of at least 1", "write AfterCount(1)")
-
-
-@dataclass(frozen=True)
-class AfterDelay(_Once):
-    """Once, when `delay` of processing time has gone by since the first fresh record."""
-
-    delay: timedelta
-
-    def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        # Nothing waits: measured from now, no delay has gone by, as long as the delay is more than zero.
-        since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
-        due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
-        return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
-
-    def faults(self, path: str) -> Iterable[Fault]:
-        yield from _positive(path, "delay", self.delay, "AfterDelay(minutes(1))")
-
-
-@dataclass(frozen=True)
-class Every(Trigger):
-    """At every period of processing time, aligned to 1970 plus `offset`, when there are fresh records.
-
-    The period's end must lie after the epoch before and no later than this one. The first epoch of all counts a
-    period's end only if it falls on it.
-    """
-
-    period: timedelta
-    offset: timedelta = timedelta(0)
-
-    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        never = o.literal(False, "boolean")
-        if moment.phase is not Phase.DATA:
-            return Ready(never, never)
-        period, offset = duration(self.period), duration(self.offset)
-        now, before = o.periods(moment.now, period, offset), o.periods(moment.before, period, offset)
-        return Ready(o.no(o.at_least(before, now)), never)
-
-    def faults(self, path: str) -> Iterable[Fault]:
-        yield from _positive(path, "period", self.period, "Every(minutes(15))")
+def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
+    """What is wrong with what stands where a trigger should."""
+    if isinstance(trigger, Trigger):
+        return trigger.faults(path)
+    return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
 
 class _Composite(Trigger):
@@ -202,20 +59,21 @@ class _Composite(Trigger):
     def _parts(self) -> tuple[Trigger, ...]:
         raise NotImplementedError
 
+    @property
+    def _places(self) -> tuple[str, ...]:
+        """What a fault calls each part, after the trigger's own path."""
+        return tuple(f"[{place}]" for place in range(len(self._parts)))
+
     def slots(self) -> dict[str, bool | int]:
         return {
-            f"{place}_{name}": start
-            for place, part in enumerate(self._parts)
-            for name, start in part.slots().items()
+            f"{place}_{name}": start for place, part in enumerate(self._parts) for name, start in part.slots().items()
         }
 
     def _split(self, slots: Slots) -> Iterator[tuple[int, Trigger, Slots]]:
         for place, part in enumerate(self._parts):
             yield place, part, {name: slots[f"{place}_{name}"] for name in part.slots()}
 
-    def _part_fired(
-        self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]
-    ) -> dict[str, Term]:
+    def _part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
         """The parts' slots, each as after a pane where its condition in `only` holds."""
         after = dict(slots)
         for place, part, own in self._split(slots):
@@ -230,11 +88,17 @@ class _Composite(Trigger):
         return [part.done(o, own) for _, part, own in self._split(slots)]
 
     def faults(self, path: str) -> Iterable[Fault]:
-        for place, part in enumerate(self._parts):
-            if not isinstance(part, Trigger):
-                yield Fault(f"{path}[{place}]", part, "a trigger", "write for example AfterCount(1)")
-            else:
-                yield from part.faults(f"{path}[{place}]")
+        sound = True
+        for place, part in zip(self._places, self._parts, strict=True):
+            for fault in trigger_faults(path + place, part):
+                sound = False
+                yield fault
+        if sound:
+            yield from self._own_faults(path)
+
+    def _own_faults(self, path: str) -> Iterable[Fault]:
+        """What is wrong with how its parts, each of them sound, go together."""
+        return ()
 
 
 class _Many(_Composite):
@@ -269,8 +133,9 @@ class AnyOf(_Many):
     """
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        parts = self._ready_parts(o, slots, moment)
-        return Ready(o.some(*(p.fires for p in parts)), o.some(*(p.on_time for p in parts)))
+        parts, going = self._ready_parts(o, slots, moment), o.no(self.done(o, slots))
+        fires, on_time = (o.some(*(part[which] for part in parts)) for which in (0, 1))
+        return Ready(o.every(going, fires), o.every(going, on_time))
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         ready = self._ready_parts(o, slots, moment)
@@ -306,7 +171,7 @@ class AllOf(_Many):
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         always = o.literal(True, "boolean")
-        return self._part_fired(o, slots, moment, {place: always for place in range(len(self.parts))})
+        return self._part_fired(o, slots, moment, dict.fromkeys(range(len(self.parts)), always))
 
     def done(self, o: Algebra, slots: Slots) -> Term:
         return o.every(*self._done_parts(o, slots))
@@ -334,9 +199,7 @@ class Sequence(_Many):
         return [o.equal(slots["at"], o.literal(place, "bigint")) for place in range(len(self.parts))]
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        turns = list(
-            zip(self._current(o, slots), self._ready_parts(o, slots, moment), strict=True)
-        )
+        turns = list(zip(self._current(o, slots), self._ready_parts(o, slots, moment), strict=True))
         return Ready(
             o.some(*(o.every(turn, part.fires) for turn, part in turns)),
             o.some(*(o.every(turn, part.on_time) for turn, part in turns)),
@@ -365,10 +228,9 @@ class Sequence(_Many):
     def fires_on_nothing(self) -> bool:
         return any(part.fires_on_nothing for part in self.parts)
 
-    def faults(self, path: str) -> Iterable[Fault]:
-        yield from super().faults(path)
+    def _own_faults(self, path: str) -> Iterable[Fault]:
         for place, part in enumerate(self.parts[:-1]):
-            if isinstance(part, Trigger) and not part.finishes:
+            if not part.finishes:
                 yield Fault(
                     f"{path}[{place + 1}]",
                     self.parts[place + 1],
@@ -395,13 +257,15 @@ class Repeat(_Composite):
         done = self._done_parts(o, after)[0]
         start = self.slots()
         return {
-            name: o.choose(done, o.literal(start[name], _slot_type(start[name])), value)
-            for name, value in after.items()
+            name: o.choose(done, o.literal(start[name], slot_type(start[name])), value) for name, value in after.items()
         }
 
-    def faults(self, path: str) -> Iterable[Fault]:
-        yield from super().faults(path)
-        if isinstance(self.part, Trigger) and self.part.fires_on_nothing:
+    @property
+    def _places(self) -> tuple[str, ...]:
+        return (".part",)
+
+    def _own_faults(self, path: str) -> Iterable[Fault]:
+        if self.part.fires_on_nothing:
             yield Fault(
                 path,
                 self,
@@ -424,7 +288,8 @@ class Until(_Composite):
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         part, stop = self._ready_parts(o, slots, moment)
-        return Ready(o.some(part.fires, stop.fires), o.some(part.on_time, stop.on_time))
+        going = o.no(self.done(o, slots))
+        return Ready(o.every(going, o.some(part.fires, stop.fires)), o.every(going, o.some(part.on_time, stop.on_time)))
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         part, stop = self._ready_parts(o, slots, moment)
@@ -445,8 +310,23 @@ class Until(_Composite):
     def fires_on_nothing(self) -> bool:
         return self.part.fires_on_nothing or self.stop.fires_on_nothing
 
+    @property
+    def _places(self) -> tuple[str, ...]:
+        return (".part", ".stop")
 
-def AfterWatermark(early: Trigger | None = None, late: Trigger | None = None) -> Trigger:
+    def _own_faults(self, path: str) -> Iterable[Fault]:
+        if not self.stop.finishes:
+            yield Fault(
+                f"{path}.stop",
+                self.stop,
+                "a trigger that is done at some time",
+                "it would fire but never end the other: write what ends it without Repeat, for example AtWatermark()",
+            )
+
+
+def AfterWatermark(  # noqa: N802  (it reads as one of the triggers)
+    early: Trigger | None = None, late: Trigger | None = None
+) -> Trigger:
     """Early panes until the watermark passes the window, one on time, then late panes (Dataflow Model, 2.3).
 
     `early` and `late` are repeated by themselves. It is shorthand:
@@ -462,21 +342,3 @@ def AfterWatermark(early: Trigger | None = None, late: Trigger | None = None) ->
 
 def _repeated(part: Trigger) -> Trigger:
     return Repeat(part) if isinstance(part, Trigger) and part.finishes else part
-
-
-def _slot_type(start: bool | int) -> str:
-    return "boolean" if isinstance(start, bool) else "bigint"
-
-
-def slot_types(trigger: Trigger) -> dict[str, str]:
-    """The column type of each of the trigger's slots.
-
-    >>> slot_types(Repeat(AfterCount(2)))
-    {'0_done': 'boolean'}
-    """
-    return {name: _slot_type(start) for name, start in trigger.slots().items()}
-
-
-def _positive(path: str, name: str, value: object, example: str) -> Iterable[Fault]:
-    if not isinstance(value, timedelta) or value <= timedelta(0):
-        yield Fault(f"{path}.{name}", value, "a duration of more than zero", f"write for example {example}")

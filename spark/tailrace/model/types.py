@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 INTEGERS = ("int", "bigint")
 SIMPLE = ("string", "boolean", *INTEGERS, "double", "date", "timestamp")
@@ -11,6 +12,7 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 MAX_PRECISION = 38
 
 
+@lru_cache(maxsize=256)
 def decimal_parts(name: str) -> tuple[int, int] | None:
     """Precision and scale of a decimal type, None for any other type.
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from tailrace.model.errors import Fault
-from tailrace.model.time import BEGINNING, END_OF_TIME, duration, text
+from tailrace.model.time import BEGINNING, END_OF_TIME, duration, duration_faults, offset_faults, text
 
 
 class Window(NamedTuple):
@@ -101,7 +101,8 @@ class Fixed:
         return [Window(start, start + size)]
 
     def faults(self, path: str) -> Iterable[Fault]:
-        yield from _positive(path, "size", self.size, "Fixed(minutes(10))")
+        yield from duration_faults(f"{path}.size", self.size, "Fixed(minutes(10))")
+        yield from offset_faults(f"{path}.offset", self.offset)
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,9 @@ class Sliding:
         return [Window(start, start + size) for start in range(last - (count - 1) * every, last + 1, every)]
 
     def faults(self, path: str) -> Iterable[Fault]:
-        yield from _positive(path, "size", self.size, "Sliding(hours(1), every=minutes(10))")
-        yield from _positive(path, "every", self.every, "Sliding(hours(1), every=minutes(10))")
+        yield from duration_faults(f"{path}.size", self.size, "Sliding(hours(1), every=minutes(10))")
+        yield from duration_faults(f"{path}.every", self.every, "Sliding(hours(1), every=minutes(10))")
+        yield from offset_faults(f"{path}.offset", self.offset)
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Sessions:
         return [Window(at, at + duration(self.gap))]
 
     def faults(self, path: str) -> Iterable[Fault]:
-        yield from _positive(path, "gap", self.gap, "Sessions(minutes(30))")
+        yield from duration_faults(f"{path}.gap", self.gap, "Sessions(minutes(30))")
 
 
 def merge(windows: Iterable[Window]) -> list[Window]:
@@ -170,17 +172,21 @@ def merge(windows: Iterable[Window]) -> list[Window]:
     >>> merge([Window(4, 6), Window(0, 3), Window(2, 4)])
     [Window(start=0, end=4), Window(start=4, end=6)]
     """
-    merged: list[Window] = []
+    return list(gathered(windows))
+
+
+def gathered(windows: Iterable[Window]) -> dict[Window, list[Window]]:
+    """The merged spans by start, each with the windows that it came from.
+
+    >>> gathered([Window(4, 6), Window(0, 3), Window(2, 4)])[Window(0, 4)]
+    [Window(start=0, end=3), Window(start=2, end=4)]
+    """
+    spans: list[tuple[Window, list[Window]]] = []
     for window in sorted(windows):
-        if merged and merged[-1].overlaps(window):
-            merged[-1] = Window(merged[-1].start, max(merged[-1].end, window.end))
+        if spans and spans[-1][0].overlaps(window):
+            span, members = spans[-1]
+            members.append(window)
+            spans[-1] = (Window(span.start, max(span.end, window.end)), members)
         else:
-            merged.append(window)
-    return merged
-
-
-def _positive(path: str, name: str, value: object, example: str) -> Iterable[Fault]:
-    if not isinstance(value, timedelta):
-        yield Fault(f"{path}.{name}", value, "a duration", f"write for example {example}")
-    elif value <= timedelta(0):
-        yield Fault(f"{path}.{name}", value, "a duration of more than zero", f"write for example {example}")
+            spans.append((window, [window]))
+    return dict(spans)

@@ -1,0 +1,78 @@
+# What a developer, CI and a first visitor run. Every target sets up what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Extras of pyproject.toml to install beside the usual ones: `make setup WITH="airflow dbt"`. Export it to keep them,
+# as the next target without it takes them out again.
+WITH ?=
+EXTRAS := $(sort spark kafka plot duckdb demo $(WITH))
+# Tests run in this many processes; those that need a JVM share one of them.
+WORKERS ?= 2
+# Passed on to pytest, as in `make test ARGS="-k fence"`.
+ARGS ?=
+PYTHON ?= python3
+export PYTHON
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+JARS := build/jars/.lake
+TEST_JARS := build/jars/.tests
+PINNED := spark/tailrace/toolchain/jars.toml
+FAST_TESTS := $(wildcard tests/unit tests/property)
+
+.PHONY: help setup check lint test demo bench format lock clean distclean FORCE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) $(JARS) ## install everything into .venv and build/ (Python 3.11 is all it needs)
+
+check: $(INSTALLED) lint ## lint, types, layers, and the tests that need no JVM
+	$(BIN)/pytest -q spark/tailrace/model $(FAST_TESTS) -m "not spark and not kafka and not slow" $(ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir build/import-linter
+
+test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
+
+demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
+	$(BIN)/python -m tailrace.cli.demo $(ARGS)
+
+bench: setup ## measure against hand-written Spark and DuckDB
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+format: $(INSTALLED) ## rewrite the code the way `check` wants it
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format --quiet
+
+lock: $(INSTALLED) ## resolve the dependencies of pyproject.toml into uv.lock again
+	UV_PYTHON_DOWNLOADS=never build/uv/bin/uv lock
+
+clean: ## remove what runs left behind; .venv and the jars stay
+	@find build -mindepth 1 -maxdepth 1 ! -name jars ! -name uv -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf dist
+
+distclean: ## remove everything that is not in git
+	@rm -rf build dist .venv
+
+# Changes only when other extras are asked for.
+build/.extras: FORCE
+	@mkdir -p build
+	@echo "$(EXTRAS)" | cmp -s - $@ || echo "$(EXTRAS)" > $@
+
+$(INSTALLED): uv.lock pyproject.toml tools/setup tools/uv.txt build/.extras
+	@tools/setup $(EXTRAS)
+	@touch $@
+
+$(JARS): $(PINNED) $(INSTALLED)
+	@$(BIN)/python -m tailrace.toolchain
+	@touch $@
+
+$(TEST_JARS): $(PINNED) $(INSTALLED)
+	@$(BIN)/python -m tailrace.toolchain --group lake --group kafka --group kafka-broker
+	@touch $@

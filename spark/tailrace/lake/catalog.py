@@ -1,0 +1,197 @@
+"""The lake: the catalog's tables as pyiceberg sees them, without a JVM. Spark sees the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
+
+from tailrace.lake.contracts import Contract
+from tailrace.lake.errors import LakeError, MovedError
+from tailrace.lake.shapes import iceberg_schema
+from tailrace.settings import Settings
+
+PREFIX = "tailrace."
+"""What the names of our snapshot properties start with."""
+
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a branch of a table stands: its snapshot, and what the last of our commits below it says of itself.
+
+    `said` holds our snapshot properties without their prefix. A foreign commit, a compaction say, is looked through.
+    """
+
+    snapshot: int | None
+    said: Mapping[str, str]
+
+    def number(self, name: str, default: int = -1) -> int:
+        """A property as a number."""
+        return int(self.said.get(name, default))
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The tables of one namespace of the catalog that the settings name."""
+
+    settings: Settings
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog, made where there is none yet."""
+        file = Path(self.settings.catalog_file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        uri = f"sqlite:///{file}?timeout=60"
+        try:
+            catalog = SqlCatalog(self.settings.catalog, uri=uri, warehouse=self.settings.warehouse_uri)
+            catalog.create_namespace_if_not_exists(self.settings.namespace)
+        except Exception as error:
+            raise LakeError(
+                f"the catalog {file} cannot be opened ({error}): check that it is a SQLite file of this lake, or set "
+                "TAILRACE_WAREHOUSE to another folder"
+            ) from error
+        return catalog
+
+    @property
+    def exists(self) -> bool:
+        """Whether the catalog is there; asking does not make it."""
+        return Path(self.settings.catalog_file).is_file()
+
+    def spark_name(self, table: str, branch: str | None = None) -> str:
+        """The table's name in Spark SQL."""
+        suffix = "" if branch is None else f".`branch_{branch}`"
+        return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
+
+    def has(self, table: str) -> bool:
+        """Whether there is such a table."""
+        return self.exists and self.catalog.table_exists((self.settings.namespace, table))
+
+    def table(self, table: str) -> Table:
+        """The table as it stands now. Raises `LakeError` where there is none."""
+        try:
+            if not self.exists:
+                raise NoSuchTableError
+            return self.catalog.load_table((self.settings.namespace, table))
+        except NoSuchTableError:
+            raise LakeError(
+                f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}: start a stream "
+                "of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
+            ) from None
+
+    def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:
+        """The table, made by its contract where there is none; `said` are then the first snapshot's properties."""
+        if self.has(contract.table):
+            return self.table(contract.table)
+        schema = iceberg_schema(contract)
+        properties = {**contract.properties, "format-version": str(contract.format_version), "comment": contract.doc}
+        try:
+            table = self.catalog.create_table(
+                (self.settings.namespace, contract.table),
+                schema,
+                partition_spec=_partitioned(schema, contract.partition_by),
+                properties=properties,
+            )
+        except TableAlreadyExistsError:
+            return self.table(contract.table)
+        # A first snapshot, empty: there is then always one to branch from and to assert.
+        self.mark(contract.table, said or {}, None)
+        return table
+
+    def head(self, table: str, branch: str = MAIN) -> Head:
+        """Where a branch stands now."""
+        return head_of(self.table(table), branch)
+
+    def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
+        """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
+
+        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again.
+        """
+        update = SetSnapshotRefUpdate(ref_name=branch, type="branch", snapshot_id=to)
+        for _ in range(_TRIES):
+            loaded = self.table(table)
+            ref = loaded.metadata.refs.get(branch)
+            if (ref.snapshot_id if ref else None) != expected:
+                break
+            try:
+                self.catalog.commit_table(loaded, (AssertRefSnapshotId(ref=branch, snapshot_id=expected),), (update,))
+                return
+            except CommitFailedException:
+                continue
+        raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
+
+    def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
+
+        Raises `MovedError` if it does not.
+        """
+        loaded = self.table(table)
+        if expected is not None and head_of(loaded).snapshot != expected:
+            raise MovedError(f"{table} moved away from snapshot {expected}")
+        nothing = loaded.schema().as_arrow().empty_table()
+        return self.append(loaded, nothing, said)
+
+    def append(self, loaded: Table, rows: pa.Table, said: Mapping[str, str]) -> int:
+        """Append rows to a loaded table if nothing was committed to it since; gives the snapshot's id."""
+        try:
+            loaded.append(rows, snapshot_properties={PREFIX + name: value for name, value in said.items()})
+        except CommitFailedException as error:
+            raise MovedError(str(error)) from error
+        snapshot = loaded.current_snapshot()
+        if snapshot is None:
+            raise LakeError(f"{loaded.name()} has no snapshot after an append")
+        return snapshot.snapshot_id
+
+
+_TRIES = 20
+
+
+def head_of(table: Table, branch: str = MAIN) -> Head:
+    """Where a branch of a loaded table stands."""
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        return Head(None, {})
+    for snapshot in lineage(table, ref.snapshot_id):
+        said = properties(snapshot)
+        if said:
+            return Head(ref.snapshot_id, said)
+    return Head(ref.snapshot_id, {})
+
+
+def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
+    """The snapshot and those below it, the latest first, as far as they are kept."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    found = []
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+        found.append(snapshot)
+        snapshot_id = snapshot.parent_snapshot_id
+    return found
+
+
+def properties(snapshot: Snapshot) -> dict[str, str]:
+    """Our properties of a snapshot, without their prefix."""
+    summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
+    return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}
+
+
+def _partitioned(schema: Schema, names: tuple[str, ...]) -> PartitionSpec:
+    return PartitionSpec(
+        *(
+            PartitionField(schema.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
+            for place, name in enumerate(names)
+        )
+    )

@@ -1,0 +1,199 @@
+"""What the tables of a log and of a pipeline hold, column by column (DESIGN section 3).
+
+A contract is data: the columns with their shapes and docs, the partitioning, the properties. The tables are made from
+it, the native execution writes by it, and the files in `iceberg_schemas/` are printed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.triggers import slot_types
+
+Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
+"""A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
+
+PARTIAL, PANE, LATE = "partial", "pane", "late"
+"""The kinds of rows in a ledger, each a partition of its own."""
+
+PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "history.expire.max-snapshot-age-ms": str(30 * 24 * 3600 * 1000),
+}
+
+MERGE_ON_READ = {
+    f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its shape, what it means (units included), and whether every row has it."""
+
+    shape: Shape
+    doc: str
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One table: its name in the namespace, its columns in order, and how it is laid out."""
+
+    table: str
+    doc: str
+    columns: Mapping[str, Column]
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(PROPERTIES))
+    format_version: int = 2
+
+
+def log_contract(log: Log) -> Contract:
+    """The log: every record once, as declared, with where it came from."""
+    declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
+    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance())
+
+
+def rejected_contract(log: Log) -> Contract:
+    """The records that could not be read as the log declares them."""
+    columns = {
+        "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
+        "error": Column("string", "why it was rejected", required=True),
+    }
+    return Contract(f"{log.name}__rejected", f"records that log {log.name} rejected", columns | _provenance())
+
+
+def _provenance() -> dict[str, Column]:
+    return {
+        "_epoch": Column("bigint", "the epoch that landed it", required=True),
+        "_partition": Column("string", "the source's partition: a file, or topic-partition"),
+        "_offset": Column("bigint", "its place in the source's partition; with the epoch and partition it is unique"),
+        "_arrival": Column("timestamp", "when it reached the log, or became known where the source says so"),
+    }
+
+
+def key_columns(pipeline: Pipeline) -> dict[str, str]:
+    """The key columns' types, in order."""
+    return {name: pipeline.log.columns[name] for name in pipeline.key}
+
+
+def part_types(pipeline: Pipeline) -> dict[str, str]:
+    """The accumulator's parts' types, by column name."""
+    return {name: part.type for name, part in pipeline.parts.items()}
+
+
+def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
+    """A window that merged away after it had fired, and is to be taken back."""
+    span: dict[str, Shape] = {"window_start": "bigint", "window_end": "bigint", "generation": "bigint"}
+    return span | {"panes": "bigint"} | part_types(pipeline)
+
+
+def ledger_contract(pipeline: Pipeline) -> Contract:
+    """The ledger: partials, panes and late records, one commit an epoch."""
+    keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
+    slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
+    parts = part_types(pipeline)
+    columns = {
+        "kind": Column("string", "partial (state after the epoch), pane (what came out) or late", required=True),
+        **keys,
+        "window_start": Column("timestamp", "the window's start, inclusive"),
+        "window_end": Column("timestamp", "the window's end, exclusive"),
+        "generation": Column("bigint", "the generation of the window (rule V2)"),
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "pane_index": Column("bigint", "pane: its place among the window's; partial: how many have fired"),
+        "timing": Column("string", "pane: early, on_time, late or correction"),
+        "retraction": Column("boolean", "pane: whether it takes the window's answer back"),
+        "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        "origin": Column("string", "pane: stream or backfill"),
+        **{name: Column(type, f"pane: {pipeline.what[name]!r}") for name, type in pipeline.results.items()},
+        "fresh": Column("bigint", "partial: records in no pane yet"),
+        "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),
+        "waiting_since": Column("timestamp", "partial: processing time of the first of them"),
+        "settled": Column("boolean", "partial: whether a pane fired after the watermark passed"),
+        "gone": Column("boolean", "partial: whether the window merged away"),
+        "fired": Column(parts, "partial: accumulator of the records in panes"),
+        "pending": Column(parts, "partial: accumulator of the records since; pane, discarding: its accumulator"),
+        "event_time": Column("timestamp", "late: the record's event time"),
+        "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
+        "reason": Column("string", "late: expired or finished"),
+        "source_epoch": Column("bigint", "late: the record's _epoch in the log"),
+        "source_partition": Column("string", "late: the record's _partition in the log"),
+        "source_offset": Column("bigint", "late: the record's _offset in the log"),
+    }
+    if slots:
+        columns["trigger"] = Column(dict(slots), "partial: what the trigger remembers")
+    if pipeline.how.value == "discarding":
+        columns["answer"] = Column(dict(pipeline.results), "pane: the answer of everything so far")
+    if pipeline.where.merges:
+        shape = predecessor_shape(pipeline)
+        columns["predecessors"] = Column([shape], "partial: windows merged into this one that are to be taken back")
+    doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
+    return Contract(f"{pipeline.name}__ledger", doc, columns, partition_by=("kind",))
+
+
+def answer_contract(pipeline: Pipeline) -> Contract:
+    """The current answer: one row for each key and window, the latest version."""
+    columns = {
+        **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
+        "window_start": Column("timestamp", "the window's start, inclusive", required=True),
+        "window_end": Column("timestamp", "the window's end, exclusive", required=True),
+        **{name: Column(type, repr(pipeline.what[name])) for name, type in pipeline.results.items()},
+        "timing": Column("string", "of the pane that gave it: early, on_time, late or correction"),
+        "generation": Column("bigint", "version: generation", required=True),
+        "epoch": Column("bigint", "version: epoch", required=True),
+        "pane_index": Column("bigint", "version: pane index", required=True),
+    }
+    doc = f"the current answer of pipeline {pipeline.name}"
+    return Contract(pipeline.name, doc, columns, properties=MappingProxyType(PROPERTIES | MERGE_ON_READ))
+
+
+def runs_contract(pipeline: Pipeline) -> Contract:
+    """Which range of event time was computed by which run. Append only: a run's latest row says how it stands."""
+    columns = {
+        "run": Column("string", "the run's id", required=True),
+        "kind": Column("string", "stream or backfill", required=True),
+        "status": Column("string", "started, committed, gave_way or failed", required=True),
+        "generation": Column("bigint", "the generation it writes in", required=True),
+        "range_start": Column("timestamp", "first instant of the range of window timestamps"),
+        "range_end": Column("timestamp", "the instant after the range"),
+        "fingerprint": Column("string", "the definition's fingerprint", required=True),
+        "log_epoch": Column("bigint", "the epoch that it pinned the log at"),
+        "at": Column("timestamp", "when the row was written", required=True),
+        "changed": Column("bigint", "windows fired again with another answer, or for the first time"),
+        "untouched": Column("bigint", "windows that came out equal"),
+        "retracted": Column("bigint", "windows taken back"),
+        "reason": Column("string", "why it was run, or why it gave way"),
+    }
+    return Contract(f"{pipeline.name}__runs", f"runs of pipeline {pipeline.name}", columns)
+
+
+def contracts(pipeline: Pipeline) -> list[Contract]:
+    """Every table that a pipeline and its log own."""
+    return [
+        log_contract(pipeline.log),
+        rejected_contract(pipeline.log),
+        ledger_contract(pipeline),
+        answer_contract(pipeline),
+        runs_contract(pipeline),
+    ]
+
+
+def spark_type(shape: Shape) -> str:
+    """A shape as a Spark SQL type.
+
+    >>> spark_type([{"at": "timestamp", "n": "bigint"}])
+    'array<struct<at:timestamp,n:bigint>>'
+    """
+    if isinstance(shape, str):
+        return shape
+    if isinstance(shape, list):
+        return f"array<{spark_type(shape[0])}>"
+    return f"struct<{','.join(f'{name}:{spark_type(inner)}' for name, inner in shape.items())}>"

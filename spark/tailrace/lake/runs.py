@@ -1,0 +1,132 @@
+"""Which range of event time was computed by which run, and the generations that runs take (rules V2, V4)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.lake.catalog import Lake, head_of
+from tailrace.lake.contracts import runs_contract
+from tailrace.lake.errors import MovedError
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its latest row has it. The range is of window timestamps, in microseconds, half open."""
+
+    run: str
+    kind: str
+    status: str
+    generation: int
+    first: int
+    last: int
+    fingerprint: str
+    log_epoch: int | None = None
+    changed: int | None = None
+    untouched: int | None = None
+    retracted: int | None = None
+    reason: str | None = None
+    at: datetime | None = None
+
+    def overlaps(self, first: int, last: int) -> bool:
+        """Whether it computed anything of this range."""
+        return self.first < last and first < self.last
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs table of a pipeline."""
+
+    lake: Lake
+    pipeline: Pipeline
+
+    @property
+    def table(self) -> str:
+        return f"{self.pipeline.name}__runs"
+
+    def all(self) -> list[Run]:
+        """Every run, in the order of their generations and starts."""
+        rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
+        latest: dict[str, Run] = {}
+        for row in sorted(rows, key=lambda row: row["at"]):
+            latest[row["run"]] = _run(row)
+        return sorted(latest.values(), key=lambda run: (run.generation, run.run))
+
+    def start(self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None) -> Run:
+        """Enter a run, in a generation above every other's: two that start at once get two (rule V2)."""
+        self.lake.ensure(runs_contract(self.pipeline))
+        while True:
+            loaded = self.lake.table(self.table)
+            taken = loaded.scan(selected_fields=("generation",)).to_arrow()["generation"].to_pylist()
+            run = Run(
+                run=uuid.uuid4().hex[:12],
+                kind=kind,
+                status="started",
+                generation=max(taken, default=0) + 1,
+                first=first,
+                last=last,
+                fingerprint=self.pipeline.fingerprint,
+                log_epoch=log_epoch,
+                reason=reason,
+            )
+            try:
+                self.lake.append(loaded, self._rows([run]), {"generation": str(run.generation)})
+                return run
+            except MovedError:
+                continue
+
+    def note(self, run: Run, **changes: Any) -> Run:
+        """Write how a run stands now."""
+        run = replace(run, **changes)
+        while True:
+            loaded = self.lake.table(self.table)
+            try:
+                self.lake.append(loaded, self._rows([run]), {"generation": head_of(loaded).said.get("generation", "0")})
+                return run
+            except MovedError:
+                continue
+
+    def above(self, run: Run) -> Run | None:
+        """A committed run of a higher generation that covers some of this one's range, if there is one (rule V4)."""
+        for other in self.all():
+            done = other.status == "committed" and other.kind == "backfill"
+            if done and other.generation > run.generation and other.overlaps(run.first, run.last):
+                return other
+        return None
+
+    def _rows(self, runs: Sequence[Run]) -> pa.Table:
+        schema = self.lake.table(self.table).schema().as_arrow()
+        rows = [
+            {
+                "run": run.run,
+                "kind": run.kind,
+                "status": run.status,
+                "generation": run.generation,
+                "range_start": moment(run.first),
+                "range_end": moment(run.last),
+                "fingerprint": run.fingerprint,
+                "log_epoch": run.log_epoch,
+                "at": datetime.now(UTC),
+                "changed": run.changed,
+                "untouched": run.untouched,
+                "retracted": run.retracted,
+                "reason": run.reason,
+            }
+            for run in runs
+        ]
+        return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _run(row: Mapping[str, Any]) -> Run:
+    same = ("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at")
+    counts = ("changed", "untouched", "retracted", "reason")
+    first = instant(row["range_start"]) if row["range_start"] else BEGINNING
+    last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
+    return Run(first=first, last=last, **{name: row[name] for name in (*same, *counts)})

@@ -1,0 +1,58 @@
+"""The shapes of contracts as Iceberg types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from tailrace.lake.contracts import Contract, Shape
+from tailrace.model.types import decimal_parts
+
+_SIMPLE: dict[str, IcebergType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "timestamp": TimestamptzType(),
+    "binary": BinaryType(),
+}
+
+
+def iceberg_schema(contract: Contract) -> Schema:
+    """The schema of a contract's table, with field ids in column order and the docs of its columns."""
+    ids = count(1)
+    fields = [(next(ids), name, column) for name, column in contract.columns.items()]
+    return Schema(
+        *(
+            NestedField(number, name, _type(column.shape, ids), required=column.required, doc=column.doc)
+            for number, name, column in fields
+        )
+    )
+
+
+def _type(shape: Shape, ids: Iterator[int]) -> IcebergType:
+    if isinstance(shape, str):
+        parts = decimal_parts(shape)
+        return _SIMPLE[shape] if parts is None else DecimalType(*parts)
+    if isinstance(shape, list):
+        return ListType(next(ids), _type(shape[0], ids), element_required=False)
+    return StructType(*(NestedField(next(ids), name, _type(inner, ids)) for name, inner in shape.items()))

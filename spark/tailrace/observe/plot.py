@@ -1,0 +1,191 @@
+"""The paper's plot: event time to the right, processing time upwards, a box for every pane (Dataflow Model, 2.4).
+
+`render` gives one page of HTML that fetches and runs nothing: the chart is inline SVG, the tooltips are the SVG's
+own titles. `render_png` gives the chart alone. Both need the extra `plot` (altair, vl-convert-python).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import files
+from string import Template
+from typing import Literal, get_args
+
+from tailrace.model.errors import TailraceError
+
+Value = float | int | str | None
+Timing = Literal["early", "on_time", "late", "correction"]
+
+
+class PlotError(TailraceError, ValueError):
+    """A plot that cannot be drawn: an instant without a zone, an unknown timing, or nothing to draw."""
+
+
+class PlotMissingError(TailraceError, ImportError):
+    """The libraries that draw are not installed: the extra `plot` brings them."""
+
+
+@dataclass(frozen=True)
+class PlotPane:
+    """One pane of the key: an answer of one window, or the taking back of one.
+
+    `value` is what the pane says; of a retraction, the value that is taken back (not negated: the plot puts the
+    minus sign). `window_start` and `window_end` bound the window in event time, half open; the years 1 and 9999
+    stand for no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the version (V1).
+    """
+
+    window_start: datetime
+    window_end: datetime
+    fired_at: datetime
+    value: Value
+    timing: Timing
+    retraction: bool = False
+    index: int = 0
+    epoch: int = 0
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class PlotRecord:
+    """One record of the key, where it lies in both times.
+
+    `label` is what it adds (shown in its dot when there are few). `too_late`: in none of its windows any more.
+    """
+
+    event_time: datetime
+    arrived_at: datetime
+    label: str
+    too_late: bool = False
+
+
+@dataclass(frozen=True)
+class PlotTable:
+    """A table under the chart. Cells are text, numbers, instants or None, and are written as such."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PanePlot:
+    """What there is to see of one key.
+
+    `key` names it (`origin = EWR`), `value` what the panes count (`departures`). `watermark` holds pairs of
+    (processing time, watermark from then on). `facts` become the cards above the chart, `tables` follow below it.
+    """
+
+    title: str
+    subtitle: str
+    key: str
+    value: str
+    panes: Sequence[PlotPane] = ()
+    records: Sequence[PlotRecord] = ()
+    watermark: Sequence[tuple[datetime, datetime]] = ()
+    tables: Sequence[PlotTable] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises `PlotError` for an instant with no zone, a timing that is none of `Timing`, a ragged table."""
+        instants = [moment for pane in self.panes for moment in (pane.window_start, pane.window_end, pane.fired_at)]
+        instants += [moment for record in self.records for moment in (record.event_time, record.arrived_at)]
+        instants += [moment for step in self.watermark for moment in step]
+        bare = next((moment for moment in instants if moment.tzinfo is None), None)
+        if bare is not None:
+            raise PlotError(f"{bare.isoformat()} has no time zone: write it with one, for example +00:00")
+        for table in self.tables:
+            if any(len(row) != len(table.columns) for row in table.rows):
+                raise PlotError(f"table {table.heading!r}: expected {len(table.columns)} cells in each row")
+        for pane in self.panes:
+            if pane.timing not in get_args(Timing):
+                raise PlotError(f"timing {pane.timing!r}: expected one of {', '.join(get_args(Timing))}")
+
+
+def render(plot: PanePlot) -> str:
+    """One self-contained page: title, facts, chart, how to read it, tables. It fetches and runs nothing.
+
+    With no pane and no record the page says so in the chart's place. All text is escaped. The same plot gives the
+    same page.
+
+    Raises:
+        PlotMissingError: the extra `plot` is not installed.
+    """
+    page = Template(files("tailrace.observe").joinpath("page.html").read_text(encoding="utf-8"))
+    if plot.panes or plot.records:
+        from tailrace.observe.chart import svg
+
+        chart = svg(plot)
+    else:
+        chart = "<p>No record has arrived and no pane has fired yet.</p>"
+    return page.substitute(
+        title=html.escape(plot.title),
+        subtitle=html.escape(plot.subtitle),
+        key=html.escape(plot.key),
+        value=html.escape(plot.value),
+        facts="".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in plot.facts.items()),
+        chart=chart,
+        tables="".join(_table(table) for table in plot.tables),
+    )
+
+
+def render_png(plot: PanePlot, scale: float = 2.0) -> bytes:
+    """The chart alone as a PNG with the title on it, about 1,200 times `scale` pixels wide.
+
+    Raises:
+        PlotError: neither a pane nor a record.
+        PlotMissingError: the extra `plot` is not installed.
+    """
+    if not plot.panes and not plot.records:
+        raise PlotError(f"plot {plot.title!r} has neither a pane nor a record: expected one of them to draw")
+    from tailrace.observe.chart import png
+
+    return png(plot, scale)
+
+
+def written(value: object) -> str:
+    """A value as it is shown: numbers with thousands apart and four places at most, instants to the second, UTC.
+
+    >>> written(12345), written(2.50000), written(None), written(datetime(2013, 3, 8, 15, tzinfo=UTC))
+    ('12,345', '2.5', '–', '2013-03-08 15:00:00')
+    """
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.4f}".rstrip("0").rstrip(".") if abs(value) >= 0.001 or value == 0 else f"{value:.3g}"
+        case datetime():
+            moment = value.astimezone(UTC) if value.tzinfo else value
+            text = moment.replace(tzinfo=None).isoformat(" ")
+            return text.rstrip("0") if moment.microsecond else text
+        case _:
+            return str(value)
+
+
+def _table(table: PlotTable) -> str:
+    numeric = [all(_is_number(row[at]) for row in table.rows) for at in range(len(table.columns))]
+    heads = zip(table.columns, numeric, strict=True)
+    head = "".join(f"<th{_aligned(right)}>{html.escape(column)}</th>" for column, right in heads)
+    body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in table.rows)
+    note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
+    rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<h2>{html.escape(table.heading)}</h2>{note}<div class="scroll"><table>{rows}</table></div>'
+
+
+def _cell(value: object) -> str:
+    return f"<td{_aligned(_is_number(value))}>{html.escape(written(value))}</td>"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _aligned(right: bool) -> str:
+    return ' class="number"' if right else ""

@@ -1,0 +1,139 @@
+"""What an installation is told from outside: where its lake is, which Spark runs it, where its broker listens.
+
+Every field can be set by the environment variable `TAILRACE_` + its name in capitals, or in a file `tailrace.toml`
+(the nearest one at or above the working directory); the environment wins. Relative paths are taken from the folder of
+that file, or from the working directory where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from tailrace.model.errors import Fault, TailraceError
+
+PREFIX = "TAILRACE_"
+FILE = "tailrace.toml"
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class SettingsError(TailraceError, ValueError):
+    """Settings that make no sense. It names every bad field at once, in `faults`, and the variable that mends it."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(
+            "\n".join(["the settings do not hold:", *(f"  {n}. {fault}" for n, fault in enumerate(faults, 1))])
+        )
+
+
+def _root() -> Path:
+    """The folder that relative paths are taken from."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
+
+
+def _default_jars() -> Path:
+    """`build/jars` of the checkout that this module runs from, of the root otherwise."""
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout / "build" / "jars" if (checkout / "pyproject.toml").is_file() else Path("build/jars")
+
+
+class Settings(BaseSettings):
+    """The settings of one installation; made from the environment and `tailrace.toml`, and never changed after.
+
+    Raises SettingsError, with every fault, when a value does not hold or the file has a key there is not.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True)
+
+    warehouse: Path = Path("build/lake")
+    """The folder of the tables' files."""
+    catalog: Identifier = "lake"
+    """The catalog's name. It is part of every table's key: all who share tables must use the same one."""
+    catalog_uri: str = ""
+    """Where the catalog is kept: `sqlite:///FILE`. Empty: `catalog.db` in the warehouse."""
+    namespace: Identifier = "main"
+    """The namespace of tables named without one."""
+    jars: Path = Field(default_factory=_default_jars)
+    """The folder of the pinned jars, filled by `python -m tailrace.toolchain`."""
+    java_home: Path | None = None
+    """The Java to use. None: the first that fits out of JAVA_HOME, the PATH and the extra `java`."""
+    spark_master: Annotated[str, StringConstraints(min_length=1)] = "local[*]"
+    """Where Spark runs. Not used in a process that a cluster's own submit started."""
+    driver_memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmgt]$")] = "4g"
+    """The heap of Spark's driver, and so of all of Spark in local mode."""
+    shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
+    """Into how many parts Spark shuffles. Few suit small epochs; by default one a core."""
+    kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
+    """The Kafka brokers, `host:port,host:port`."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError([_fault(each) for each in error.errors()]) from None
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError([Fault(FILE, str(_root() / FILE), "a TOML file", f"correct it: {error}")]) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments before the environment before the file; no other source."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
+
+    @field_validator("warehouse", "jars", "java_home")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        path = Path(os.path.normpath(_root() / value.expanduser()))
+        if odd := sorted(set(str(path)) & set("?#%\\")):
+            raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
+        return path
+
+    @field_validator("catalog_uri")
+    @classmethod
+    def _sqlite(cls, value: str) -> str:
+        if not value:
+            return value
+        scheme, _, file = value.partition("sqlite:///")
+        if scheme or not file or set(file) & set("?#%\\"):
+            raise ValueError("sqlite:///FILE, without ? # % \\ in FILE")
+        return f"sqlite:///{_root() / file}"
+
+    @property
+    def catalog_file(self) -> Path:
+        """The SQLite file of the catalog."""
+        return Path(self.catalog_uri.removeprefix("sqlite:///")) if self.catalog_uri else self.warehouse / "catalog.db"
+
+    @property
+    def warehouse_uri(self) -> str:
+        """The warehouse as both sides of the catalog name it."""
+        return f"file://{self.warehouse}"
+
+
+def _fault(error: Any) -> Fault:
+    """One of pydantic's findings, in the shape of ours."""
+    name = str(error["loc"][0]) if error["loc"] else FILE
+    if error["type"] == "extra_forbidden":
+        known = ", ".join(Settings.model_fields)
+        return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")
+    expected = str(error.get("ctx", {}).get("error", "")) or _lower(error["msg"])
+    return Fault(name, error["input"], expected, f"set {PREFIX}{name.upper()}")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,98 @@
+"""The algebra that writes Spark SQL: a term is the text of an expression.
+
+The texts are made once per definition and hold no clock, which comes in as columns: an epoch's plan is the same text as
+the one before, so Spark's generated code is found in its cache.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.algebra import Term
+from tailrace.model.types import decimal_parts
+
+
+def quoted(name: str) -> str:
+    """A column or table name as an SQL identifier.
+
+    >>> quoted("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def null(type: str) -> str:
+    """A null of a column type.
+
+    >>> null("bigint")
+    'CAST(NULL AS bigint)'
+    """
+    return f"CAST(NULL AS {type})"
+
+
+class Sql:
+    """The algebra on SQL texts. Truth values are never null in the rows it is used on.
+
+    >>> Sql().at_least("fresh", Sql().literal(2, "bigint"))
+    '(fresh >= 2L)'
+    """
+
+    def literal(self, value: bool | int | str | None, type: str) -> Term:
+        if value is None:
+            return "NULL" if type == "null" else null(type)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int):
+            return f"{value}L" if decimal_parts(type) is None else f"CAST({value} AS {type})"
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def add(self, a: Term, b: Term, type: str) -> Term:
+        return self._number(f"({a} + {b})", type)
+
+    def subtract(self, a: Term, b: Term, type: str) -> Term:
+        return self._number(f"({a} - {b})", type)
+
+    def at_least(self, a: Term, b: Term) -> Term:
+        return f"({a} >= {b})"
+
+    def equal(self, a: Term, b: Term) -> Term:
+        return f"({a} = {b})"
+
+    def every(self, *terms: Term) -> Term:
+        left = [term for term in dict.fromkeys(terms) if term != "true"]
+        return "false" if "false" in left else _joined(left, " AND ", "true")
+
+    def some(self, *terms: Term) -> Term:
+        left = [term for term in dict.fromkeys(terms) if term != "false"]
+        return "true" if "true" in left else _joined(left, " OR ", "false")
+
+    def no(self, term: Term) -> Term:
+        return {"true": "false", "false": "true"}.get(term, f"(NOT {term})")
+
+    def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
+        if then == otherwise or condition == "true":
+            return then
+        return otherwise if condition == "false" else f"IF({condition}, {then}, {otherwise})"
+
+    def missing(self, term: Term) -> Term:
+        return f"({term} IS NULL)"
+
+    def least(self, a: Term, b: Term) -> Term:
+        return f"LEAST({a}, {b})"
+
+    def greatest(self, a: Term, b: Term) -> Term:
+        return f"GREATEST({a}, {b})"
+
+    def ratio(self, a: Term, b: Term) -> Term:
+        return f"(CAST({a} AS double) / CAST({b} AS double))"
+
+    def periods(self, at: Term, period: int, offset: int) -> Term:
+        # Rounded down also before 1970, where DIV rounds towards zero.
+        return f"(({at} - {offset}L - PMOD({at} - {offset}L, {period}L)) DIV {period}L)"
+
+    def _number(self, text: str, type: str) -> str:
+        return text if decimal_parts(type) is None else f"CAST({text} AS {type})"
+
+
+def _joined(terms: list[str], word: str, empty: str) -> str:
+    if not terms:
+        return empty
+    return terms[0] if len(terms) == 1 else "(" + word.join(terms) + ")"

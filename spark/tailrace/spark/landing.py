@@ -1,0 +1,83 @@
+"""Landing a bundle: every record read goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.lake.catalog import PREFIX, Lake
+from tailrace.lake.contracts import log_contract, rejected_contract
+from tailrace.lake.lease import Lease
+from tailrace.model.pipeline import Log
+from tailrace.spark.algebra import quoted
+
+NOTHING = {"epoch": "-1", "batch": "-1"}
+"""What the first snapshot of a log says."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a bundle came to: records in the log, and records rejected."""
+
+    records: int
+    rejected: int
+
+
+class Landing:
+    """The stream's writer of one log. It holds the leases of the log and of its `rejected`."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, log: Log) -> None:
+        self.spark, self.lake, self.log_definition = spark, lake, log
+        for contract in (log_contract(log), rejected_contract(log)):
+            lake.ensure(contract, NOTHING)
+        self.log = Lease.take(lake, log.name)
+        self.rejected = Lease.take(lake, f"{log.name}__rejected")
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch in the log."""
+        return self.log.head.number("epoch")
+
+    @property
+    def batch(self) -> int:
+        """The last micro-batch of the source that is in the log."""
+        return self.log.head.number("batch")
+
+    def stamped(self, frame: DataFrame, clock: str) -> DataFrame:
+        """Records with the epoch of view `clock`, which is data and not a literal so that the plan stays the same."""
+        frame.createOrReplaceTempView(f"{clock}_read")
+        return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
+
+    def write(self, frame: DataFrame, said: Mapping[str, str]) -> Landed:
+        """Write a stamped bundle to the branches. `said` are the snapshot's properties; the epoch is one of them."""
+        seen = Observation()
+        watched = frame.observe(
+            seen, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
+        )
+        columns = [quoted(name) for name in log_contract(self.log_definition).columns]
+        _append(watched.where("_error IS NULL").selectExpr(*columns), self.log, said)
+        found = seen.get
+        if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
+            items = ["_raw AS raw", "_error AS error", "_epoch", "_partition", "_offset", "_arrival"]
+            _append(frame.where("_error IS NOT NULL").selectExpr(*items), self.rejected, said)
+        return Landed(found["records"], found["rejected"])
+
+    def publish(self) -> None:
+        """Make the bundle visible: what was rejected first, so that an epoch in the log is whole."""
+        self.rejected.publish()
+        self.log.publish()
+
+    def close(self) -> None:
+        """Remove the branches."""
+        self.log.give_back()
+        self.rejected.give_back()
+
+
+def _append(frame: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
+    writer = frame.writeTo(lease.branch.target)
+    for name, value in {**said, "token": str(lease.token)}.items():
+        writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
+    writer.append()

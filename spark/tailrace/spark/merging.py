@@ -1,0 +1,132 @@
+"""How an epoch's partials meet the open windows, in Spark SQL: joined where windows stay apart, merged where they merge.
+
+Either way the result has one row for each window that is open or touched, with the state columns of
+`tailrace.model.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
+`held` (whether the window was there already), and for windows that merge `predecessors` and `absorbed`.
+"""
+
+from __future__ import annotations
+
+from tailrace.lake.contracts import predecessor_shape, spark_type
+from tailrace.model.combiners import Merge
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.transition import Transition
+from tailrace.spark.algebra import Sql, null, quoted
+from tailrace.spark.partials import listed, names
+
+TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
+"""The columns of the clock view: instants in microseconds, the epoch, and the stream's generation."""
+
+
+def met(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+    """The open windows of view `state` with the partials of view `partials`, each row with the clock's columns."""
+    merge = _merged if pipeline.where.merges else _joined
+    return merge(pipeline, state, partials, clock)
+
+
+def _joined(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+    rules = Transition(pipeline, Sql())
+    opened = rules.opened("c.new_generation")
+    held = "s.generation IS NOT NULL"
+    spans = ["`window_start`", "`window_end`"]
+    items = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *spans]]
+    items += [f"IF({held}, s.{quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
+    items += [f"{held} AS held", "COALESCE(p.arrived, 0L) AS arrived"]
+    items += _arrived_parts(pipeline, "p")
+    items += [f"c.{name}" for name in TIMES]
+    same = " AND ".join([f"s.{name} <=> p.{name}" for name in names(pipeline)] + [f"s.{n} = p.{n}" for n in spans])
+    alive = f"SELECT * FROM {partials} WHERE NOT expired"
+    return f"SELECT {listed(items)} FROM {state} s FULL OUTER JOIN ({alive}) p ON {same} CROSS JOIN {clock} c"
+
+
+def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
+    o, items = Sql(), []
+    for name, part in pipeline.parts.items():
+        column = f"{source}.{quoted(name)}"
+        term = f"COALESCE({column}, {part.zero(o)})" if part.merge is Merge.ADD else column
+        items.append(f"CAST({term} AS {part.type}) AS {quoted(name)}")
+    return items
+
+
+_FOLD = {Merge.ADD: "SUM", Merge.LEAST: "MIN", Merge.GREATEST: "MAX"}
+
+
+def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+    """Spans of overlapping windows, by key. A span that equals a window held goes on; any other starts anew."""
+    rules = Transition(pipeline, Sql())
+    keys, columns = names(pipeline), rules.columns()
+    shape = spark_type([predecessor_shape(pipeline)])
+    members = (
+        f"SELECT {listed(keys, ['window_start', 'window_end', 'true AS held', '0L AS arrived'])}, "
+        f"{listed([f'{part.zero(Sql())} AS {quoted(n)}' for n, part in pipeline.parts.items()])}, "
+        f"{listed([quoted(n) for n in columns])}, predecessors FROM {state} "
+        f"UNION ALL SELECT {listed(keys, ['window_start', 'window_end', 'false', 'arrived'])}, "
+        f"{listed([quoted(n) for n in pipeline.parts])}, "
+        f"{listed([null(type) for type in columns.values()])}, {null(shape)} FROM {partials}"
+    )
+    by = f"PARTITION BY {listed(keys)} " if keys else ""
+    order = f"{by}ORDER BY window_start, window_end, held"
+    reached = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    spaced = f"SELECT *, IF(window_start >= {reached}, 1L, 0L) AS apart FROM ({members})"
+    frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
+    grouped = f"SELECT {listed(keys, _grouped(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+    return _started(pipeline, rules, f"SELECT g.*, {listed([f'c.{n}' for n in TIMES])} FROM ({grouped}) g CROSS JOIN {clock} c")
+
+
+def _grouped(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
+    """A span's window, whether it is one held alone, its arrivals, and what the windows held in it add up to."""
+    same = "(COUNT_IF(held) = 1 AND MIN(IF(held, window_start, NULL)) = MIN(window_start) AND "
+    same += "MAX(IF(held, window_end, NULL)) = MAX(window_end))"
+    items = [
+        "MIN(window_start) AS window_start",
+        "MAX(window_end) AS window_end",
+        f"{same} AS held",
+        "SUM(arrived) AS arrived",
+        "SUM(fresh) AS all_fresh",
+        "SUM(fresh_on_time) AS all_on_time",
+        "MAX(generation) AS all_generation",
+    ]
+    for name, part in pipeline.parts.items():
+        fold = _FOLD[part.merge]
+        items.append(f"CAST({fold}({quoted(name)}) AS {part.type}) AS {quoted(name)}")
+        for which in ("fired", "pending"):
+            column = quoted(f"{which}_{name}")
+            items.append(f"CAST({fold}(IF(held, {column}, NULL)) AS {part.type}) AS {quoted(f'all_{which}_{name}')}")
+    items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
+    own = ", ".join(
+        f"'{name}', {quoted(column)}"
+        for name, column in {
+            "window_start": "window_start",
+            "window_end": "window_end",
+            "generation": "generation",
+            "panes": "panes",
+            **{part: f"fired_{part}" for part in pipeline.parts},
+        }.items()
+    )
+    items.append(f"COLLECT_LIST(IF(held AND panes > 0L, NAMED_STRUCT({own}), NULL)) AS fired_before")
+    items.append("FLATTEN(COLLECT_LIST(IF(held, predecessors, NULL))) AS inherited")
+    span = "NAMED_STRUCT('window_start', window_start, 'window_end', window_end, 'generation', generation)"
+    items.append(f"COLLECT_LIST(IF(held, {span}, NULL)) AS members")
+    return items
+
+
+def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
+    o = Sql()
+    opened = rules.opened("GREATEST(all_generation, new_generation)")
+    opened["fresh"] = "COALESCE(all_fresh, 0L)"
+    opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
+    opened["waiting_since"] = "now"
+    for name, part in pipeline.parts.items():
+        both = part.merged(o, *(_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in ("fired", "pending")))
+        opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
+    items = [*names(pipeline), "window_start", "window_end"]
+    items += [f"IF(held, {quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
+    items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *TIMES]
+    empty = "SLICE(members, 1, 0)"
+    items += ["IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors", f"IF(held, {empty}, members) AS absorbed"]
+    return f"SELECT {listed(items)} FROM ({grouped})"
+
+
+def _or_zero(zero: str, column: str, merge: Merge) -> str:
+    return f"COALESCE({column}, {zero})" if merge is Merge.ADD else column

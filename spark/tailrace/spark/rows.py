@@ -1,0 +1,195 @@
+"""What an epoch writes into the ledger, in Spark SQL: the partials, panes and retractions of its transitions.
+
+One pass over the transitions gives them all: each row holds an array of what it has to say, which is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tailrace.lake.contracts import LATE, PANE, PARTIAL, ledger_contract, spark_type
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.transition import Transition
+from tailrace.spark.algebra import Sql, null, quoted
+from tailrace.spark.partials import listed, names
+from tailrace.spark.transitions import PHASES
+
+
+class Rows:
+    """The ledger rows of one definition."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.rules = Transition(pipeline, Sql())
+        columns = ledger_contract(pipeline).columns
+        self.types = {name: spark_type(column.shape) for name, column in columns.items()}
+        self.keys = list(pipeline.key)
+
+    def of_transitions(self, transitions: str) -> str:
+        """The partials, panes and retractions of view `transitions`, in the ledger's columns."""
+        entries = [self._partial(), *self._panes()]
+        arrays = [f"ARRAY({', '.join(entries)})"]
+        if self.pipeline.where.merges:
+            arrays += [self._taken_back(), self._absorbed()]
+        said = arrays[0] if len(arrays) == 1 else f"CONCAT({', '.join(arrays)})"
+        unrolled = f"SELECT {listed(names(self.pipeline), [f'INLINE({said})'])} FROM {transitions}"
+        return f"SELECT {self._ordered()} FROM ({unrolled}) WHERE kind IS NOT NULL"
+
+    def of_late(self, late: str) -> str:
+        """The late records of a query in the shape of `partials.late`, in the ledger's columns."""
+        values = {
+            "kind": f"'{LATE}'",
+            "window_start": "TIMESTAMP_MICROS(window_start)",
+            "window_end": "TIMESTAMP_MICROS(window_end)",
+            "epoch": "epoch",
+            "watermark": "TIMESTAMP_MICROS(watermark_before)",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "event_time": "TIMESTAMP_MICROS(at)",
+            "behind": "watermark_before - window_end",
+            "reason": "reason",
+            "source_epoch": "_epoch",
+            "source_partition": "_partition",
+            "source_offset": "_offset",
+            **{name: quoted(name) for name in self.keys},
+        }
+        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
+        return f"SELECT {', '.join(items)} FROM ({late})"
+
+    def restored(self, ledger: str) -> str:
+        """The open windows as the ledger's view `ledger` has them: the latest partial of each, none that is gone."""
+        by = listed([f"l.{name}" for name in names(self.pipeline)], ["l.window_start", "l.window_end"])
+        latest = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY l.generation DESC, l.epoch DESC, l.gone) AS place"
+        rows = f"SELECT l.*, {latest} FROM {ledger} l WHERE kind = '{PARTIAL}'"
+        items = names(self.pipeline)
+        items += [f"UNIX_MICROS(window_{end}) AS window_{end}" for end in ("start", "end")]
+        for name in self.rules.columns():
+            which, _, part = name.partition("_")
+            if name == "waiting_since":
+                items.append("UNIX_MICROS(waiting_since) AS waiting_since")
+            elif name == "panes":
+                items.append("pane_index AS panes")
+            elif which in ("fired", "pending", "trigger"):
+                items.append(f"{which}.{quoted(name if which == 'trigger' else part)} AS {quoted(name)}")
+            else:
+                items.append(quoted(name))
+        if self.pipeline.where.merges:
+            items.append("predecessors")
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE place = 1 AND NOT COALESCE(gone, false)"
+
+    def state(self, transitions: str) -> str:
+        """The state after the epoch: what remains of view `transitions`."""
+        columns = [quoted(name) for name in self.rules.columns()]
+        if self.pipeline.where.merges:
+            emitted = "(a_emits OR b_emits OR c_emits)"
+            columns.append(f"IF({emitted}, SLICE(predecessors, 1, 0), predecessors) AS predecessors")
+        items = listed(names(self.pipeline), ["window_start", "window_end"], columns)
+        return f"SELECT {items} FROM {transitions} WHERE remains"
+
+    def _struct(self, values: Mapping[str, str]) -> str:
+        fields = [name for name in self.types if name not in self.keys]
+        unknown = set(values) - set(fields)
+        if unknown:
+            raise KeyError(f"no such ledger columns: {sorted(unknown)}")
+        inside = ", ".join(
+            f"'{name}', CAST({values[name]} AS {self.types[name]})" if name in values else f"'{name}', {null(self.types[name])}"
+            for name in fields
+        )
+        return f"NAMED_STRUCT({inside})"
+
+    def _partial(self) -> str:
+        values = {
+            "kind": f"'{PARTIAL}'",
+            "window_start": "TIMESTAMP_MICROS(window_start)",
+            "window_end": "TIMESTAMP_MICROS(window_end)",
+            "generation": "generation",
+            "epoch": "epoch",
+            "pane_index": "panes",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "fresh": "fresh",
+            "fresh_on_time": "fresh_on_time",
+            "waiting_since": "TIMESTAMP_MICROS(waiting_since)",
+            "settled": "settled",
+            "gone": "false",
+            "fired": self._packed("fired_"),
+            "pending": self._packed("pending_"),
+        }
+        if "trigger" in self.types:
+            slots = [name for name in self.rules.columns() if name.startswith("trigger_")]
+            values["trigger"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(name)}' for name in slots)})"
+        if self.pipeline.where.merges:
+            values["predecessors"] = "IF(a_emits OR b_emits OR c_emits, SLICE(predecessors, 1, 0), predecessors)"
+        return f"IF(touched, {self._struct(values)}, NULL)"
+
+    def _packed(self, prefix: str) -> str:
+        return f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(prefix + name)}' for name in self.pipeline.parts)})"
+
+    def _results(self, prefix: str) -> dict[str, str]:
+        results: dict[str, str] = self.rules.results({name: quoted(prefix + name) for name in self.pipeline.parts})
+        return results
+
+    def _fired(self, letter: str) -> dict[str, str]:
+        """What is common to a pane and its retraction."""
+        watermark = "watermark_before" if letter == "a" else "watermark_after"
+        return {
+            "kind": f"'{PANE}'",
+            "window_start": "TIMESTAMP_MICROS(window_start)",
+            "window_end": "TIMESTAMP_MICROS(window_end)",
+            "generation": "generation",
+            "epoch": "epoch",
+            "pane_index": f"{letter}_index",
+            "timing": f"{letter}_timing",
+            "watermark": f"TIMESTAMP_MICROS({watermark})",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "origin": "'stream'",
+        }
+
+    def _panes(self) -> Iterator[str]:
+        for letter in PHASES:
+            shared = self._fired(letter)
+            if self.rules.retracts:
+                taken = shared | {"retraction": "true"} | self._results(f"{letter}_before_")
+                yield f"IF({letter}_emits AND {letter}_index > 0L, {self._struct(taken)}, NULL)"
+            pane = shared | {"retraction": "false"}
+            if self.rules.discards:
+                answer = self._results(f"{letter}_total_")
+                pane |= self._results(f"{letter}_delta_")
+                pane["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
+                pane["pending"] = self._packed(f"{letter}_delta_")
+            else:
+                pane |= self._results(f"{letter}_total_")
+            yield f"IF({letter}_emits, {self._struct(pane)}, NULL)"
+
+    def _taken_back(self) -> str:
+        """The retractions of the windows that merged into one that fires now (rule V3)."""
+        emitted = "(a_emits OR b_emits OR c_emits)"
+        values = self._fired("b") | {
+            "retraction": "true",
+            "timing": "IF(a_emits, a_timing, IF(b_emits, b_timing, c_timing))",
+            "watermark": "TIMESTAMP_MICROS(IF(a_emits, watermark_before, watermark_after))",
+            **{name: f"old.{name}" for name in ("generation",)},
+            "pane_index": "old.panes",
+            "window_start": "TIMESTAMP_MICROS(old.window_start)",
+            "window_end": "TIMESTAMP_MICROS(old.window_end)",
+            **self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts}),
+        }
+        if self.rules.discards:
+            answer = self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts})
+            values["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
+        old = f"IF({emitted}, predecessors, SLICE(predecessors, 1, 0))"
+        return f"TRANSFORM({old}, old -> {self._struct(values)})"
+
+    def _absorbed(self) -> str:
+        """The windows that merged away leave the state."""
+        values = {
+            "kind": f"'{PARTIAL}'",
+            "window_start": "TIMESTAMP_MICROS(old.window_start)",
+            "window_end": "TIMESTAMP_MICROS(old.window_end)",
+            "generation": "old.generation",
+            "epoch": "epoch",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "gone": "true",
+        }
+        return f"TRANSFORM(absorbed, old -> {self._struct(values)})"
+
+    def _ordered(self) -> str:
+        return ", ".join(quoted(name) for name in self.types)

@@ -1,0 +1,153 @@
+"""Opens a Spark session on the embedded Iceberg catalog.
+
+One process has one JVM. The first session starts it, in about 5 s; later ones share it and differ in what a session can
+differ in: the catalog and its warehouse, the default namespace, SQL settings, temporary views. So a test, or a thread
+with snapshot properties of its own, opens another session and pays almost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tailrace.settings import Settings
+from tailrace.toolchain import class_path, quiet_home, require_java
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+# Milliseconds that a commit waits for another process's: SQLite's default gives up while a slow disk syncs.
+BUSY_TIMEOUT = 60_000
+
+
+def catalog_conf(settings: Settings) -> dict[str, str]:
+    """The configuration of the embedded catalog, Iceberg's JDBC catalog on SQLite, under `settings.catalog`.
+
+    pyiceberg's `SqlCatalog` on the same file, name and warehouse sees the same tables.
+    """
+    prefix = f"spark.sql.catalog.{settings.catalog}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        f"{prefix}.uri": f"jdbc:sqlite:{settings.catalog_file}?journal_mode=WAL&busy_timeout={BUSY_TIMEOUT}",
+        f"{prefix}.warehouse": settings.warehouse_uri,
+        # V1 is the layout that pyiceberg has too.
+        f"{prefix}.jdbc.schema-version": "V1",
+        # A cached table would hide what another process committed.
+        f"{prefix}.cache-enabled": "false",
+        f"{prefix}.default-namespace": settings.namespace,
+        "spark.sql.defaultCatalog": settings.catalog,
+    }
+
+
+def session_conf(settings: Settings) -> dict[str, str]:
+    """What each session has of its own; Spark accepts it at any time."""
+    return {
+        **catalog_conf(settings),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        # An epoch is small and nearly all fixed cost; planning it anew between its stages only adds to that.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+    }
+
+
+def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[str, str]:
+    """What is fixed when a process starts its JVM. Raises ToolchainError when a pinned jar is missing."""
+    jars = class_path(settings.jars, groups)
+    log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
+    conf = {
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.catalogImplementation": "in-memory",
+        # Where Spark's own catalog would keep tables; nothing here makes one.
+        "spark.sql.warehouse.dir": f"file://{settings.warehouse}/.spark",
+        "spark.local.dir": tempfile.gettempdir(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC",
+    }
+    if not settings.spark_master.startswith("local"):
+        # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
+        conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
+    return conf
+
+
+def open_session(
+    settings: Settings,
+    *,
+    app: str = "tailrace",
+    extra: Mapping[str, str] | None = None,
+    groups: Sequence[str] = ("lake",),
+) -> SparkSession:
+    """A Spark session whose default catalog is the embedded Iceberg catalog of `settings`.
+
+    The process's first call starts Spark; `app`, `groups` (which pinned jars, `("lake", "kafka")` for a Kafka source),
+    the master and the memory count only then. Every call returns a session with its own SQL settings and views, and
+    `stop()` on any of them stops Spark for all. `extra` settings come on top of the defaults; on a later call they can
+    only be ones that Spark lets a session change. In a process that `spark-submit` started, master, memory, Java and
+    jars are the submit's.
+
+    Raises ToolchainError when there is no Java or a pinned jar is missing.
+    """
+    local = settings.catalog_file.parent
+    local.mkdir(parents=True, exist_ok=True)
+    if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none
+        running = SparkSession.builder.getOrCreate()
+        return _with(running.newSession(), {**session_conf(settings), **(extra or {})})
+    conf = {**session_conf(settings), **(extra or {})}
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _build(app, {"spark.sql.extensions": EXTENSIONS, **conf})
+    java = require_java(settings.java_home)
+    fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups)}
+    with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
+        # The workers run this very interpreter: `python3` on the PATH may be another, without pyspark.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return _build(app, {**fixed, **conf})
+
+
+def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName(app)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    # pyspark prints every failed query with its whole Java stack, and then raises it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return session
+
+
+def _with(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def _environment(**values: str | None) -> Iterator[None]:
+    """These environment variables, None for one that must not be there, until Spark has started with them."""
+    before = {name: os.environ.get(name) for name in values}
+    try:
+        _assign(values)
+        yield
+    finally:
+        _assign(before)
+
+
+def _assign(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,84 @@
+"""The second half of an epoch in Spark SQL: every open window goes through the rules of `tailrace.model.transition`.
+
+The text is a chain of projections, one for each phase of rule T4. Its rows hold the window's state after the epoch, and
+for each phase in which a pane may fire (`a` after the data, `b` after the watermark, `c` as it closes) what came out.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.transition import Row, Times, Transition
+from tailrace.model.triggers import Phase
+from tailrace.spark.algebra import Sql, quoted
+from tailrace.spark.merging import TIMES
+
+PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
+"""The phases by the letter before their columns; `c` is the last pane of a window that closes."""
+
+_CLOCK = Times("watermark_before", "watermark_after", "before", "now")
+_END = "window_end"
+
+
+class _Chain:
+    """A growing chain of projections: each names every column it passes on."""
+
+    def __init__(self, start: str, columns: list[str]) -> None:
+        self.steps = [f"step_0 AS ({start})"]
+        self.columns = columns
+
+    def add(self, terms: Row) -> None:
+        """Replace or add these columns, computed from the step before."""
+        kept = [quoted(name) for name in self.columns if name not in terms]
+        made = [f"{term} AS {quoted(name)}" for name, term in terms.items() if term != quoted(name)]
+        same = [quoted(name) for name, term in terms.items() if term == quoted(name)]
+        number = len(self.steps)
+        self.steps.append(f"step_{number} AS (SELECT {', '.join(kept + same + made)} FROM step_{number - 1})")
+        self.columns = [*(n for n in self.columns if n not in terms), *terms]
+
+    def text(self) -> str:
+        return f"WITH {', '.join(self.steps)} SELECT * FROM step_{len(self.steps) - 1}"
+
+
+def transitions(pipeline: Pipeline, met: str) -> str:
+    """The transitions of every window in the rows `met` (from `tailrace.spark.merging`), as one query."""
+    rules = Transition(pipeline, Sql())
+    state = {name: quoted(name) for name in rules.columns()}
+    extra = ["held", "arrived", *pipeline.parts, *TIMES]
+    extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
+    chain = _Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
+    _arrive(pipeline, rules, chain, state)
+    for letter, phase in PHASES.items():
+        _fire(rules, chain, state, letter, phase)
+    touched = "(arrived > 0L OR a_advances OR b_advances OR c_advances)"
+    chain.add({"touched": touched, "remains": f"(NOT {rules.out_of_reach(_END, 'watermark_after')})"})
+    return chain.text()
+
+
+def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) -> None:
+    if pipeline.finishing == "close":
+        refused = f"(held AND {rules.done(state)} AND arrived > 0L)"
+        chain.add({"refused": refused, "arrived": f"IF({refused}, 0L, arrived)"})
+        zero = {name: part.zero(Sql()) for name, part in pipeline.parts.items()}
+        parts = {name: f"IF(refused, {zero[name]}, {quoted(name)})" for name in zero}
+    else:
+        parts = {name: quoted(name) for name in pipeline.parts}
+    chain.add(rules.arrived(state, "arrived", parts, _END, _CLOCK))
+
+
+def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phase | None) -> None:
+    if phase is None:
+        asked = rules.asked_to_close(state, _END, _CLOCK, "b_emits")
+    else:
+        asked = rules.asked(state, _END, _CLOCK, phase)
+    chain.add({f"{letter}_{name}": term for name, term in asked.items()})
+    everything, fresh, fired = rules.contents(state)
+    said = {name: f"{letter}_{name}" for name in asked}
+    shown: Row = {f"{letter}_index": "panes"}
+    shown |= {f"{letter}_total_{name}": term for name, term in everything.items()}
+    if rules.discards:
+        shown |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
+    if rules.retracts:
+        shown |= {f"{letter}_before_{name}": term for name, term in fired.items()}
+    chain.add(shown)
+    total = {name: quoted(f"{letter}_total_{name}") for name in everything}
+    chain.add(rules.fired(state, said, _END, _CLOCK, phase, total))

@@ -1,0 +1,44 @@
+"""`python -m tailrace.toolchain`: make Java and the pinned jars ready, or say what is missing.
+
+Exit status: 0 when all is there, 1 when something is missing (after `--check`) or could not be fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tailrace.model.errors import TailraceError
+from tailrace.settings import Settings
+from tailrace.toolchain import GROUPS, class_path, fetch, quiet_home, require_java
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments and return its exit status."""
+    parser = argparse.ArgumentParser("python -m tailrace.toolchain", description="Fetch and check the pinned jars.")
+    parser.add_argument("--group", action="append", choices=GROUPS, help="what to fetch, more than once; default: lake")
+    parser.add_argument("--check", action="store_true", help="only look, never fetch")
+    parser.add_argument("--java", action="store_true", help="only print the home of the Java that would run")
+    given = parser.parse_args(arguments)
+    groups = given.group or ["lake"]
+    try:
+        settings = Settings()
+        java = require_java(settings.java_home)
+        if given.java:
+            print(java.home)
+            return 0
+        fetched = [] if given.check else fetch(settings.jars, groups, java)
+        ready = class_path(settings.jars, groups)
+        quiet_home(java, settings.jars)  # so that who may only read the folder later finds it made
+    except TailraceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"Java {java.release} in {java.home}; {len(ready)} jars in {settings.jars}, {len(fetched)} of them fetched now"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

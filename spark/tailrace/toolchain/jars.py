@@ -1,0 +1,193 @@
+"""The pinned jars: which they are, whether they are there and the right ones, and fetching those that are not.
+
+`jars.toml` lists them by group with the sha256 of each; a folder holds each group in a folder of its name. What was
+once checked is noted there with size and time of change, so a start of Spark does not read 60 MB to compare sums again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import file_digest
+from importlib.resources import files
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from tailrace.toolchain import trust
+from tailrace.toolchain.errors import ToolchainError
+from tailrace.toolchain.java import Java, is_packaged
+
+GROUPS = ("lake", "kafka", "kafka-broker")
+"""What there is to fetch: the embedded Iceberg catalog, Spark's Kafka connector, a broker for tests."""
+
+CHECKED = ".checked.json"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned jar: its group here, its Maven coordinates, and the sha256 of its file."""
+
+    group: str
+    coordinates: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Where it lies, relative to the folder of jars."""
+        _, name, version = self.coordinates.split(":")
+        return f"{self.group}/{name}-{version}.jar"
+
+
+@cache
+def pinned(group: str) -> tuple[Jar, ...]:
+    """The jars of a group. Raises ToolchainError for a group there is not."""
+    groups = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())
+    if group not in groups:
+        raise ToolchainError(f"no group of jars {group!r}; there are {', '.join(GROUPS)}")
+    return tuple(Jar(group, coordinates, sha256) for coordinates, sha256 in groups[group].items())
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()
+
+
+def missing(folder: Path, groups: Iterable[str]) -> list[Jar]:
+    """The jars of these groups that are not in `folder`, or are there with other content than pinned."""
+    return [jar for group in groups for jar in _missing(folder, group)]
+
+
+def _missing(folder: Path, group: str) -> list[Jar]:
+    notes = folder / group / CHECKED
+    try:
+        before = json.loads(notes.read_text())
+    except (OSError, ValueError):
+        before = {}
+    now: dict[str, list[object]] = {}
+    absent = []
+    for jar in pinned(group):
+        path = folder / jar.file
+        if not path.is_file():
+            absent.append(jar)
+            continue
+        facts = path.stat()
+        note = [facts.st_size, facts.st_mtime_ns, jar.sha256]
+        if before.get(jar.file) == note or sha256_of(path) == jar.sha256:
+            now[jar.file] = note
+        else:
+            absent.append(jar)
+    if now != before:
+        _write(notes, json.dumps(now, indent=1))
+    return absent
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a note at once or, in a folder that may not be written to, not at all: it only saves time."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError:
+        return
+
+
+def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
+    """The checked jars of these groups, in the order they are pinned.
+
+    Raises ToolchainError naming the jars that are missing or not the pinned ones, and the command that fetches them.
+    """
+    if lacking := missing(folder, groups):
+        names = "".join(f"\n  {jar.file}" for jar in lacking)
+        flags = "".join(f" --group {group}" for group in dict.fromkeys(jar.group for jar in lacking))
+        raise ToolchainError(
+            f"jars missing from {folder}, or not the pinned ones:{names}\n"
+            f"run `python -m tailrace.toolchain{flags}`, or set TAILRACE_JARS to the folder that has them"
+        )
+    return [folder / jar.file for group in groups for jar in pinned(group)]
+
+
+def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
+    """Fetch what is missing of these groups into `folder`, and return what was fetched; nothing runs when all is there.
+
+    The download is Ivy's, which Spark brings with it; `java` runs it. A jar is put in place after its sum was compared.
+    Raises ToolchainError when a download fails or a jar is not the pinned one.
+    """
+    wanted = missing(folder, groups)
+    if not wanted:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as name:
+        scratch = Path(name).resolve()
+        for group in dict.fromkeys(jar.group for jar in wanted):
+            _retrieve([jar for jar in wanted if jar.group == group], scratch, java)
+        wrong = [(jar, sha256_of(scratch / jar.file)) for jar in wanted if (scratch / jar.file).is_file()]
+        complaints = [
+            f"\n  {jar.coordinates}: sha256 {found}, pinned {jar.sha256}" for jar, found in wrong if found != jar.sha256
+        ]
+        complaints += [f"\n  {jar.coordinates}: not found" for jar in wanted if not (scratch / jar.file).is_file()]
+        if complaints:
+            raise ToolchainError("jars that are not the pinned ones, none of them kept:" + "".join(complaints))
+        for jar in wanted:
+            target = folder / jar.file
+            target.parent.mkdir(exist_ok=True)
+            (scratch / jar.file).replace(target)
+    missing(folder, groups)  # notes what was just compared
+    return wanted
+
+
+def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
+    """Have Ivy put `jars` under `scratch`. It knows by itself where Maven's artifacts are kept."""
+    settings = scratch / "settings.xml"
+    # No POMs: what is pinned is the whole list. No checksums beside the jars either: ours are compared.
+    cache = quoteattr(str(scratch / "cache"))
+    resolver = "<ibiblio name='central' m2compatible='true' usepoms='false' checksums=''/>"
+    settings.write_text(
+        f"<ivysettings><settings defaultResolver='central'/><caches defaultCacheDir={cache}/>"
+        f"<resolvers>{resolver}</resolvers></ivysettings>"
+    )
+    wanted = scratch / "ivy.xml"
+    dependency = "<dependency org={} name={} rev={} transitive='false' conf='default->default'/>"
+    lines = [dependency.format(*map(quoteattr, jar.coordinates.split(":"))) for jar in jars]
+    wanted.write_text(
+        "<ivy-module version='2.0'><info organisation='tailrace' module='jars'/><configurations><conf name='default'/>"
+        f"</configurations><dependencies>{''.join(lines)}</dependencies></ivy-module>"
+    )
+    options = trust.java_options(scratch) if is_packaged(java) else []
+    command = [
+        str(java.command),
+        *options,
+        f"-Duser.home={scratch}",
+        "-cp",
+        str(_ivy()),
+        "org.apache.ivy.Main",
+        "-warn",
+    ]
+    command += ["-settings", str(settings), "-ivy", str(wanted), "-confs", "default"]
+    command += ["-retrieve", f"{scratch}/{jars[0].group}/[artifact]-[revision].[ext]"]
+    ran = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+    )
+    if ran.returncode:
+        # Ivy draws progress with dots; what it has to say is in the other lines.
+        said = [line.strip() for line in ran.stdout.splitlines() if line.strip(". \t\n") and "....." not in line]
+        raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(said[-20:]))
+
+
+def _ivy() -> Path:
+    """Ivy, out of Spark's own jars. Raises ToolchainError when Spark is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    home = Path(spec.origin).parent if spec and spec.origin else None
+    found = sorted(home.glob("jars/ivy-*.jar")) if home else []
+    if not found:
+        raise ToolchainError(
+            "pyspark is not installed, and its jars bring what fetches jars; run `pip install 'tailrace[spark]'`"
+        )
+    return found[-1]

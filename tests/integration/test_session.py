@@ -1,0 +1,73 @@
+"""A Spark session on the embedded catalog, against what else reads and writes the same tables."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from tailrace.settings import Settings
+from tailrace.spark.session import open_session
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
+def test_spark_and_pyiceberg_see_each_other_commits(spark: SparkSession, settings: Settings) -> None:
+    spark.sql("CREATE NAMESPACE main")
+    spark.sql("CREATE TABLE t (n INT, at TIMESTAMP) USING iceberg")
+    spark.sql("INSERT INTO t VALUES (1, TIMESTAMP '2026-01-01 00:00:00')")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    catalog = SqlCatalog(
+        settings.catalog, uri=f"sqlite:///{settings.catalog_file}?timeout=60", warehouse=settings.warehouse_uri
+    )
+    try:
+        table = catalog.load_table("main.t")
+        assert table.scan().to_arrow().to_pylist() == [{"n": 1, "at": at}]
+        rows = pa.table({"n": pa.array([2], pa.int32()), "at": pa.array([at], pa.timestamp("us", "UTC"))})
+        table.append(rows)
+    finally:
+        catalog.close()
+    assert sorted(row.n for row in spark.table("t").collect()) == [1, 2]
+    assert settings.catalog_file.is_file()
+
+
+def test_a_second_session_has_a_lake_and_settings_of_its_own(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    other = open_session(Settings(warehouse=tmp_path / "other"), extra={"spark.sql.shuffle.partitions": "7"})
+    for session in (spark, other):
+        session.sql("CREATE NAMESPACE main")
+    spark.sql("CREATE TABLE mine (n INT) USING iceberg")
+    assert other.sql("SHOW TABLES").collect() == []
+    assert [row.tableName for row in spark.sql("SHOW TABLES").collect()] == ["mine"]
+    assert other.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == str(settings.shuffle_partitions)
+
+
+def test_merge_runs_through_the_extensions(spark: SparkSession) -> None:
+    spark.sql("CREATE NAMESPACE main")
+    spark.sql("CREATE TABLE t (k INT, v INT) USING iceberg TBLPROPERTIES ('format-version' = '3')")
+    merge = "MERGE INTO t USING (SELECT 1 AS k, {} AS v) AS s ON t.k = s.k {} WHEN NOT MATCHED THEN INSERT *"
+    for value in (1, 2):
+        spark.sql(merge.format(value, "WHEN MATCHED THEN UPDATE SET v = s.v"))
+    assert [tuple(row) for row in spark.table("t").collect()] == [(1, 2)]
+
+
+def test_overflow_is_an_error_and_times_are_utc(spark: SparkSession) -> None:
+    assert spark.sql("SELECT string(timestamp_seconds(0)) AS t").collect()[0].t == "1970-01-01 00:00:00"
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        spark.sql("SELECT 2147483647 + 1 AS n").collect()
+
+
+def test_a_process_setting_is_refused_once_spark_runs(spark: SparkSession, settings: Settings) -> None:
+    with pytest.raises(AnalysisException, match="CANNOT_MODIFY"):
+        open_session(settings, extra={"spark.driver.memory": "1g"})
+
+
+def test_starting_spark_leaves_the_environment_as_it_was(spark: SparkSession) -> None:
+    assert "SPARK_LOCAL_IP" not in os.environ

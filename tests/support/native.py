@@ -1,0 +1,93 @@
+"""Runs a definition natively on real Spark, bundle by bundle, and puts its ledger rows beside the reference's panes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from tailrace.lake.contracts import log_contract, spark_type
+from tailrace.model.clock import Clock
+from tailrace.model.panes import Late, Pane
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.step import Record
+from tailrace.model.time import instant, moment
+from tailrace.spark.native import Native
+
+Said = Counter[tuple[Any, ...]]
+"""What a fold said, as comparable rows: panes, retractions and late records, each with how often."""
+
+
+def bundle_frame(spark: SparkSession, pipeline: Pipeline, records: Sequence[Record], epoch: int) -> DataFrame:
+    """The records as rows of the log."""
+    columns = log_contract(pipeline.log).columns
+    ddl = ", ".join(f"`{name}` {spark_type(column.shape)}" for name, column in columns.items())
+    rows = [
+        (*(_plain(record.get(name), type) for name, type in pipeline.log.columns.items()), epoch, "test", place, None)
+        for place, record in enumerate(records)
+    ]
+    return spark.createDataFrame(rows, ddl)
+
+
+def _plain(value: Any, type: str) -> Any:
+    return moment(value) if type == "timestamp" and isinstance(value, int) else value
+
+
+def run_native(
+    spark: SparkSession, pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]
+) -> Said:
+    """What the native execution says of these epochs."""
+    native, said = Native(spark, pipeline), Said()
+    state = native.nothing()
+    for records, clock in epochs:
+        consumed = native.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
+        stepped = native.step(state, consumed, clock)
+        for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
+            said[_pane_row(pipeline, row) if row["kind"] == "pane" else _late_row(pipeline, row)] += 1
+        state = stepped.state
+    return said
+
+
+def in_micros(frame: DataFrame) -> DataFrame:
+    """The frame with its instants as microseconds, for Python has none as early as the beginning of time."""
+    instants = [name for name, type in frame.dtypes if type == "timestamp"]
+    return frame.selectExpr(*(f"UNIX_MICROS(`{n}`) AS `{n}`" if n in instants else f"`{n}`" for n in frame.columns))
+
+
+def said_by_reference(pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[Late]) -> Said:
+    """The same of the reference execution."""
+    said = Said()
+    for pane in panes:
+        answer = tuple(pane.answer.values()) if pipeline.how.value == "discarding" else ()
+        said[
+            ("pane", pane.key, *pane.window, *pane.version, pane.retraction, pane.timing.value)
+            + (pane.watermark, pane.processing_time, _exact(pane.values.values()), _exact(answer))
+        ] += 1
+    for one in late:
+        at = instant(one.record[pipeline.log.event_time])
+        said[("late", one.key, *one.window, one.epoch, at, one.behind, one.reason)] += 1
+    return said
+
+
+def _exact(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(v.normalize() if isinstance(v, Decimal) else instant(v) if hasattr(v, "tzinfo") else v for v in values)
+
+
+
+def _pane_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
+    key = tuple(row[name] for name in pipeline.key)
+    values = tuple(row[name] for name in pipeline.what)
+    answer = tuple(row["answer"]) if "answer" in row and row["answer"] else ()
+    span = (row["window_start"], row["window_end"])
+    version = (row["generation"], row["epoch"], row["pane_index"])
+    times = (row["watermark"], row["processing_time"])
+    return ("pane", key, *span, *version, row["retraction"], row["timing"], *times, _exact(values), _exact(answer))
+
+
+def _late_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
+    key = tuple(row[name] for name in pipeline.key)
+    span = (row["window_start"], row["window_end"])
+    return ("late", key, *span, row["epoch"], row["event_time"], row["behind"], row["reason"])
