@@ -73,7 +73,7 @@ def rejected_contract(log: Log) -> Contract:
 def _provenance() -> dict[str, Column]:
     return {
         "_epoch": Column("bigint", "the epoch that landed it", required=True),
-        "_partition": Column("string", "the source's partition: a file, or topic-partition"),
+        "_source": Column("string", "the source's partition: a file, or topic-partition"),
         "_offset": Column("bigint", "its place in the source's partition; with the epoch and partition it is unique"),
         "_arrival": Column("timestamp", "when it reached the log, or became known where the source says so"),
     }
@@ -125,7 +125,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
         "reason": Column("string", "late: expired or finished"),
         "source_epoch": Column("bigint", "late: the record's _epoch in the log"),
-        "source_partition": Column("string", "late: the record's _partition in the log"),
+        "source_partition": Column("string", "late: the record's _source in the log"),
         "source_offset": Column("bigint", "late: the record's _offset in the log"),
     }
     if slots:

@@ -6,6 +6,7 @@ moved when it publishes, reads the newer token, and stops; nothing of what it wr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.lake.catalog import Head, Lake
@@ -50,14 +51,16 @@ class Lease:
             )
         return head
 
-    def publish(self) -> int:
-        """Publish what was written to the branch.
+    def publish(self, said: Mapping[str, str]) -> int:
+        """Publish what was written to the branch, whose snapshot says `said`.
 
         Raises `FencedError` if the lease is lost, and `MovedError` if a backfill or maintenance moved the table: the
         branch is then on the new snapshot, and the commit is to be written again.
         """
         try:
-            return self.branch.publish()
+            snapshot = self.branch.publish()
+            self.head = Head(snapshot, said)
+            return snapshot
         except MovedError:
             self.head = self.check()
             self.branch.start()

@@ -96,7 +96,7 @@ class _Step:
                 windows[key] = left
         return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late)
 
-    def _judged(self, bundle: Iterable[Record]) -> dict[Key, list[_Arrival]]:
+    def _judged(self, bundle: Iterable[Record]) -> dict[Key, dict[Window, _Arrivals]]:
         """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         readers = list(self._readers())

@@ -177,7 +177,10 @@ def _kind(pane: PlotPane) -> str:
 
 
 def _shown(pane: PlotPane) -> str:
-    text = written(pane.value)
+    value = pane.value
+    if isinstance(value, float) and abs(value) >= 0.1:
+        value = round(value, 1 if abs(value) >= 100 else 2)
+    text = written(value)
     negative = text.startswith("-")
     text = text.replace("-", MINUS, 1) if negative else text
     if not pane.retraction:

@@ -65,7 +65,7 @@ class Follower:
         table = self.lake.spark_name(f"{self.pipeline.name}__ledger").replace("`", "")
         reader = self.spark.read.format("iceberg")
         if since is None:
-            reader = reader.option("snapshot-id", until)
+            reader = reader.option("versionAsOf", until)
         else:
             reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
         return reader.load(table).where(f"kind = '{PANE}'")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import log_contract, rejected_contract
-from tailrace.lake.lease import Lease
+from tailrace.lake.lease import TOKEN, Lease
 from tailrace.model.pipeline import Log
 from tailrace.spark.algebra import quoted
 
@@ -35,6 +35,7 @@ class Landing:
             lake.ensure(contract, NOTHING)
         self.log = Lease.take(lake, log.name)
         self.rejected = Lease.take(lake, f"{log.name}__rejected")
+        self._written: list[tuple[Lease, Mapping[str, str]]] = []
 
     @property
     def epoch(self) -> int:
@@ -60,15 +61,18 @@ class Landing:
         columns = [quoted(name) for name in log_contract(self.log_definition).columns]
         _append(watched.where("_error IS NULL").selectExpr(*columns), self.log, said)
         found = seen.get
+        self._written = [(self.log, said)]
         if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
-            items = ["_raw AS raw", "_error AS error", "_epoch", "_partition", "_offset", "_arrival"]
+            items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             _append(frame.where("_error IS NOT NULL").selectExpr(*items), self.rejected, said)
+            self._written.insert(0, (self.rejected, said))
         return Landed(found["records"], found["rejected"])
 
     def publish(self) -> None:
         """Make the bundle visible: what was rejected first, so that an epoch in the log is whole."""
-        self.rejected.publish()
-        self.log.publish()
+        for lease, said in self._written:
+            lease.publish({**said, TOKEN: str(lease.token)})
+        self._written = []
 
     def close(self) -> None:
         """Remove the branches."""
@@ -78,6 +82,6 @@ class Landing:
 
 def _append(frame: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
     writer = frame.writeTo(lease.branch.target)
-    for name, value in {**said, "token": str(lease.token)}.items():
+    for name, value in {**said, TOKEN: str(lease.token)}.items():
         writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
     writer.append()

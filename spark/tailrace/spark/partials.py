@@ -56,10 +56,10 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     records = (
         f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
         f"UNIX_MICROS({quoted(log.event_time)}) AS at, {known} AS known, {listed(lifted(pipeline))}, "
-        f"_epoch, _partition, _offset FROM {source}"
+        f"_epoch, _source, _offset FROM {source}"
     )
     carried = listed(names(pipeline), ["at", "known"], [quoted(name) for name in pipeline.parts])
-    carried += ", _epoch, _partition, _offset"
+    carried += ", _epoch, _source, _offset"
     if isinstance(where, Global):
         return f"SELECT {carried}, {BEGINNING}L AS window_start, {END_OF_TIME}L AS window_end FROM ({records})"
     if isinstance(where, Fixed):
@@ -148,6 +148,6 @@ def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> st
 
 
 def _too_late(pipeline: Pipeline, span: str, reason: str, source: str, joined: str) -> str:
-    items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._epoch", "r._partition", "r._offset"]
+    items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._epoch", "r._source", "r._offset"]
     items += ["c.watermark_before", "c.epoch", "c.now", f"'{reason}' AS reason"]
     return f"SELECT {listed(items)} FROM ({assigned(pipeline, source)}) r {joined}"

@@ -1,6 +1,6 @@
 """From raw records to the log's columns, natively: what does not fit is kept with its bytes and the reason (rule X6).
 
-The frames here have the log's declared columns, `_partition`, `_offset`, `_arrival`, and `_error` with `_raw`: both are
+The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, and `_error` with `_raw`: both are
 null for a record that fits.
 """
 
@@ -113,7 +113,7 @@ def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         .text(list(paths))
         .selectExpr(
             "value",
-            "_metadata.file_path AS _partition",
+            "_metadata.file_path AS _source",
             "MONOTONICALLY_INCREASING_ID() AS _offset",
             "_metadata.file_modification_time AS _arrival",
         )
@@ -162,7 +162,7 @@ def _csv(spark: SparkSession, log: Log, paths: Sequence[str], look: _Looked) -> 
 
 def _parquet(spark: SparkSession, log: Log, paths: Sequence[str], look: _Looked) -> DataFrame:
     """Parquet files with the same columns."""
-    where = ["_metadata.file_path AS _partition", "_metadata.row_index AS _offset"]
+    where = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     where.append("_metadata.file_modification_time AS _arrival")
     if look.unlike:
         rows = spark.read.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS raw", *where)
@@ -192,7 +192,7 @@ def _checked(
     arrival = columns[log.arrival_time] if log.arrival_time else "_arrival"
     said = frame.selectExpr(
         *(f"{term} AS {quoted(name)}" for name, term in columns.items()),
-        "_partition",
+        "_source",
         "_offset",
         f"{arrival} AS _arrival",
         f"{error} AS _error",
@@ -227,7 +227,7 @@ def _only(spark: SparkSession, log: Log, broken: Sequence[_Looked]) -> DataFrame
     """A frame of nothing but files that could not be read, one record each."""
     rows = ", ".join(f"({_text(one.path)}, {_text(one.broken)})" for one in broken) or "('', '')"
     items = [f"{null(type)} AS {quoted(name)}" for name, type in log.columns.items()]
-    items += ["path AS _partition", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
+    items += ["path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
     frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
     return frame if broken else frame.where("false")

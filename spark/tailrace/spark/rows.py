@@ -48,7 +48,7 @@ class Rows:
             "behind": "watermark_before - window_end",
             "reason": "reason",
             "source_epoch": "_epoch",
-            "source_partition": "_partition",
+            "source_partition": "_source",
             "source_offset": "_offset",
             **{name: quoted(name) for name in self.keys},
         }

@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.model.errors import TailraceError
 
 Format: TypeAlias = Literal["json", "csv", "parquet"]
+_NAMES = "path string, modificationTime timestamp, length bigint, content binary"
+
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 
 
@@ -40,7 +42,7 @@ class Files:
             raise SourceError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}; pass --format json")
         if not _exists(self.folder):
             raise SourceError(f"the folder {self.folder} is not there: make it, or pass another with --from")
-        reader = spark.readStream.format("binaryFile").option("recursiveFileLookup", "true")
+        reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
         if self.per_epoch:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
         return reader.load(self.folder).select("path")
@@ -58,7 +60,7 @@ class Kafka:
     per_epoch: int | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming frame of the topic's records: `value`, `_partition`, `_offset`, `_arrival`."""
+        """The streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -70,7 +72,7 @@ class Kafka:
         if self.per_epoch:
             reader = reader.option("maxOffsetsPerTrigger", self.per_epoch)
         return reader.load().selectExpr(
-            "value", "CONCAT(topic, '-', partition) AS _partition", "offset AS _offset", "timestamp AS _arrival"
+            "value", "CONCAT(topic, '-', partition) AS _source", "offset AS _offset", "timestamp AS _arrival"
         )
 
     def __str__(self) -> str:

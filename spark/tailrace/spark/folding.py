@@ -1,0 +1,168 @@
+"""One pipeline's fold in a stream: each epoch is stepped natively and is one commit to its ledger (rules X1, X2)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.lake.catalog import PREFIX, Lake
+from tailrace.lake.contracts import LATE, PANE, answer_contract, ledger_contract
+from tailrace.lake.errors import MovedError, OtherDefinitionError
+from tailrace.lake.lease import Lease
+from tailrace.lake.runs import Runs
+from tailrace.model.clock import Clock
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.spark.follow import Follower
+from tailrace.spark.native import Native, NativeState, Stepped
+
+
+@dataclass
+class Phases:
+    """Where the time of an epoch goes: seconds by the phase's name."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def end(self, name: str) -> None:
+        """The phase that just ended."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What an epoch gave for one pipeline."""
+
+    clock: Clock
+    panes: int
+    retractions: int
+    late: int
+
+
+@dataclass
+class _Staged:
+    """An epoch that is written to the ledger's branch but not published."""
+
+    stepped: Stepped
+    said: dict[str, str]
+    folded: Folded
+
+
+class Fold:
+    """The running fold of one pipeline: its lease on the ledger, its open windows, and table `p` following."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, *, follow_every: int) -> None:
+        self.spark, self.lake, self.pipeline, self.follow_every = spark, lake, pipeline, follow_every
+        self.native = Native(spark, pipeline)
+        ledger = ledger_contract(pipeline)
+        check_definition(lake, pipeline)
+        if not lake.has(ledger.table):
+            run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
+            first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
+            lake.ensure(ledger, first)
+        lake.ensure(answer_contract(pipeline))
+        self.lease = Lease.take(lake, ledger.table)
+        self.follower = Follower(spark, lake, pipeline, f"stream_{self.lease.token}")
+        self.generation = self.lease.head.number("generation", 1)
+        self.state = self._restored()
+        self._staged: _Staged | None = None
+        self._behind = 0
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch in the ledger."""
+        return self.lease.head.number("epoch")
+
+    def stage(self, bundle: DataFrame, epoch: int, now: int, phases: Phases) -> Folded:
+        """Step the epoch and write it to the ledger's branch. `now` is the processing time, in microseconds.
+
+        Where the log says when records became known, the latest of those is the processing time instead.
+        """
+        consumed = self.native.consume(bundle, self.state)
+        phases.end("consume")
+        before = self.state.clock
+        if self.pipeline.log.arrival_time is not None:
+            now = consumed.known if consumed.known is not None else BEGINNING
+        now = max(now, before.processing_time) if before else now
+        watermark = self.pipeline.log.watermark.advance(before.watermark if before else BEGINNING, consumed.latest)
+        clock = Clock(epoch, watermark, now)
+        stepped = self.native.step(self.state, consumed, clock)
+        said = {
+            "epoch": str(epoch),
+            "watermark": str(watermark),
+            "processing_time": str(now),
+            "generation": str(self.generation),
+            "fingerprint": self.pipeline.fingerprint,
+            "token": str(self.lease.token),
+        }
+        folded = self._write(stepped, said, clock)
+        self._staged = _Staged(stepped, said, folded)
+        phases.end("step")
+        return folded
+
+    def publish(self) -> None:
+        """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1)."""
+        staged = self._staged
+        if staged is None:
+            return
+        while True:
+            try:
+                self.lease.publish(staged.said)
+                break
+            except MovedError:
+                self._write(staged.stepped, staged.said, staged.folded.clock)
+        self.state.windows.unpersist()
+        self.state, self._staged = staged.stepped.state, None
+        self._behind += 1
+
+    def follow(self, *, now: bool = False) -> None:
+        """Bring `p` up with the ledger if it is `follow_every` epochs behind, or at all when `now`."""
+        if self._behind >= (1 if now else self.follow_every):
+            self.follower.follow()
+            self._behind = 0
+
+    def close(self) -> None:
+        """Bring `p` up with the ledger and remove the branches."""
+        self.follower.follow()
+        self.follower.close()
+        self.lease.give_back()
+
+    def _write(self, stepped: Stepped, said: dict[str, str], clock: Clock) -> Folded:
+        seen = Observation()
+        pane, taken = F.col("kind") == PANE, F.col("retraction")
+        rows = stepped.rows.observe(
+            seen,
+            F.count_if(pane & ~taken).alias("panes"),
+            F.count_if(pane & taken).alias("retractions"),
+            F.count_if(F.col("kind") == LATE).alias("late"),
+        )
+        writer = rows.writeTo(self.lease.branch.target)
+        for name, value in said.items():
+            writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
+        writer.append()
+        return Folded(clock, **seen.get)
+
+    def _restored(self) -> NativeState:
+        head = self.lease.head
+        if head.number("epoch") < 0:
+            return self.native.nothing(self.generation)
+        clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
+        ledger = self.spark.table(self.lake.spark_name(self.lease.table).replace("`", ""))
+        return self.native.restore(ledger, clock, self.generation)
+
+
+def check_definition(lake: Lake, pipeline: Pipeline) -> None:
+    """Raises `OtherDefinitionError` where the pipeline's ledger was made by a definition with another meaning."""
+    table = f"{pipeline.name}__ledger"
+    if lake.has(table):
+        found = lake.head(table).said.get("fingerprint")
+        if found != pipeline.fingerprint:
+            raise OtherDefinitionError(
+                f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
+                f"{pipeline.fingerprint}): give the changed definition another name, or undo the change"
+            )

@@ -1,0 +1,250 @@
+"""The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3, in DESIGN section 4).
+
+An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. The
+log is written in a thread beside the fold. After a crash anywhere the query brings the same micro-batch again: what is
+in the log by then is read from the log, with the recorded clock, and what is in a ledger is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.errors import LakeError
+from tailrace.lake.lease import TOKEN
+from tailrace.model.errors import TailraceError
+from tailrace.model.pipeline import Pipeline
+from tailrace.spark.folding import Fold, Folded, Phases
+from tailrace.spark.landing import Landed, Landing
+from tailrace.spark.reading import read
+from tailrace.spark.sources import Files, Source
+
+FOLLOW_EVERY = 10
+"""How many epochs table `p` may be behind the ledger."""
+
+
+class StreamError(TailraceError, RuntimeError):
+    """The stream cannot go on."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did, for whoever watches: by pipeline what it folded, and where the time went, in seconds."""
+
+    epoch: int
+    landed: Landed
+    folded: dict[str, Folded]
+    seconds: float
+    phases: dict[str, float]
+    recovered: bool = False
+
+
+Watch = Callable[[EpochReport], None]
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    """One epoch's records and the processing time at which they were read, in microseconds."""
+
+    frame: DataFrame
+    epoch: int
+    now: int
+
+
+class Stream:
+    """One streaming writer of a log and of the pipelines that read it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        pipelines: Sequence[Pipeline],
+        source: Source,
+        *,
+        follow_every: int = FOLLOW_EVERY,
+        watch: Watch | None = None,
+    ) -> None:
+        logs = {pipeline.log.name: pipeline.log for pipeline in pipelines}
+        if len(logs) != 1 or any(pipeline.log != pipelines[0].log for pipeline in pipelines):
+            raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
+        self.spark, self.lake, self.source, self.watch = spark, lake, source, watch
+        self.log = pipelines[0].log
+        self.query: StreamingQuery | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._failure: BaseException | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="landing")
+        self._clock_view = f"tailrace_{self.log.name}_epoch"
+        self._checked = self._check_checkpoint()
+        self.landing = Landing(spark, lake, self.log)
+        self.folds = [Fold(spark, lake, pipeline, follow_every=follow_every) for pipeline in pipelines]
+        self._started = time.perf_counter()
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where Spark keeps how far the source was read."""
+        return self.lake.settings.warehouse / "_checkpoints" / self.lake.settings.namespace / self.log.name
+
+    def start(self, *, once: bool = False, every: float = 0.0) -> None:
+        """Catch up what the ledgers lack of the log, then start the query.
+
+        `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
+        """
+        self._catch_up()
+        writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(f"tailrace_{self.log.name}")
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
+        self._started = time.perf_counter()
+        try:
+            self.query = writer.start()
+        except PySparkException as error:
+            raise self._explained(error) from error
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the query to end, at most so long; gives whether it has. Raises what made it fail."""
+        if self.query is None:
+            return True
+        try:
+            ended = self.query.awaitTermination(seconds) if seconds is not None else self._await()
+        except PySparkException as error:
+            if self._failure is not None:
+                raise self._failure from None
+            raise self._explained(error) from error
+        return bool(ended)
+
+    def stop(self) -> None:
+        """Stop at an epoch boundary: an epoch that has begun is finished first."""
+        with self._lock:
+            self._stopped = True
+            if self.query is not None:
+                self.query.stop()
+
+    def close(self) -> None:
+        """Bring the answers up with the ledgers and let go of the tables."""
+        for fold in self.folds:
+            fold.close()
+        self.landing.close()
+        self._pool.shutdown()
+
+    def _await(self) -> bool:
+        if self.query is not None:
+            self.query.awaitTermination()
+        return True
+
+    def _epoch(self, batch: DataFrame, batch_id: int) -> None:
+        with self._lock:
+            if self._stopped:
+                raise StreamError("the stream was stopped before this epoch")
+            try:
+                self._landed_and_folded(batch, batch_id)
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def _landed_and_folded(self, batch: DataFrame, batch_id: int) -> None:
+        phases = Phases(_since=self._started)
+        started = self._started
+        phases.end("trigger")
+        if batch_id <= self.landing.batch:
+            # Landed before a crash; `_catch_up` has folded it from the log.
+            return
+        self._checked = self._checked or self._query_id()
+        epoch, now = self.landing.epoch + 1, time.time_ns() // 1000
+        frame = read(self.spark, self.source, self.log, batch)
+        kept = frame if isinstance(self.source, Files) and self.source.format == "parquet" else frame.persist()
+        self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
+        stamped = self.landing.stamped(kept, self._clock_view)
+        said = {"epoch": str(epoch), "batch": str(batch_id), "processing_time": str(now), "query": self._checked}
+        phases.end("read")
+        writing = self._pool.submit(self.landing.write, stamped, said)
+        bundle = _Bundle(stamped.where("_error IS NULL").drop("_error", "_raw"), epoch, now)
+        folded = {fold.pipeline.name: fold.stage(bundle.frame, epoch, now, phases) for fold in self.folds}
+        landed = writing.result()
+        phases.end("land")
+        self.landing.publish()
+        for fold in self.folds:
+            fold.publish()
+        kept.unpersist()
+        phases.end("publish")
+        for fold in self.folds:
+            fold.follow()
+        phases.end("follow")
+        self._started = time.perf_counter()
+        self._report(EpochReport(epoch, landed, folded, self._started - started, phases.seconds))
+
+    def _report(self, report: EpochReport) -> None:
+        if self.watch is not None:
+            self.watch(report)
+
+    def _catch_up(self) -> None:
+        """Fold the epochs that are in the log but not in a ledger: the last one's before a crash, or all for a new
+        pipeline on a log that was there."""
+        last = self.landing.epoch
+        behind = [fold for fold in self.folds if fold.epoch < last]
+        if not behind:
+            return
+        clocks = self._recorded()
+        log = self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
+        for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
+            phases, started = Phases(), time.perf_counter()
+            bundle = log.where(f"_epoch = {epoch}")
+            folded = {}
+            for fold in behind:
+                if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
+                    folded[fold.pipeline.name] = fold.stage(bundle, epoch, clocks.get(epoch, 0), phases)
+                    fold.publish()
+                    fold.follow()
+            seconds = time.perf_counter() - started
+            self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
+
+    def _recorded(self) -> dict[int, int]:
+        """The processing times of the epochs in the log, as far as its snapshots are kept."""
+        table = self.lake.table(self.log.name)
+        current = table.current_snapshot()
+        said = [properties(snapshot) for snapshot in lineage(table, current.snapshot_id if current else None)]
+        return {int(one["epoch"]): int(one["processing_time"]) for one in said if "processing_time" in one}
+
+    def _check_checkpoint(self) -> str:
+        """The query's id by the checkpoint, empty if it is yet to be made. Raises `StreamError` where it cannot serve."""
+        landed = self.lake.head(self.log.name) if self.lake.has(self.log.name) else None
+        known = landed.said.get("query", "") if landed and landed.number("epoch") >= 0 else ""
+        found = self._query_id()
+        if known and found != known:
+            state = "is lost" if not found else "belongs to another query"
+            raise StreamError(
+                f"the checkpoint {self.checkpoint} {state}, but log {self.log.name} already has epochs up to "
+                f"{landed.number('epoch') if landed else -1}: put the checkpoint back, or the source would be read "
+                "twice; to start anew set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own"
+            )
+        return found
+
+    def _query_id(self) -> str:
+        file = self.checkpoint / "metadata"
+        if not file.is_file():
+            return ""
+        try:
+            return str(json.loads(file.read_text())["id"])
+        except (OSError, ValueError, KeyError) as error:
+            raise StreamError(
+                f"the checkpoint {self.checkpoint} is corrupt ({file.name}: {error}): put it back from a copy"
+            ) from error
+
+    def _explained(self, error: Exception) -> TailraceError:
+        text = str(error).split("\n", 1)[0]
+        return StreamError(
+            f"the stream of log {self.log.name} from {self.source} failed: {text}; if it names the checkpoint "
+            f"{self.checkpoint}, that is corrupt and is to be put back from a copy"
+        )
+
+
+__all__ = ["TOKEN", "EpochReport", "LakeError", "Stream", "StreamError"]

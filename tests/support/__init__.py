@@ -1,0 +1,1 @@
+"""What tests share: strategies for definitions and epochs, and the laws as functions."""

@@ -1,0 +1,260 @@
+"""Hypothesis strategies for random definitions, and random epochs to fold them over.
+
+`runs()` draws a definition with epochs for it; `pipelines()` and `epochs(pipeline)` draw them apart. All records are of
+one log, `LOG`, and hold plain values: a test of another execution can send the same ones through it. Their `id` is
+unique within a run. Event times and watermarks lie on a small grid of seconds, one microsecond aside now and then, so
+that windows fill, sessions overlap and just touch, and a good part of the records is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tailrace.model.clock import BoundedDisorder, Clock
+from tailrace.model.combiners import Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.panes import Accumulation
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment, seconds
+from tailrace.model.triggers import (
+    AfterCount,
+    AfterDelay,
+    AfterWatermark,
+    AllOf,
+    AnyOf,
+    AtWatermark,
+    Every,
+    Repeat,
+    Sequence,
+    Trigger,
+    Until,
+)
+from tailrace.model.windows import Fixed, Global, Sessions, Sliding, Windowing
+
+BASE = datetime(2024, 1, 1, tzinfo=UTC)
+"""Around when all events of `epochs` happen and arrive."""
+
+LOG = Log(
+    name="trips",
+    columns={
+        "id": "bigint",
+        "place": "string",
+        "lane": "int",
+        "value": "bigint",
+        "price": "decimal(10,2)",
+        "label": "string",
+        "at": "timestamp",
+    },
+    event_time="at",
+    earliest=datetime(2023, 1, 1, tzinfo=UTC),
+    latest=datetime(2025, 1, 1, tzinfo=UTC),
+)
+"""The log of all the records. Every column but `id` and `at` may be null."""
+
+Record = dict[str, Any]
+Epochs = list[tuple[list[Record], Clock]]
+
+EVERYTHING: dict[str, Combiner] = {
+    "records": Count(),
+    "priced": Count("price"),
+    "total": Sum("value"),
+    "lanes": Sum("lane"),
+    "paid": Sum("price"),
+    "mean_value": Mean("value"),
+    "mean_price": Mean("price"),
+    "least_price": Min("price"),
+    "most_value": Max("value"),
+    "first_label": Min("label"),
+    "last_label": Max("label"),
+    "last_at": Max("at"),
+}
+"""The results that a random definition picks from."""
+
+
+# ---------------------------------------------------------------------------------------------------- definitions
+
+
+def windowings() -> st.SearchStrategy[Windowing]:
+    """Every built-in windowing, in sizes of a few seconds; sliding with overlaps, with gaps, and end to end."""
+    few = st.integers(1, 6).map(seconds)
+    offset = st.sampled_from([0, 0, 1, 7, -2]).map(seconds)
+    return st.one_of(
+        st.builds(Fixed, few, offset),
+        st.builds(Sessions, few),
+        st.builds(Sliding, few, few, offset),
+        st.just(Global()),
+    )
+
+
+_PROCESSING_TIMES = st.sampled_from([1, 20, 60]).map(seconds)
+
+
+def _leaves() -> st.SearchStrategy[Trigger]:
+    return st.one_of(
+        st.builds(AfterCount, st.integers(1, 3)),
+        st.builds(AtWatermark),
+        st.builds(AfterDelay, _PROCESSING_TIMES),
+        st.builds(Every, _PROCESSING_TIMES, st.sampled_from([0, 0, 7]).map(seconds)),
+    )
+
+
+def _ended(trigger: Trigger, by: Trigger) -> Trigger:
+    """The trigger, ended by another where it would not end by itself."""
+    return trigger if trigger.finishes else Until(trigger, by if by.finishes else AtWatermark())
+
+
+def _sequence(parts: list[Trigger], by: Trigger) -> Trigger:
+    return Sequence(*(_ended(part, by) for part in parts[:-1]), parts[-1])
+
+
+def _repeated(trigger: Trigger) -> Trigger:
+    return trigger if trigger.fires_on_nothing else Repeat(trigger)
+
+
+def _composed(parts: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
+    some = st.lists(parts, min_size=1, max_size=3)
+    return st.one_of(
+        some.map(lambda own: AnyOf(*own)),
+        some.map(lambda own: AllOf(*own)),
+        st.builds(_sequence, some, _leaves()),
+        st.builds(lambda part, stop: Until(part, _ended(stop, AtWatermark())), parts, parts),
+        parts.map(_repeated),
+    )
+
+
+def triggers(depth: int = 2) -> st.SearchStrategy[Trigger]:
+    """Triggers nested up to `depth` that validation has nothing against, whatever they are done by."""
+    return _leaves() if depth == 0 else st.one_of(_leaves(), *[_composed(triggers(depth - 1))] * 3)
+
+
+def _endless(trigger: Trigger) -> Trigger:
+    """A trigger that goes on for as long as records may come."""
+    if not trigger.finishes:
+        return trigger
+    again = _repeated(trigger)
+    return again if not again.finishes else Sequence(trigger, Repeat(AfterCount(1)))
+
+
+def _questions(late: bool) -> st.SearchStrategy[Trigger]:
+    """Triggers as users write them: early, on time and late; and random ones that never end."""
+    inner = triggers(1)
+    after = inner.filter(lambda part: not part.fires_on_nothing)
+    shorthand = st.builds(AfterWatermark, st.none() | after, after.map(_endless) if late else st.none())
+    return st.one_of(shorthand, triggers().map(_endless), st.builds(AtWatermark) if not late else shorthand)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, *, where: Windowing | None = None, how: Accumulation | None = None) -> Pipeline:
+    """Random definitions over `LOG`; `where` and `how` fix those answers.
+
+    About one in five has a trigger that can be done while records may still come (`finishing="close"`).
+    """
+    lateness = seconds(draw(st.sampled_from([0, 0, 1, 3, 8])))
+    closes = draw(st.integers(0, 4)) == 4
+    late = lateness > seconds(0)
+    when = draw(triggers() if closes else _questions(late))
+    if not late and isinstance(when, Sequence) and any(part.finishes_only_on_time for part in when.parts[:-1]):
+        lateness = seconds(2)  # so that the parts after the watermark get their turn
+    names = draw(st.lists(st.sampled_from(sorted(EVERYTHING)), min_size=1, max_size=4, unique=True))
+    return Pipeline(
+        name="random",
+        log=replace(LOG, disorder=seconds(draw(st.sampled_from([0, 2, 5])))),
+        key=draw(st.sampled_from([("place",), ("place",), (), ("place", "lane")])),
+        what={name: EVERYTHING[name] for name in names},
+        where=where if where is not None else draw(windowings()),
+        when=when,
+        how=how if how is not None else draw(st.sampled_from(Accumulation)),
+        allowed_lateness=lateness,
+        on_time=draw(st.sampled_from(["always", "if_non_empty"])),
+        closing=draw(st.sampled_from(["if_non_empty", "always"])),
+        finishing="close" if closes else "refuse",
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- epochs
+
+_VALUES = {
+    "place": st.sampled_from(["a", "a", "a", "b", None]),
+    "lane": st.sampled_from([1, 1, 2, None]),
+    "value": st.integers(-3, 9) | st.none(),
+    "price": st.integers(-300, 900).map(lambda cents: Decimal(cents).scaleb(-2)) | st.none(),
+    "label": st.sampled_from(["x", "y", "Z", "é", "", None]),
+}
+_ARRIVALS = st.tuples(
+    st.integers(-6, 9),  # seconds from the watermark
+    st.sampled_from([0, 0, 0, 0, -1, 1]),  # and microseconds
+    st.fixed_dictionaries(_VALUES),
+)
+
+
+@st.composite
+def epochs(
+    draw: st.DrawFn,
+    pipeline: Pipeline,
+    *,
+    ends: bool | None = None,
+    max_epochs: int = 8,
+    max_bundle: int = 6,
+) -> Epochs:
+    """Random epochs for a definition, as `fold` takes them: bundles of records, each with its clock.
+
+    The watermark is made up (it may stand still, or run past records), or follows the records by the log's bound on
+    disorder. `ends` says whether the last epoch brings the watermark to the end of time; either, if left out.
+    """
+    spans = draw(
+        st.lists(
+            st.tuples(
+                st.lists(_ARRIVALS, max_size=max_bundle),
+                st.integers(0, 8),  # seconds that the watermark goes forward
+                st.sampled_from([0, 1, 13, 60]),  # and processing time
+                st.sampled_from([1, 1, 1, 4]),  # and the epoch's number
+            ),
+            min_size=min(3, max_epochs),
+            max_size=max_epochs,
+        )
+    )
+    follows = draw(st.booleans())
+    unknown = draw(st.sampled_from([0, 0, 1, 3])) if not follows else 0
+    disorder = BoundedDisorder(pipeline.log.disorder)
+    front, watermark, now, number = instant(BASE), BEGINNING, instant(BASE), -1
+    made: Epochs = []
+    count = 0
+    for place, (arrivals, forward, later, further) in enumerate(spans):
+        bundle: list[Record] = []
+        for away, aside, values in arrivals:
+            bundle.append({"id": count, "at": moment(front + away * 1_000_000 + aside)} | values)
+            count += 1
+        front += forward * 1_000_000
+        if follows:
+            watermark = disorder.advance(watermark, max((instant(r["at"]) for r in bundle), default=None))
+        elif place >= unknown:
+            watermark = front
+        now += later * 1_000_000
+        number += further
+        made.append((bundle, Clock(number, watermark, now)))
+    if draw(st.booleans()) if ends is None else ends:
+        made.append(([], Clock(number + 1, END_OF_TIME, now + 1_000_000)))
+    return made
+
+
+@st.composite
+def runs(
+    draw: st.DrawFn,
+    *,
+    ends: bool | None = None,
+    where: Windowing | None = None,
+    how: Accumulation | None = None,
+) -> tuple[Pipeline, Epochs]:
+    """A random definition with random epochs for it."""
+    pipeline = draw(pipelines(where=where, how=how))
+    return pipeline, draw(epochs(pipeline, ends=ends))
+
+
+def everything(made: Iterable[tuple[Iterable[Record], Clock]]) -> list[Record]:
+    """All the records of the epochs, in the order in which they came."""
+    return [record for bundle, _ in made for record in bundle]
