@@ -8,12 +8,14 @@ that windows fill, sessions overlap and just touch, and a good part of the recor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tailrace.model.clock import BoundedDisorder, Clock
@@ -55,6 +57,15 @@ LOG = Log(
     latest=datetime(2025, 1, 1, tzinfo=UTC),
 )
 """The log of all the records. Every column but `id` and `at` may be null."""
+
+DEEP = int(os.environ.get("DEEP", "1"))
+"""How many times more examples to try than a quick run does."""
+
+
+def examples(count: int) -> settings:
+    """So many examples of the loaded profile, times `DEEP`."""
+    return settings(max_examples=count * DEEP)
+
 
 Record = dict[str, Any]
 Epochs = list[tuple[list[Record], Clock]]
@@ -185,6 +196,14 @@ _VALUES = {
     "price": st.integers(-300, 900).map(lambda cents: Decimal(cents).scaleb(-2)) | st.none(),
     "label": st.sampled_from(["x", "y", "Z", "é", "", None]),
 }
+
+
+def bundles(max_size: int = 6) -> st.SearchStrategy[list[Record]]:
+    """Records of `LOG` whose `id` means nothing, for tests that do not fold them."""
+    at = st.integers(0, 30).map(lambda away: BASE + seconds(away))
+    return st.lists(st.fixed_dictionaries({"id": st.just(0), "at": at, **_VALUES}), max_size=max_size)
+
+
 _ARRIVALS = st.tuples(
     st.integers(-6, 9),  # seconds from the watermark
     st.sampled_from([0, 0, 0, 0, -1, 1]),  # and microseconds

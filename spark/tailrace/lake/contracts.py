@@ -112,7 +112,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "retraction": Column("boolean", "pane: whether it takes the window's answer back"),
         "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
         "processing_time": Column("timestamp", "the epoch's processing time"),
-        "origin": Column("string", "pane: stream or backfill"),
+        "writer": Column("string", "pane: stream or backfill"),
         **{name: Column(type, f"pane: {pipeline.what[name]!r}") for name, type in pipeline.results.items()},
         "fresh": Column("bigint", "partial: records in no pane yet"),
         "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),

@@ -65,7 +65,7 @@ class Pane:
     version: Version
     watermark: int
     processing_time: int
-    origin: str = "stream"
+    writer: str = "stream"
 
 
 @dataclass(frozen=True)

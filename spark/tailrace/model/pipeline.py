@@ -28,7 +28,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # fmt: off
 RESERVED = frozenset({
     "kind", "window_start", "window_end", "generation", "epoch", "pane_index", "timing", "retraction", "watermark",
-    "processing_time", "origin", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
+    "processing_time", "writer", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
     "fresh_on_time", "waiting_since", "panes", "settled", "arrived", "latest", "event_time", "behind", "reason",
     "source_partition", "source_offset",
 })
@@ -279,7 +279,8 @@ def _waits(value: object) -> bool:
 
 def _name_faults(path: str, name: object) -> Iterable[Fault]:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        yield Fault(path, name, "a name of lower-case letters, digits and _", "rename it, for example hourly_rides")
+        expected = "a name of up to 63 lower-case letters, digits and _"
+        yield Fault(path, name, expected, "rename it, for example hourly_rides")
 
 
 def _unknown(path: str, column: object, columns: Mapping[str, str]) -> Fault:

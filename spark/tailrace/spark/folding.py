@@ -67,7 +67,7 @@ class Fold:
             lake.ensure(ledger, first)
         lake.ensure(answer_contract(pipeline))
         self.lease = Lease.take(lake, ledger.table)
-        self.follower = Follower(spark, lake, pipeline, f"stream_{self.lease.token}")
+        self.follower = Follower(lake, pipeline, f"stream_{self.lease.token}")
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None

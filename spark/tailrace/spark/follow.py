@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from tailrace.lake.catalog import Head, Lake, head_of, lineage
+from tailrace.lake.catalog import PREFIX, Head, Lake, head_of, lineage
 from tailrace.lake.contracts import PANE
 from tailrace.lake.errors import MovedError
 from tailrace.lake.publish import Branch
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
 from tailrace.spark.partials import listed, names
+from tailrace.spark.session import open_session
 
 STAMP = "ledger_snapshot"
 
@@ -27,17 +27,22 @@ STAMP = "ledger_snapshot"
 class Follower:
     """Keeps `p` of one pipeline up with its ledger, on a branch of its own."""
 
-    spark: SparkSession
     lake: Lake
     pipeline: Pipeline
     owner: str
 
     def __post_init__(self) -> None:
+        # A session of its own, for MERGE takes its snapshot's properties from the session and other writers have theirs.
+        self.spark = open_session(self.lake.settings)
         self.branch = Branch(self.lake, self.pipeline.name, f"follow_{self.owner}")
         self._head: Head | None = None
 
-    def follow(self) -> int:
-        """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for."""
+    def follow(self, *, fresh: int | None = None) -> int:
+        """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
+
+        `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows are
+        appended, which is the same and cheaper.
+        """
         while True:
             head = self._head or self.branch.start()
             ledger = self.lake.table(f"{self.pipeline.name}__ledger")
@@ -48,7 +53,9 @@ class Follower:
             stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}
             known = {snapshot.snapshot_id for snapshot in lineage(ledger, reached.snapshot)}
             since = int(stamped) if stamped and int(stamped) in known else None
-            self._merge(self._panes(since, reached.snapshot), stamp, empty=head.snapshot is None)
+            gained = [s.snapshot_id for s in lineage(ledger, reached.snapshot)]
+            only = since is not None and gained[:2] == [fresh, since]
+            self._merge(self._panes(since, reached.snapshot), stamp, fresh=only)
             try:
                 snapshot = self.branch.publish()
             except MovedError:
@@ -70,31 +77,29 @@ class Follower:
             reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
         return reader.load(table).where(f"kind = '{PANE}'")
 
-    def _merge(self, panes: DataFrame, stamp: Mapping[str, Any], *, empty: bool) -> None:
+    def _merge(self, panes: DataFrame, stamp: Mapping[str, str], *, fresh: bool) -> None:
         view = f"tailrace_follow_{self.pipeline.name}_{self.owner}"
         panes.createOrReplaceTempView(view)
-        names_ = [*names(self.pipeline), "window_start", "window_end"]
-        results = [quoted(name) for name in self.pipeline.results]
-        shown = {name: f"answer.{name}" if self.pipeline.how.value == "discarding" else name for name in results}
-        carried = [f"{shown[name]} AS {name}" for name in results] + ["timing", *_VERSION, "retraction"]
-        order = ", ".join(f"{name} DESC" for name in _VERSION) + ", retraction"
-        ranked = (
-            f"SELECT {listed(names_, carried)}, ROW_NUMBER() OVER (PARTITION BY {listed(names_)} ORDER BY {order}) "
-            f"AS place FROM {view}"
-        )
-        columns = [*names_, *results, "timing", *_VERSION]
-        on = " AND ".join([f"t.{n} <=> s.{n}" for n in names(self.pipeline)] + [f"t.{n} = s.{n}" for n in _SPAN])
-        newer = " OR ".join(
-            "(" + " AND ".join([*(f"s.{n} = t.{n}" for n in _VERSION[:place]), f"s.{_VERSION[place]} > t.{_VERSION[place]}"]) + ")"
-            for place in range(3)
-        )
-        sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *_VERSION])
         for name, value in stamp.items():
-            self.spark.conf.set(f"spark.sql.iceberg.snapshot-property.tailrace.{name}", str(value))
+            self.spark.conf.set(f"spark.sql.iceberg.snapshot-property.{PREFIX}{name}", value)
+        keys = names(self.pipeline)
+        results = [quoted(name) for name in self.pipeline.results]
+        shown = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
+        columns = [*keys, *_SPAN, *results, "timing", *_VERSION]
+        items = listed(keys, list(_SPAN), shown, ["timing", *_VERSION, "retraction"])
+        if fresh:
+            rows = f"SELECT {listed(columns)} FROM (SELECT {items} FROM {view}) WHERE NOT retraction"
+            self.spark.sql(f"INSERT INTO {self.branch.target} ({listed(columns)}) {rows}")
+            return
+        order = ", ".join(f"{name} DESC" for name in _VERSION) + ", retraction"
+        place = f"ROW_NUMBER() OVER (PARTITION BY {listed(keys, list(_SPAN))} ORDER BY {order}) AS place"
+        on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in _SPAN)])
+        sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *_VERSION])
         self.spark.sql(
-            f"MERGE INTO {self.branch.target} t USING (SELECT * FROM ({ranked}) WHERE place = 1) s ON {on} "
-            f"WHEN MATCHED AND ({newer}) AND s.retraction THEN DELETE "
-            f"WHEN MATCHED AND ({newer}) THEN UPDATE SET {sets} "
+            f"MERGE INTO {self.branch.target} t "
+            f"USING (SELECT * FROM (SELECT {items}, {place} FROM {view}) WHERE place = 1) s ON {on} "
+            f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
+            f"WHEN MATCHED AND ({_NEWER}) THEN UPDATE SET {sets} "
             f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
             f"VALUES ({', '.join(f's.{n}' for n in columns)})"
         )
@@ -102,3 +107,8 @@ class Follower:
 
 _VERSION = ("generation", "epoch", "pane_index")
 _SPAN = ("window_start", "window_end")
+_NEWER = (
+    "s.generation > t.generation OR (s.generation = t.generation AND (s.epoch > t.epoch OR "
+    "(s.epoch = t.epoch AND s.pane_index > t.pane_index)))"
+)
+"""Whether the source's version is higher, its parts compared in order (rule V1)."""

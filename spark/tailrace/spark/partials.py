@@ -100,9 +100,11 @@ def partials(pipeline: Pipeline, source: str, clock: str) -> str:
     return f"SELECT *, false AS expired FROM ({_sessions(pipeline, alive)})"
 
 
-def aggregated(pipeline: Pipeline, source: str) -> str:
-    """The accumulator of every window of a finished input, merged where windows merge: what a backfill reads."""
-    rows = assigned(pipeline, source)
+def aggregated(pipeline: Pipeline, rows: str) -> str:
+    """The accumulator of every window of finished input, merged where windows merge: what a backfill reads.
+
+    `rows` is a query of assigned records.
+    """
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 

@@ -140,7 +140,7 @@ class Rows:
             "timing": f"{letter}_timing",
             "watermark": f"TIMESTAMP_MICROS({watermark})",
             "processing_time": "TIMESTAMP_MICROS(now)",
-            "origin": "'stream'",
+            "writer": "'stream'",
         }
 
     def _panes(self) -> Iterator[str]:

@@ -1,0 +1,191 @@
+"""Their side: the same answers by hand-written PySpark, as a good engineer would write and tune it.
+
+Same session, catalog and file format as ours. Of what was tried, the faster is kept: see `docs` of each function. What
+it does not give: exactly-once beyond Spark's own, panes, a record of late data, a backfill that merges with the stream.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.data import COLUMNS, DISORDER, WINDOW, Views
+from benchmarks.measure import Outcome, Task, serve
+from tailrace.spark.session import open_session
+
+TUNED = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Commit what changed instead of a snapshot of the store, and do not count the keys for the metrics.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Update mode has said everything already when the watermark moves on.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+LOG_PROPERTIES = "'write.parquet.compression-codec' = 'zstd', 'write.distribution-mode' = 'none'"
+RESULT_PROPERTIES = (
+    f"{LOG_PROPERTIES}, 'format-version' = '2', 'write.merge.mode' = 'merge-on-read', "
+    "'write.metadata.delete-after-commit.enabled' = 'true', 'write.metadata.previous-versions-max' = '20'"
+)
+SECONDS = f"{int(WINDOW.total_seconds())} seconds"
+
+
+def make_tables(spark: SparkSession, suffix: str = "") -> None:
+    """The log and the result table."""
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS main")
+    columns = ", ".join(f"{name} {type}" for name, type in COLUMNS.items())
+    spark.sql(f"CREATE TABLE views{suffix} ({columns}) USING iceberg TBLPROPERTIES ({LOG_PROPERTIES})")
+    make_result(spark, f"totals{suffix}")
+
+
+def make_result(spark: SparkSession, name: str) -> None:
+    """A result table."""
+    spark.sql(
+        f"CREATE TABLE {name} (advertiser bigint, window_start timestamp, window_end timestamp, total bigint, "
+        f"views bigint) USING iceberg TBLPROPERTIES ({RESULT_PROPERTIES})"
+    )
+
+
+def aggregated(views: DataFrame) -> DataFrame:
+    """The answers of a batch or a stream of views."""
+    grouped = views.groupBy(F.window("viewed_at", SECONDS), "advertiser")
+    return grouped.agg(F.sum("price").alias("total"), F.count(F.lit(1)).alias("views")).select(
+        "advertiser",
+        F.col("window.start").alias("window_start"),
+        F.col("window.end").alias("window_end"),
+        "total",
+        "views",
+    )
+
+
+def batch(task: Task) -> Outcome:
+    """Read the landed log, aggregate, overwrite the result table, `repeats` times in a session that has done so twice."""
+    spark = open_session(task.settings)
+    land(spark, task.views)
+    seconds = []
+    for repeat in range(-2, task.repeats):
+        started = time.perf_counter()
+        aggregated(spark.table("views")).writeTo("totals").overwrite(F.lit(True))
+        if repeat >= 0:
+            seconds.append(time.perf_counter() - started)
+    task.leave(spark.table("totals").toArrow())
+    return Outcome(seconds)
+
+
+def land(spark: SparkSession, views: Views, files: int = 25) -> None:
+    """The views in the log, in appends of so many files."""
+    make_tables(spark)
+    listed = sorted(map(str, views.folder.glob("*.parquet")))
+    for place in range(0, len(listed), files):
+        spark.read.parquet(*listed[place : place + files]).writeTo("views").append()
+
+
+class Streams:
+    """The two queries of one stream: one lands the views in the log, one keeps the totals and merges what changed."""
+
+    def __init__(self, spark: SparkSession, task: Task, views: Views, suffix: str, *, in_step: bool, lands: bool) -> None:
+        self.spark, self.task, self.views, self.suffix, self.lands = spark, task, views, suffix, lands
+        self.begun: list[float] = []
+        self.merged: list[float] = []
+        parties = 2 if lands else 1
+        self.barrier = threading.Barrier(parties, action=self._begin) if in_step else None
+        make_tables(spark, suffix)
+
+    def run(self) -> float:
+        """Drain the folder and give how long it took."""
+        started = time.perf_counter()
+        queries = [self._query(aggregated(self._read(watermark=True)), "totals", self._merge, "update")]
+        if self.lands:
+            queries.append(self._query(self._read(watermark=False), "views", self._append, "append"))
+        for query in queries:
+            query.awaitTermination()
+        ended = time.perf_counter()
+        self.begun.append(ended)
+        return ended - started
+
+    def _begin(self) -> None:
+        self.begun.append(time.perf_counter())
+
+    def _read(self, *, watermark: bool) -> DataFrame:
+        schema = ", ".join(f"{name} {type}" for name, type in COLUMNS.items())
+        reader = self.spark.readStream.schema(schema)
+        if self.task.per_epoch:
+            reader = reader.option("maxFilesPerTrigger", self.task.per_epoch)
+        views = reader.parquet(str(self.views.folder))
+        return views.withWatermark("viewed_at", f"{int(DISORDER.total_seconds())} seconds") if watermark else views
+
+    def _query(
+        self, frame: DataFrame, name: str, write: Callable[[DataFrame], None], mode: str
+    ) -> StreamingQuery:
+        def epoch(batch: DataFrame, number: int) -> None:
+            if self.barrier is not None:
+                self.barrier.wait(600)
+            write(batch)
+
+        checkpoint = self.task.home / "checkpoints" / f"{name}{self.suffix}"
+        writer = frame.writeStream.foreachBatch(epoch).outputMode(mode).option("checkpointLocation", str(checkpoint))
+        return writer.trigger(availableNow=True).start()
+
+    def _append(self, batch: DataFrame) -> None:
+        batch.writeTo(f"views{self.suffix}").append()
+
+    def _merge(self, batch: DataFrame) -> None:
+        started = time.perf_counter()
+        batch.createOrReplaceTempView("changed")
+        batch.sparkSession.sql(
+            f"MERGE INTO totals{self.suffix} t USING changed s "
+            "ON t.advertiser = s.advertiser AND t.window_start = s.window_start "
+            "WHEN MATCHED THEN UPDATE SET t.total = s.total, t.views = s.views WHEN NOT MATCHED THEN INSERT *"
+        )
+        self.merged.append(time.perf_counter() - started)
+
+
+def stream(task: Task) -> Outcome:
+    """Micro-batches of `per_epoch` files; the time of one is from a trigger to the next, for both queries together.
+
+    The queries run side by side, in step: a batch begins when both have done the one before it. (Left to themselves the
+    log's query would be done early, and the second half of the totals' would run without it.) One after the other they
+    take longer. Variant `no_log` runs without the query that lands the log.
+    """
+    spark = open_session(task.settings, extra=TUNED)
+    streams = Streams(spark, task, task.views, "", in_step=True, lands=task.variant != "no_log")
+    total = streams.run()
+    seconds = [after - before for before, after in zip(streams.begun, streams.begun[1:], strict=False)]
+    half = len(seconds) // 2
+    task.leave(spark.table("totals").toArrow())
+    phases = {"aggregate_and_merge": median(streams.merged[half:])}
+    return Outcome(seconds, phases, {"total": total, **_landed(spark, task)})
+
+
+def backlog(task: Task) -> Outcome:
+    """All the views as a backlog, in micro-batches of `per_epoch` files, after a small backlog to warm up.
+
+    The two queries run side by side, each as fast as it can; the time is until both are done.
+    """
+    spark = open_session(task.settings, extra=TUNED)
+    Streams(spark, task, task.warm_up, "_warm_up", in_step=False, lands=True).run()
+    streams = Streams(spark, task, task.views, "", in_step=False, lands=True)
+    total = streams.run()
+    task.leave(spark.table("totals").toArrow())
+    phases = {"aggregate_and_merge": sum(streams.merged)}
+    return Outcome([total], phases, _landed(spark, task))
+
+
+def _landed(spark: SparkSession, task: Task) -> dict[str, int]:
+    return {"landed": 0 if task.variant == "no_log" else spark.table("views").count()}
+
+
+if __name__ == "__main__":
+    serve({"batch": batch, "stream": stream, "backlog": backlog})

@@ -1,0 +1,148 @@
+"""A side's process: what it is asked, how it is started, and what it says of its time and memory.
+
+Every measured job runs in a process of its own, so both sides have a JVM of the same age and settings, and each peak of
+memory is one side's. The session of both is Tailrace's: the same catalog, heap, shuffle partitions and SQL settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.compare import answers
+from benchmarks.data import Views
+from tailrace.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SHUFFLE_PARTITIONS = 2
+LONGEST = 3600
+"""Seconds after which a job is given up."""
+
+
+class JobError(Exception):
+    """A side's process failed; its output says why."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a side's process is asked to do. `home` is the job's own folder: warehouse, answers, logs.
+
+    `warm_up` are views to run the same job on first, untimed. `per_epoch` bounds the files of a micro-batch, None for
+    all at once. `repeats` is how often a job that can be repeated in a session is. `variant` names a way to do it.
+    """
+
+    job: str
+    home: Path
+    views: Views
+    warm_up: Views
+    per_epoch: int | None = None
+    repeats: int = 1
+    variant: str = ""
+    memory: str = "4g"
+
+    @property
+    def settings(self) -> Settings:
+        """Of a lake of the job's own."""
+        return Settings(
+            warehouse=self.home / "lake",
+            driver_memory=self.memory,
+            shuffle_partitions=SHUFFLE_PARTITIONS,
+            namespace="main",
+        )
+
+    @property
+    def answers(self) -> Path:
+        """The file that the job leaves its answers in."""
+        return self.home / "answers.parquet"
+
+    def leave(self, rows: pa.Table) -> None:
+        """Write the answers for the comparison."""
+        pq.write_table(answers(rows), self.answers)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job found: the time of each repeat or epoch in seconds, and where that went."""
+
+    seconds: list[float]
+    phases: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Anything else worth keeping."""
+
+
+Job = Callable[[Task], Outcome]
+
+
+def run(side: str, task: Task) -> Outcome:
+    """Run one job of a side in a process of its own. Raises `JobError` if it fails."""
+    task.home.mkdir(parents=True)
+    request = task.home / "task.json"
+    request.write_text(json.dumps(asdict(task), default=str))
+    command = [sys.executable, "-m", f"benchmarks.{side}", str(request)]
+    with (task.home / "output.txt").open("w") as output:
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT, timeout=LONGEST
+        )
+    found = task.home / "outcome.json"
+    if ended.returncode or not found.is_file():
+        said = (task.home / "output.txt").read_text()[-3000:]
+        raise JobError(f"{side}: {task.job} failed (exit code {ended.returncode}); {task.home}/output.txt ends:\n{said}")
+    return Outcome(**json.loads(found.read_text()))
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a side's process: its JVM tells of its collections, and settings of the shell do not reach it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
+    kept |= {name: os.environ[name] for name in ("TAILRACE_JARS", "TAILRACE_JAVA_HOME") if name in os.environ}
+    return kept | {"JDK_JAVA_OPTIONS": f"-Xlog:gc:file={home}/gc.txt", "PYTHONWARNINGS": "ignore"}
+
+
+def serve(jobs: Mapping[str, Job]) -> None:
+    """What a side's module does when it is run: the one task of its argument."""
+    given = json.loads(Path(sys.argv[1]).read_text())
+    views = {name: Views(Path(given[name]["folder"]), given[name]["files"]) for name in ("views", "warm_up")}
+    task = Task(**{**given, **views, "home": Path(given["home"])})
+    outcome = jobs[task.job](task)
+    outcome.facts.update(memory(task.home))
+    unfinished = task.home / "outcome.unfinished"
+    unfinished.write_text(json.dumps(asdict(outcome)))
+    unfinished.rename(task.home / "outcome.json")
+
+
+def memory(home: Path) -> dict[str, float]:
+    """Peaks in MB: resident memory of the JVM and of this Python process, and the heap before and after collections.
+
+    The heap after a collection is about what was needed; the resident memory is what the machine had to give.
+    """
+    peaks = {"python_rss_mb": _resident(os.getpid())}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == os.getpid() and (process / "comm").read_text().strip() == "java":
+                peaks["jvm_rss_mb"] = _resident(int(process.name))
+        except OSError:
+            continue
+    if (home / "gc.txt").is_file():
+        pauses = re.findall(r"\b(\d+)M->(\d+)M\(\d+M\)", (home / "gc.txt").read_text())
+        peaks["heap_peak_mb"] = float(max((int(before) for before, _ in pauses), default=0))
+        peaks["heap_after_gc_mb"] = float(max((int(after) for _, after in pauses), default=0))
+    return peaks
+
+
+def _resident(pid: int) -> float:
+    """The high-water mark of a process's resident memory, in MB; 0 where the system does not say."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0.0
+    return round(int(found[1]) / 1024, 1) if found else 0.0

@@ -1,0 +1,79 @@
+"""The answers of finished input in Spark SQL, and how they differ from those that table `p` holds.
+
+What a backfill computes and what an audit compares with. Windows are microseconds in here; the current answers are
+given the same way.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import duration
+from tailrace.model.transition import Transition
+from tailrace.model.windows import Fixed, Global, Sliding
+from tailrace.spark.algebra import Sql, quoted
+from tailrace.spark.partials import aggregated, listed, names
+
+SPAN = ("window_start", "window_end")
+
+
+def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
+    """The answer of each window of the assigned records `rows`: keys, window, results and accumulator.
+
+    `within` is a condition on the window.
+    """
+    results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
+    typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
+    items = listed(names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts])
+    return f"SELECT {items} FROM ({aggregated(pipeline, rows)}) WHERE {within}"
+
+
+def current(pipeline: Pipeline, table: str, within: str = "true") -> str:
+    """The answers that table `p` holds, with the windows as microseconds and the version."""
+    spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
+    version = ["generation", "epoch", "pane_index"]
+    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], version)
+    return f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}"
+
+
+def differences(pipeline: Pipeline, computed: str, held: str) -> str:
+    """Computed answers beside the held ones: the keys and window, `new_*`, `old_*`, and what became of it in `change`.
+
+    `change` is same, changed, new (only computed) or gone (only held). Accumulators come as `part_*`.
+    """
+    same = " AND ".join(f"c.{name} <=> h.{name}" for name in map(quoted, pipeline.results))
+    on = " AND ".join([*(f"c.{n} <=> h.{n}" for n in names(pipeline)), *(f"c.{n} = h.{n}" for n in SPAN)])
+    items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
+    items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
+    items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.results]
+    items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
+    change = "CASE WHEN h.there IS NULL THEN 'new' WHEN c.there IS NULL THEN 'gone'"
+    items.append(f"{change} WHEN {same} THEN 'same' ELSE 'changed' END AS change")
+    return (
+        f"SELECT {listed(items)} FROM (SELECT *, true AS there FROM ({computed})) c "
+        f"FULL OUTER JOIN (SELECT *, true AS there FROM ({held})) h ON {on}"
+    )
+
+
+def new(pipeline: Pipeline, computed: str) -> str:
+    """The shape of `differences` where nothing is held."""
+    items = [*names(pipeline), *SPAN]
+    items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
+    items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.results.items()]
+    items += [f"{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
+    return f"SELECT {listed(items)}, 'new' AS change FROM ({computed})"
+
+
+def in_range(first: int, last: int) -> str:
+    """Whether a window belongs to a range: its timestamp lies in it (rule V5)."""
+    return f"(window_end > {first}L AND window_end <= {last}L)"
+
+
+def events_from(pipeline: Pipeline, first: int) -> int | None:
+    """The earliest event time, in microseconds, that a window with a timestamp from `first` on may hold.
+
+    None where any may be in it; for sessions that depends on the data.
+    """
+    where = pipeline.where
+    if isinstance(where, Fixed | Sliding):
+        return first + 1 - duration(where.size)
+    return None if isinstance(where, Global) else first + 1 - where.reach

@@ -1,0 +1,148 @@
+"""Transcripts: what goes in and what must come out, worked out by hand, for every execution to replay.
+
+A file says one claim. Its head is the definition; then come the epochs, each with the panes that fire in it and the
+records that are too late. `render` writes what an execution did in the same words, so a test compares two texts:
+
+    # M2. Sessions that just touch stay apart.
+    where = Sessions(minutes(1))
+    when = AfterWatermark()
+
+    06:00 [02:00]  a 00:10 5, a 01:10 7
+      + a 00:10-01:10 5 on_time 0
+    06:30 [end]  a 01:20 1
+      ! a 01:20 in 01:20-02:20 expired
+
+An epoch is its processing time, its watermark (`-` is before everything, `end` is after) and its records: key, event
+time and value. A pane is `+`, or `-` when it takes back; then key, window, results (`of` the answer, where they
+differ), timing and pane index. All times are minutes and seconds past noon, as in the paper. A generation other than 0
+is told at the end of the pane's line, and so is a watermark other than the epoch's: that before the epoch advanced it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace.model import combiners, examples, panes, time, triggers, windows
+from tailrace.model.clock import Clock
+from tailrace.model.examples import SCORES, at
+from tailrace.model.panes import Late, Pane
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.windows import Window
+
+HERE = Path(__file__).parent
+_WORDS = {name: value for module in (combiners, panes, time, triggers, windows) for name, value in vars(module).items()}
+_NOON = instant(examples.NOON)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """One file: its name, the claim, the definition, the epochs, and what must come out, in the words of `render`."""
+
+    name: str
+    claim: str
+    pipeline: Pipeline
+    epochs: tuple[tuple[list[dict[str, Any]], Clock], ...]
+    expected: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def transcripts() -> list[Transcript]:
+    """All of them, by name."""
+    return [load(path.stem) for path in sorted(HERE.glob("*.txt"))]
+
+
+def load(name: str) -> Transcript:
+    """The transcript of that name."""
+    text = (HERE / f"{name}.txt").read_text(encoding="utf-8")
+    lines = [line.split("  # ")[0].rstrip() for line in text.splitlines()]
+    claim = " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
+    head, story = dict[str, Any](), list[str]()
+    for line in lines:
+        if line and not line.startswith("#"):
+            question, equals, value = line.partition(" = ")
+            if equals and not story:
+                head[question] = eval(value, dict(_WORDS))
+            else:
+                story.append(line)
+    usual = {"what": {"total": combiners.Sum("value")}, "key": ("team",), "log": SCORES, "where": windows.Global()}
+    epochs = [_epoch(number, line) for number, line in enumerate(line for line in story if not line.startswith(" "))]
+    return Transcript(name, claim, Pipeline(name=name.lower()[:63], **(usual | head)), tuple(epochs), "\n".join(story))
+
+
+def render(
+    epochs: Iterable[tuple[Sequence[Mapping[str, Any]], Clock]], fired: Iterable[Pane], late: Iterable[Late]
+) -> str:
+    """What an execution did, in the words of a transcript; within an epoch by key and window."""
+    panes, lost, lines = list(fired), list(late), list[str]()
+    for bundle, clock in epochs:
+        records = ", ".join(f"{_place(record)} {_value(record['value'])}" for record in bundle)
+        lines.append(f"{_told(clock.processing_time)} [{_told(clock.watermark)}]  {records}".rstrip())
+        own = [pane for pane in panes if pane.version.epoch == clock.epoch]
+        for pane in sorted(own, key=lambda p: (repr(p.key), p.window, p.version, not p.retraction)):
+            lines.append(_pane(pane, clock))
+        gone = [one for one in lost if one.epoch == clock.epoch]
+        lines += sorted(f"  ! {_place(one.record)} in {_span(one.window)} {one.reason}" for one in gone)
+    return "\n".join(lines)
+
+
+def _epoch(number: int, line: str) -> tuple[list[dict[str, Any]], Clock]:
+    clock, _, came = line.partition("]")
+    now, watermark = clock.split(" [")
+    bundle = []
+    for record in filter(None, (part.strip() for part in came.split(","))):
+        team, when, value = record.split()
+        bundle.append(
+            {
+                "team": None if team == "null" else team,
+                "value": None if value == "null" else int(value),
+                "at": at(when),
+                "seen": at(now),
+            }
+        )
+    named = {"-": BEGINNING, "end": END_OF_TIME}
+    reached = named[watermark] if watermark in named else instant(at(watermark))
+    return bundle, Clock(number, reached, instant(at(now)))
+
+
+def _pane(pane: Pane, clock: Clock) -> str:
+    sign = "-" if pane.retraction else "+"
+    values = _values(pane.values) + ("" if pane.values == pane.answer else f" of {_values(pane.answer)}")
+    told = f"  {sign} {_key(pane.key)} {_span(pane.window)} {values} {pane.timing.value} {pane.version.index}"
+    if pane.watermark != clock.watermark:
+        told += f" at [{_told(pane.watermark)}]"
+    return told + (f" generation {pane.version.generation}" if pane.version.generation else "")
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    if len(values) == 1:
+        return _value(*values.values())
+    return " ".join(f"{name}={_value(value)}" for name, value in values.items())
+
+
+def _value(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def _key(key: Sequence[Any]) -> str:
+    return "/".join(_value(part) for part in key) or "all"
+
+
+def _place(record: Mapping[str, Any]) -> str:
+    return f"{_value(record['team'])} {_told(instant(record['at']))}"
+
+
+def _span(window: Window) -> str:
+    return "always" if window.end == END_OF_TIME else f"{_told(window.start)}-{_told(window.end)}"
+
+
+def _told(micros: int) -> str:
+    if micros in (BEGINNING, END_OF_TIME):
+        return "-" if micros == BEGINNING else "end"
+    whole, part = divmod((micros - _NOON) // 1_000_000, 60)
+    return f"{whole:02}:{part:02}"
