@@ -35,18 +35,22 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """What a side's process is asked to do. `home` is the job's own folder: warehouse, answers, logs.
+    """What a side's process is asked to do. `home` is the run's own folder; `lake` that of the tables, which the runs
+    on one landed log share.
 
     `warm_up` are views to run the same job on first, untimed. `per_epoch` bounds the files of a micro-batch, None for
-    all at once. `repeats` is how often a job that can be repeated in a session is. `variant` names a way to do it.
+    all at once. `repeats` is how often a job that can be repeated in a session is, `number` the place among the runs.
+    `variant` names a way to do it.
     """
 
     job: str
     home: Path
+    lake: Path
     views: Views
     warm_up: Views
     per_epoch: int | None = None
     repeats: int = 1
+    number: int = 0
     variant: str = ""
     memory: str = "4g"
 
@@ -54,7 +58,7 @@ class Task:
     def settings(self) -> Settings:
         """Of a lake of the job's own."""
         return Settings(
-            warehouse=self.home / "lake",
+            warehouse=self.lake,
             driver_memory=self.memory,
             shuffle_partitions=SHUFFLE_PARTITIONS,
             namespace="main",
@@ -86,6 +90,7 @@ Job = Callable[[Task], Outcome]
 def run(side: str, task: Task) -> Outcome:
     """Run one job of a side in a process of its own. Raises `JobError` if it fails."""
     task.home.mkdir(parents=True)
+    shown = task.home.relative_to(ROOT) if task.home.is_relative_to(ROOT) else task.home
     request = task.home / "task.json"
     request.write_text(json.dumps(asdict(task), default=str))
     command = [sys.executable, "-m", f"benchmarks.{side}", str(request)]
@@ -96,7 +101,7 @@ def run(side: str, task: Task) -> Outcome:
     found = task.home / "outcome.json"
     if ended.returncode or not found.is_file():
         said = (task.home / "output.txt").read_text()[-3000:]
-        raise JobError(f"{side}: {task.job} failed (exit code {ended.returncode}); {task.home}/output.txt ends:\n{said}")
+        raise JobError(f"{side}: {task.job} failed (exit code {ended.returncode}); {shown}/output.txt ends:\n{said}")
     return Outcome(**json.loads(found.read_text()))
 
 
@@ -111,7 +116,7 @@ def serve(jobs: Mapping[str, Job]) -> None:
     """What a side's module does when it is run: the one task of its argument."""
     given = json.loads(Path(sys.argv[1]).read_text())
     views = {name: Views(Path(given[name]["folder"]), given[name]["files"]) for name in ("views", "warm_up")}
-    task = Task(**{**given, **views, "home": Path(given["home"])})
+    task = Task(**{**given, **views, "home": Path(given["home"]), "lake": Path(given["lake"])})
     outcome = jobs[task.job](task)
     outcome.facts.update(memory(task.home))
     unfinished = task.home / "outcome.unfinished"

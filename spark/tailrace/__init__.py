@@ -1,3 +1,63 @@
-"""Tailrace: one windowed pipeline definition, run as a stream and as backfills, into the same Iceberg tables."""
+"""Tailrace: one windowed pipeline definition, run as a stream and as backfills, into the same Iceberg tables.
+
+What a definition is written with is here, and needs nothing but the standard library:
+
+>>> from tailrace import Count, Fixed, Log, Pipeline, hours
+>>> rides = Log(name="rides", columns={"at": "timestamp", "city": "string"}, event_time="at")
+>>> Pipeline(name="hourly_rides", log=rides, key="city", what={"rides": Count()}, where=Fixed(hours(1))).results
+{'rides': 'bigint'}
+"""
+
+from tailrace.model.combiners import Count, Max, Mean, Min, Sum
+from tailrace.model.errors import DefinitionError, TailraceError
+from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import days, hours, minutes, seconds
+from tailrace.model.triggers import (
+    AfterCount,
+    AfterDelay,
+    AfterWatermark,
+    AllOf,
+    AnyOf,
+    AtWatermark,
+    Every,
+    Repeat,
+    Sequence,
+    Until,
+)
+from tailrace.model.windows import Fixed, Global, Sessions, Sliding
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ACCUMULATING",
+    "DISCARDING",
+    "RETRACTING",
+    "AfterCount",
+    "AfterDelay",
+    "AfterWatermark",
+    "AllOf",
+    "AnyOf",
+    "AtWatermark",
+    "Count",
+    "DefinitionError",
+    "Every",
+    "Fixed",
+    "Global",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Pipeline",
+    "Repeat",
+    "Sequence",
+    "Sessions",
+    "Sliding",
+    "Sum",
+    "TailraceError",
+    "Until",
+    "days",
+    "hours",
+    "minutes",
+    "seconds",
+]

@@ -216,9 +216,8 @@ def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> 
     )
     pending = sum(row["fired_counted__n"] + row["pending_counted__n"] for row in open_windows.values())
     if settled + pending + len(run.late) != given:
-        raise Broken(
-            f"X6: {given} windows of records came, {settled} are in answers, {pending} are open, {len(run.late)} were late"
-        )
+        where = f"{settled} are in answers, {pending} in open windows, {len(run.late)} were late"
+        raise Broken(f"X6: {given} windows of records came, {where}")
 
 
 def counting(pipeline: Pipeline) -> Pipeline:

@@ -1,0 +1,193 @@
+"""Our side: the same answers by Tailrace, through the functions that a stream and a backfill are run with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import fmean
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks.compare import SCHEMA
+from benchmarks.data import BEGIN, COLUMNS, DISORDER, WINDOW, Views
+from benchmarks.measure import Outcome, Task, serve
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import answer_contract, ledger_contract
+from tailrace.lake.runs import Runs
+from tailrace.model.combiners import Count, Sum
+from tailrace.model.panes import ACCUMULATING
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.triggers import AfterCount, Repeat
+from tailrace.model.windows import Fixed, Global
+from tailrace.spark.backfill import backfill
+from tailrace.spark.follow import Follower
+from tailrace.spark.session import open_session
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import EpochReport, Stream
+
+BEHIND = 10
+"""How many epochs table `p` may be behind."""
+
+
+@dataclass
+class Streamed:
+    """What a stream took: each epoch from its trigger to the next, the phases of each, and all of it with table `p`
+    brought up at the end."""
+
+    total: float = 0.0
+    epochs: list[EpochReport] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> list[float]:
+        return [epoch.seconds for epoch in self.epochs]
+
+    def phases(self, skipped: int = 0) -> dict[str, float]:
+        """The mean seconds of each phase, over the epochs from the one numbered `skipped` on."""
+        return mean_phases([epoch.phases for epoch in self.epochs[skipped:]])
+
+
+def definition(name: str, log: str = "views") -> Pipeline:
+    """Price and number of views by advertiser and 2 minutes; each epoch gives a pane of each window that it touches."""
+    return Pipeline(
+        name=name,
+        log=_log(log),
+        key=("advertiser",),
+        what={"total": Sum("price"), "views": Count()},
+        where=Fixed(WINDOW),
+        when=Repeat(AfterCount(1)),
+        how=ACCUMULATING,
+    )
+
+
+def run_stream(
+    spark: SparkSession, lake: Lake, pipeline: Pipeline, views: Views, per_epoch: int | None, behind: int = BEHIND
+) -> Streamed:
+    """Drain a folder into a pipeline's tables, in epochs of `per_epoch` files, None for all of them in one."""
+    streamed = Streamed()
+    source = Files(str(views.folder), "parquet", per_epoch)
+    stream = Stream(spark, lake, [pipeline], source, follow_every=behind, watch=streamed.epochs.append)
+    started = time.perf_counter()
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    streamed.total = time.perf_counter() - started
+    return streamed
+
+
+def run_backfill(
+    spark: SparkSession, lake: Lake, pipeline: Pipeline, first: datetime, last: datetime
+) -> tuple[float, dict[str, int]]:
+    """Compute a range anew; gives the seconds and how many windows changed, were equal and were taken back."""
+    started = time.perf_counter()
+    done = backfill(spark, lake, pipeline, instant(first), instant(last))
+    counts = {"changed": done.changed, "untouched": done.untouched, "retracted": done.retracted}
+    return time.perf_counter() - started, counts
+
+
+def answer_rows(spark: SparkSession, pipeline: Pipeline) -> pa.Table:
+    """The rows of table `p`."""
+    return spark.table(pipeline.name).select(*SCHEMA.names).toArrow()
+
+
+def deploy(lake: Lake, pipeline: Pipeline) -> None:
+    """Tables of a pipeline that stands at the log's last epoch with the input at its end, and has no answers yet."""
+    run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
+    landed = lake.head(pipeline.log.name)
+    said = {
+        "epoch": str(landed.number("epoch")),
+        "watermark": str(END_OF_TIME),
+        "processing_time": str(landed.number("processing_time")),
+        "generation": str(run.generation),
+        "fingerprint": pipeline.fingerprint,
+    }
+    lake.ensure(ledger_contract(pipeline), said)
+    lake.ensure(answer_contract(pipeline))
+    # A stream has stamped table `p` with the snapshot of the ledger.
+    follower = Follower(lake, pipeline, "deployed")
+    follower.follow()
+    follower.close()
+
+
+def land(task: Task) -> Outcome:
+    """The views in the log, in epochs of 25 files, by the stream of a pipeline that only counts them."""
+    counted = Pipeline(name="counted", log=_log("views"), what={"views": Count()}, where=Global())
+    with_spark = open_session(task.settings)
+    return Outcome([run_stream(with_spark, Lake(task.settings), counted, task.views, 25).total])
+
+
+def batch(task: Task) -> Outcome:
+    """Backfill a pipeline without answers over the landed log, `repeats` times in a session that has done so twice.
+
+    Once more at the end over answers that are there and equal: fact `again`.
+    """
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    seconds = []
+    for repeat in range(-2, task.repeats):
+        pipeline = definition(f"totals_{task.number}_{repeat + 2}")
+        deploy(lake, pipeline)
+        taken, counts = run_backfill(spark, lake, pipeline, BEGIN, task.views.end)
+        if repeat >= 0:
+            seconds.append(taken)
+    task.leave(answer_rows(spark, pipeline))
+    again, untouched = run_backfill(spark, lake, pipeline, BEGIN, task.views.end)
+    return Outcome(seconds, facts={**counts, "again": again, "again_untouched": untouched["untouched"]})
+
+
+def stream(task: Task) -> Outcome:
+    """Micro-batches of `per_epoch` files; table `p` at most `BEHIND` epochs behind. Its cost is in the epochs' time."""
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    pipeline = definition("totals")
+    streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
+    task.leave(answer_rows(spark, pipeline))
+    facts = {"total": streamed.total, "landed": spark.table("views").count()}
+    return Outcome(streamed.seconds, streamed.phases(len(streamed.epochs) // 2), facts)
+
+
+def backlog(task: Task) -> Outcome:
+    """All the views as a backlog, in epochs of `per_epoch` files, after a small backlog to warm up.
+
+    The time is until the log, the ledger and table `p` have everything.
+    """
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    run_stream(spark, lake, definition("totals_warm_up", "views_warm_up"), task.warm_up, task.per_epoch)
+    pipeline = definition("totals")
+    streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
+    task.leave(answer_rows(spark, pipeline))
+    return Outcome([streamed.total], streamed.phases(), {"landed": spark.table("views").count()})
+
+
+def intervals(task: Task) -> Outcome:
+    """Backfill every interval on its own, in one session whose start counts, as the first of `seconds`.
+
+    Fact `one_run` is the whole range in one backfill of another pipeline, in the same session.
+    """
+    started = time.perf_counter()
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    pipeline, whole = (definition(f"totals_{which}_{task.number}") for which in ("intervals", "whole"))
+    seconds = [time.perf_counter() - started]
+    for one in (pipeline, whole):
+        deploy(lake, one)
+    for first, last in task.views.intervals():
+        seconds.append(run_backfill(spark, lake, pipeline, first, last)[0])
+    task.leave(answer_rows(spark, pipeline))
+    in_one, _ = run_backfill(spark, lake, whole, BEGIN, task.views.end)
+    return Outcome(seconds, facts={"one_run": in_one})
+
+
+def mean_phases(epochs: list[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each phase over some epochs, the longest first."""
+    names = {name for epoch in epochs for name in epoch}
+    means = {name: fmean(epoch.get(name, 0.0) for epoch in epochs) for name in names}
+    return dict(sorted(means.items(), key=lambda phase: -phase[1]))
+
+
+def _log(name: str) -> Log:
+    return Log(name=name, columns=COLUMNS, event_time="viewed_at", disorder=DISORDER)
+
+
+if __name__ == "__main__":
+    serve({"land": land, "batch": batch, "stream": stream, "backlog": backlog, "intervals": intervals})

@@ -1,0 +1,11 @@
+"""What a cluster submits for a stream; the arguments are those of `tailrace stream`.
+
+spark-submit spark/jobs/stream.py pipelines/flights.py --kafka flights --bootstrap broker:9092
+"""
+
+import sys
+
+from tailrace.cli.main import app
+
+if __name__ == "__main__":
+    app(["stream", *sys.argv[1:]], prog_name="tailrace")

@@ -1,0 +1,1 @@
+"""The command line: `tailrace stream | backfill | explain | status | panes | audit | tables`."""

@@ -1,0 +1,81 @@
+"""How much of a stream's input has been taken and how much there is: what the time left is told from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass
+class FolderBacklog:
+    """Of a folder: the files that the checkpoint says were taken, of those that there are.
+
+    Only a local folder is counted; counting another would cost requests.
+    """
+
+    folder: str
+    checkpoint: Path
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self) -> tuple[int, int] | None:
+        place = urlparse(self.folder)
+        if place.scheme not in ("", "file"):
+            return None
+        folder = Path(unquote(place.path) if place.scheme else self.folder)
+        there = sum(1 for path in folder.rglob("*") if path.is_file() and not _hidden(path.relative_to(folder)))
+        taken = self._taken()
+        return taken, max(taken, there)
+
+    def _taken(self) -> int:
+        """The files in the checkpoint's list, which Spark writes before each epoch, one file an epoch."""
+        try:
+            logs = [path for path in (self.checkpoint / "sources" / "0").iterdir() if not path.name.startswith(".")]
+        except OSError:
+            return 0
+        # A compacted log holds all that the ones before it hold.
+        compacted = max((int(p.stem) for p in logs if p.suffix == ".compact" and p.stem.isdigit()), default=-1)
+        names = {p.name for p in logs if p.suffix == ".compact" and p.stem == str(compacted)}
+        names |= {p.name for p in logs if p.name.isdigit() and int(p.name) > compacted}
+        for log in logs:
+            if log.name in names and log.name not in self._seen:
+                self._seen[log.name] = _entries(log)
+        return sum(self._seen[name] for name in names)
+
+
+@dataclass
+class TopicBacklog:
+    """Of a Kafka topic: the records taken in this run, of those and the ones that the brokers still hold."""
+
+    query: StreamingQuery | None = None
+
+    def __call__(self) -> tuple[int, int] | None:
+        progress: Any = self.query.lastProgress if self.query is not None else None
+        if not progress:
+            return None
+        source = progress["sources"][0]
+        behind = int((source.get("metrics") or {}).get("maxOffsetsBehindLatest", -1))
+        ends = _total(source.get("endOffset"))
+        return None if behind < 0 or ends is None else (ends, ends + behind)
+
+
+def _total(offsets: Any) -> int | None:
+    """All partitions' offsets added up."""
+    found = json.loads(offsets) if isinstance(offsets, str) else offsets
+    if not isinstance(found, dict):
+        return None
+    return sum(int(offset) for partitions in found.values() for offset in partitions.values())
+
+
+def _entries(log: Path) -> int:
+    """The files that one log of the checkpoint names: a line of JSON each, after a line with the version."""
+    return sum(1 for line in log.read_text().splitlines() if line.startswith("{"))
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)

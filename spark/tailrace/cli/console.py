@@ -1,0 +1,89 @@
+"""Where a command's words go: reports to standard output, as text or JSON; news and errors to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 100
+"""How wide text is where no terminal says how wide it is, in columns."""
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = WIDTH
+    return console
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command prints to. `json` says whether its report is JSON."""
+
+    json: bool = False
+    out: Console = field(default_factory=lambda: _console(stderr=False))
+    news: Console = field(default_factory=lambda: _console(stderr=True))
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody watches: news may then be redrawn in place."""
+        return self.news.is_terminal and not self.json
+
+    def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
+        """Print JSON: indented, or on one line of its own for a stream of objects."""
+        text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
+        # Past the console, which would wrap it.
+        print(text, file=self.out.file, flush=True)
+
+    def text(self, *parts: RenderableType) -> None:
+        """Print what people read."""
+        for part in parts:
+            self.out.print(part)
+
+    def say(self, text: str) -> None:
+        """Print a line of news, whole whatever it holds."""
+        self.news.print(Text(text), soft_wrap=True)
+
+    def error(self, text: str) -> None:
+        """Print an error."""
+        self.news.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        # As text: a JSON number is read as a double, and the value is exact.
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def table(*headings: str, right: Iterable[str] = (), title: str | None = None) -> Table:
+    """An empty table in the house style. `right` names the columns of numbers."""
+    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), title=title)
+    made.title_justify, made.title_style = "left", "bold"
+    numbers = set(right)
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+    return made
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Names with what is to be said of each."""
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, said in rows:
+        made.add_row(name, said)
+    return made

@@ -1,0 +1,49 @@
+"""The command's exit statuses, and which error has which."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tailrace.lake.errors import FencedError, OtherDefinitionError
+from tailrace.model.errors import ClockError, TailraceError
+from tailrace.toolchain.errors import ToolchainError
+
+
+class Status(IntEnum):
+    """What a command's exit status says. They are stable: scripts and schedulers may rely on them."""
+
+    OK = 0
+    FOUND = 1
+    USAGE = 2
+    FAILED = 3
+    GAVE_WAY = 4
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Status.OK: "done, nothing found",
+    Status.FOUND: "a difference found: an audit that does not add up, a changed table",
+    Status.USAGE: "wrong arguments, definition, settings or installation",
+    Status.FAILED: "the run failed; running it again goes on where it was",
+    Status.GAVE_WAY: "gave way to another stream, or to a newer backfill",
+    Status.INTERRUPTED: "interrupted; a stream stops at an epoch boundary first",
+}
+
+
+class UsageError(TailraceError, ValueError):
+    """Arguments that make no sense together."""
+
+
+class LoadError(TailraceError, ValueError):
+    """A definition file that cannot be loaded. The message starts with the file, and the line where there is one."""
+
+
+def status_of(error: TailraceError) -> Status:
+    """The exit status of an error: what the user wrote is `USAGE`, what went wrong on the way is `FAILED`."""
+    if isinstance(error, FencedError):
+        return Status.GAVE_WAY
+    if isinstance(error, OtherDefinitionError | ToolchainError):
+        return Status.USAGE
+    if isinstance(error, ClockError):
+        return Status.FAILED
+    return Status.USAGE if isinstance(error, ValueError) else Status.FAILED

@@ -1,0 +1,186 @@
+"""What a running stream says of itself: a live line on a terminal, plain lines elsewhere, or JSON, one line an epoch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.console import Output
+from tailrace.cli.texts import counted, rate, shown, span
+from tailrace.model.time import text
+
+if TYPE_CHECKING:
+    from tailrace.spark.stream import EpochReport
+
+QUIET = 2.0
+"""Plain lines come at most this often, in seconds: a log is not to fill with them."""
+
+Backlog = Callable[[], "tuple[int, int] | None"]
+"""How much of the input has been taken, and how much there is, in the unit of `Progress.unit`; None if unknown."""
+
+
+@dataclass
+class Tally:
+    """What the epochs of one run came to."""
+
+    epochs: int = 0
+    recovered: int = 0
+    records: int = 0
+    rejected: int = 0
+    panes: int = 0
+    retractions: int = 0
+    late: int = 0
+    last: int | None = None
+    watermarks: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: EpochReport) -> None:
+        """Count an epoch."""
+        self.epochs += 1
+        self.recovered += report.recovered
+        self.records += report.landed.records
+        self.rejected += report.landed.rejected
+        self.last = report.epoch
+        for name, folded in report.folded.items():
+            self.panes += folded.panes
+            self.retractions += folded.retractions
+            self.late += folded.late
+            self.watermarks[name] = folded.clock.watermark
+
+    @property
+    def watermark(self) -> int | None:
+        """The least of the pipelines' watermarks."""
+        return min(self.watermarks.values(), default=None)
+
+
+class Progress:
+    """Watches the epochs of a stream and shows them as `output` wants it."""
+
+    def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
+        self.output, self.backlog, self.unit = output, backlog, unit
+        self.tally = Tally()
+        self._doing = ""
+        self._report: EpochReport | None = None
+        self._share: tuple[int, int] | None = None
+        self._taken_at_start: int | None = None
+        self._since = self._told = time.monotonic()
+        self._live = Live(get_renderable=self._rendered, console=output.news, refresh_per_second=8, transient=True)
+        self._lock = threading.Lock()
+        if output.live:
+            self._live.start()
+
+    def doing(self, text: str) -> None:
+        """What goes on beside the epochs: starting, stopping."""
+        self._doing = text
+        if not self.output.live:
+            self.output.say(text)
+
+    def begun(self) -> None:
+        """The source is being read from now on: rates and the time left count from here."""
+        self._doing = ""
+        self._since = time.monotonic()
+        share = self.backlog()
+        self._taken_at_start = share[0] if share else None
+
+    def epoch(self, report: EpochReport) -> None:
+        """Show an epoch that ended; called from the stream's own thread."""
+        share = self.backlog()
+        with self._lock:
+            self.tally.add(report)
+            self._report, self._share = report, share
+        if self.output.json:
+            self.output.data(epoch_data(report, share, self.unit), line=True)
+        elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._told >= QUIET):
+            self._told = time.monotonic()
+            self.output.say("  ".join(self._line(report)))
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self._live.is_started:
+            self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        """How long the source has been read."""
+        return time.monotonic() - self._since
+
+    def left(self) -> float | None:
+        """How many seconds the rest of the input takes at the rate so far; None if unknown."""
+        if self._share is None or self._taken_at_start is None:
+            return None
+        taken = self._share[0] - self._taken_at_start
+        return self.seconds / taken * (self._share[1] - self._share[0]) if taken > 0 else None
+
+    def _line(self, report: EpochReport) -> Sequence[str]:
+        panes = sum(folded.panes for folded in report.folded.values())
+        late = sum(folded.late for folded in report.folded.values())
+        parts = [
+            f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
+            *([] if report.recovered else [counted(report.landed.records, "record")]),
+            *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
+            counted(panes, "pane"),
+            *([f"{late:,} late"] if late else []),
+            f"watermark {shown(self.tally.watermark)}",
+            span(report.seconds),
+            f"{rate(self.tally.records, self.seconds)} records/s",
+        ]
+        return parts + self._remaining()
+
+    def _remaining(self) -> list[str]:
+        if self._share is None:
+            return []
+        taken, all_ = self._share
+        left = self.left()
+        said = f"{taken:,} of {counted(all_, self.unit)}"
+        return [said if left is None or taken >= all_ else f"{said}, {span(max(1, round(left)))} left"]
+
+    def _rendered(self) -> Table:
+        made = Table.grid(padding=(0, 1, 0, 0))
+        report, doing = self._report, self._doing
+        if report is None or doing:
+            waited = span(int(time.monotonic() - self._since))
+            made.add_row(Spinner("dots"), Text.assemble(doing or "waiting for input", (f"  {waited}", "dim")))
+            return made
+        with self._lock:
+            cells: list[Any] = [Spinner("dots"), Text("  ".join(self._line(report)))]
+            if self._share is not None and self._share[1]:
+                made.add_column()
+                made.add_column(width=12)
+                cells.insert(1, ProgressBar(total=self._share[1], completed=self._share[0], width=12))
+        made.add_row(*cells)
+        return made
+
+
+def epoch_data(report: EpochReport, share: tuple[int, int] | None, unit: str) -> dict[str, Any]:
+    """An epoch as JSON: seconds, instants as text, and by pipeline what it folded."""
+    pipelines: Mapping[str, Any] = {
+        name: {
+            "panes": folded.panes,
+            "retractions": folded.retractions,
+            "late": folded.late,
+            "watermark": text(folded.clock.watermark),
+            "processing_time": text(folded.clock.processing_time),
+        }
+        for name, folded in report.folded.items()
+    }
+    data: dict[str, Any] = {
+        "event": "epoch",
+        "epoch": report.epoch,
+        "records": report.landed.records,
+        "rejected": report.landed.rejected,
+        "recovered": report.recovered,
+        "seconds": round(report.seconds, 3),
+        "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},
+        "pipelines": pipelines,
+    }
+    if share is not None:
+        data |= {f"{unit}s_taken": share[0], f"{unit}s": share[1]}
+    return data

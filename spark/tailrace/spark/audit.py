@@ -1,0 +1,244 @@
+"""The audit: that every record is accounted for, and that the stream's answers are the batch answers (X6, L1, L2).
+
+It counts and compares in Spark over the tables as they stand; it shares with the stream the assignment of windows and
+the combiners, and nothing of its triggers, state or commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
+from tailrace.lake.contracts import LATE, PANE
+from tailrace.lake.runs import Run, Runs
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import END_OF_TIME, text
+from tailrace.spark.algebra import quoted
+from tailrace.spark.answers import batch, current, differences
+from tailrace.spark.folding import check_definition
+from tailrace.spark.follow import STAMP, Follower
+from tailrace.spark.partials import assigned, listed, names
+
+SHOWN = 5
+"""How many differences a check quotes."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked: whether it holds, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found. `counts` are of the log's records and of the pipeline's rows."""
+
+    counts: dict[str, int]
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds."""
+        return all(check.ok for check in self.checks)
+
+
+def audit(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> Audit:
+    """Audit a pipeline and its log as of the last epoch in the ledger.
+
+    Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
+    definition's.
+    """
+    return _Audit(spark, lake, pipeline).run()
+
+
+class _Audit:
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
+        check_definition(lake, pipeline)
+        self.spark, self.lake, self.pipeline = spark, lake, pipeline
+        self.head = lake.head(f"{pipeline.name}__ledger")
+        self.epoch = self.head.number("epoch")
+        self.watermark = self.head.number("watermark")
+        self.repairs = [run for run in self._runs() if run.status == "committed" and run.kind == "backfill"]
+
+    def run(self) -> Audit:
+        follower = Follower(self.lake, self.pipeline, "audit")
+        try:
+            follower.follow()
+        finally:
+            follower.close()
+        self._views()
+        counts = self._counts()
+        checks = [
+            *self._landed(counts),
+            self._epochs_once(),
+            self._late_are_records(counts),
+            self._every_record_counted(),
+            self._batch_answers(counts),
+            self._panes_give_answers(),
+        ]
+        return Audit(counts, tuple(checks))
+
+    def _runs(self) -> list[Run]:
+        runs = Runs(self.lake, self.pipeline)
+        return runs.all() if self.lake.has(runs.table) else []
+
+    def _views(self) -> None:
+        """The log and the ledger up to the audited epoch, under names of their own."""
+        name, log = self.pipeline.name, self.pipeline.log.name
+        self.log, self.late, self.panes = (f"tailrace_audit_{name}_{part}" for part in ("log", "late", "panes"))
+        table = self.lake.spark_name(f"{name}__ledger")
+        self.spark.sql(f"SELECT * FROM {self.lake.spark_name(log)} WHERE _epoch <= {self.epoch}L").createOrReplaceTempView(self.log)
+        rows = f"SELECT * FROM {table} VERSION AS OF {self.head.snapshot} WHERE kind = "
+        self.spark.sql(f"{rows}'{LATE}'").createOrReplaceTempView(self.late)
+        self.spark.sql(f"{rows}'{PANE}'").createOrReplaceTempView(self.panes)
+
+    def _counts(self) -> dict[str, int]:
+        rejected = self.lake.spark_name(f"{self.pipeline.log.name}__rejected")
+        queries = {
+            "records": f"SELECT COUNT(*) FROM {self.log}",
+            "rejected": f"SELECT COUNT(*) FROM {rejected} WHERE _epoch <= {self.epoch}L",
+            "late": f"SELECT COUNT(*) FROM {self.late}",
+            "panes": f"SELECT COUNT(*) FROM {self.panes} WHERE NOT retraction",
+            "retractions": f"SELECT COUNT(*) FROM {self.panes} WHERE retraction",
+            "answers": f"SELECT COUNT(*) FROM {self.lake.spark_name(self.pipeline.name)}",
+        }
+        counts = self.spark.sql("SELECT " + ", ".join(f"({query}) AS {name}" for name, query in queries.items()))
+        return {"epochs": self.epoch + 1, **counts.collect()[0].asDict()}
+
+    def _landed(self, counts: dict[str, int]) -> Iterator[Check]:
+        """Each epoch was landed once and whole: what its commits say they added is what is there."""
+        for name, kind in ((self.pipeline.log.name, "records"), (f"{self.pipeline.log.name}__rejected", "rejected")):
+            said, whole = self._added(name)
+            found = counts[kind]
+            detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
+            yield Check(f"{kind} are those that were landed", found == said or not whole, detail)
+        log = self.log
+        doubled = self._number(
+            f"SELECT COUNT(*) FROM (SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)"
+        )
+        again = self._number(
+            f"SELECT COUNT(*) FROM (SELECT _source FROM {log} WHERE _source LIKE '%:/%' "
+            "GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1)"
+        )
+        yield Check(
+            "no record was landed twice",
+            doubled == again == 0,
+            f"{doubled:,} places of the source with two records, {again:,} files landed in two epochs",
+        )
+
+    def _added(self, table: str) -> tuple[int, bool]:
+        """How many records the table's commits up to the audited epoch added, and whether all of them are kept."""
+        loaded = self.lake.table(table)
+        snapshots = lineage(loaded, head_of(loaded).snapshot)
+        added = 0
+        for snapshot in snapshots:
+            said = properties(snapshot)
+            if snapshot.summary and int(said.get("epoch", "-1")) <= self.epoch:
+                added += int(snapshot.summary.additional_properties.get("added-records", "0"))
+        return added, bool(snapshots) and snapshots[-1].parent_snapshot_id is None
+
+    def _epochs_once(self) -> Check:
+        """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
+        ledger = self.lake.table(f"{self.pipeline.name}__ledger")
+        heads = [properties(snapshot) for snapshot in reversed(lineage(ledger, self.head.snapshot))]
+        own = [said for said in heads if "watermark" in said and "run" not in said]
+        faults, before = [], Head(None, {})
+        for said in own:
+            now = Head(None, said)
+            step = now.number("epoch") - before.number("epoch")
+            taken = now.number("token") > before.number("token") and step == 0
+            if before.said and step != 1 and not taken:
+                faults.append(f"epoch {now.number('epoch')} after {before.number('epoch')}")
+            for name in ("watermark", "processing_time"):
+                if before.said and now.number(name) < before.number(name):
+                    faults.append(f"the {name} went back in epoch {now.number('epoch')}")
+            before = now
+        detail = "; ".join(faults[:SHOWN]) or f"{len({said['epoch'] for said in own}):,} epochs, the watermark is at {text(self.watermark)}"
+        return Check("epochs follow each other, and their clocks", not faults, detail)
+
+    def _late_are_records(self, counts: dict[str, int]) -> Check:
+        """Each late row points at one record of the log, and no record is late twice for one window."""
+        place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
+        found = self._number(f"SELECT COUNT(*) FROM {self.late} l JOIN {self.log} r ON {place}")
+        spans = "source_epoch, source_partition, source_offset, window_start, window_end"
+        twice = self._number(f"SELECT COUNT(*) FROM (SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)")
+        detail = f"{counts['late']:,} late rows, {found:,} of them found in the log, {twice:,} doubled"
+        return Check("late rows are records of the log", found == counts["late"] and twice == 0, detail)
+
+    def _every_record_counted(self) -> Check:
+        """Every record of the log is in a window's partials or panes, or late: none fell between (X6)."""
+        total = self._number(f"SELECT COUNT(*) FROM ({assigned(self.pipeline, self.log)})")
+        kept = self._number(f"SELECT COUNT(*) FROM ({self._kept(repaired=False)})")
+        late = self._number(f"SELECT COUNT(*) FROM {self.late}")
+        detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
+        return Check("every record is in a window or late", total == kept + late, detail)
+
+    def _batch_answers(self, counts: dict[str, int]) -> Check:
+        """Of every closed window the answer is that of one batch over the log, less what came too late (L1)."""
+        closed = self._closed()
+        expected = batch(self.pipeline, self._kept(repaired=True), closed)
+        held = current(self.pipeline, self.lake.spark_name(self.pipeline.name), closed)
+        return self._compared("answers are the batch answers", differences(self.pipeline, expected, held))
+
+    def _panes_give_answers(self) -> Check:
+        """The latest panes by version are the answers of table `p` (L2)."""
+        order = "generation DESC, epoch DESC, pane_index DESC, retraction"
+        by = listed(names(self.pipeline), ["window_start", "window_end"])
+        results = [quoted(name) for name in self.pipeline.results]
+        shown = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
+        spans = ["UNIX_MICROS(window_start) AS window_start", "UNIX_MICROS(window_end) AS window_end"]
+        parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
+        items = listed(names(self.pipeline), spans, shown, parts)
+        ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS place FROM {self.panes}"
+        latest = f"SELECT {items} FROM ({ranked}) WHERE place = 1 AND NOT retraction"
+        table = self.lake.spark_name(self.pipeline.name)
+        stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
+        if stamped != str(self.head.snapshot):
+            return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
+        return self._compared("panes give the answers", differences(self.pipeline, latest, current(self.pipeline, table)))
+
+    def _compared(self, name: str, text_: str) -> Check:
+        found: DataFrame = self.spark.sql(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
+        by = {row["change"]: row["n"] for row in found.collect()}
+        same = by.pop("same", 0)
+        if not by:
+            return Check(name, True, f"{same:,} windows, no difference")
+        words = {"new": "missing", "gone": "not in the batch answer", "changed": "different"}
+        told = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
+        parts = {quoted(f"part_{part}") for part in self.pipeline.parts}
+        rows = self.spark.sql(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}").collect()
+        quotes = "; ".join(
+            str({n: v for n, v in row.asDict().items() if quoted(n) not in parts}) for row in rows
+        )
+        return Check(name, False, f"{same:,} windows the same, {told}: {quotes}")
+
+    def _closed(self) -> str:
+        """Whether the watermark has closed a window, so that everything accepted has fired."""
+        return f"LEAST(window_end + {self.pipeline.lateness}L, {END_OF_TIME}L) <= {self.watermark}L"
+
+    def _kept(self, *, repaired: bool) -> str:
+        """The assigned records less those that were too late for their window.
+
+        With `repaired`, those count again that a backfill has since computed the range of.
+        """
+        late = f"SELECT * FROM {self.late}"
+        if repaired and self.repairs:
+            micros = "UNIX_MICROS(window_end)"
+            mended = " OR ".join(
+                f"({micros} > {run.first}L AND {micros} <= {run.last}L AND epoch <= {run.log_epoch}L)"
+                for run in self.repairs
+            )
+            late += f" WHERE NOT ({mended})"
+        place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
+        if not self.pipeline.where.merges:
+            place += " AND r.window_start = UNIX_MICROS(l.window_start)"
+        return f"SELECT r.* FROM ({assigned(self.pipeline, self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
+
+    def _number(self, query: str) -> int:
+        return int(self.spark.sql(query).collect()[0][0])

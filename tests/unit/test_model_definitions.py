@@ -1,0 +1,420 @@
+"""A definition that makes no sense is refused as a whole, and every fault says where, what, what instead and how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tailrace.model.combiners import Count, Max, Mean, Min, Sum
+from tailrace.model.errors import DefinitionError, Fault, TailraceError
+from tailrace.model.panes import DISCARDING, RETRACTING
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import hours, minutes
+from tailrace.model.triggers import (
+    AfterCount,
+    AfterDelay,
+    AfterWatermark,
+    AllOf,
+    AnyOf,
+    AtWatermark,
+    Every,
+    Repeat,
+    Sequence,
+    Until,
+)
+from tailrace.model.windows import Fixed, Global, Sessions, Sliding
+
+RIDES = Log(
+    name="rides",
+    columns={
+        "zone": "string",
+        "price": "decimal(10,2)",
+        "meters": "double",
+        "count": "bigint",
+        "kind": "string",
+        "at": "timestamp",
+    },
+    event_time="at",
+)
+
+
+def log(**changed: Any) -> Log:
+    return replace(RIDES, **changed)
+
+
+def pipeline(**changed: Any) -> Pipeline:
+    usual: dict[str, Any] = {
+        "name": "hourly",
+        "log": RIDES,
+        "key": ("zone",),
+        "what": {"rides": Count()},
+        "where": Fixed(hours(1)),
+    }
+    return Pipeline(**(usual | changed))
+
+
+COLUMNS = "one of the log's columns (zone, price, meters, count, kind, at)"
+DECLARE = "declare it in the log's columns"
+NAME = "a name of up to 63 lower-case letters, digits and _"
+RENAME = "rename it, for example hourly_rides"
+OWN = "a name that the tables do not use themselves"
+POSITIVE = "a duration of more than zero"
+FOREVER = Repeat(AfterCount(1))
+
+NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
+    "the_name_is_not_one": ({"name": "Hourly rides"}, [Fault("name", "Hourly rides", NAME, RENAME)]),
+    "the_log_is_not_one": (
+        {"log": "rides"},
+        [Fault("log", "rides", "a log", 'write log=Log(name="rides", columns=..., event_time=...)')],
+    ),
+    "an_unknown_key": ({"key": ("zones",)}, [Fault("key[0]", "zones", COLUMNS, DECLARE)]),
+    "a_key_that_does_not_compare": (
+        {"key": "meters"},
+        [Fault("key[0]", "meters", "a column that compares exactly", "declare it as decimal(p,s)")],
+    ),
+    "a_key_that_the_tables_use": ({"key": ("kind",)}, [Fault("key[0]", "kind", OWN, "rename it, for example my_kind")]),
+    "a_key_twice": (
+        {"key": ("zone", "zone")},
+        [Fault("key", ("zone", "zone"), "each column once", "leave out the repeated one")],
+    ),
+    "no_results": ({"what": {}}, [Fault("what", {}, "at least one result", 'write what={"records": Count()}')]),
+    "a_combiner_that_is_none": (
+        {"what": {"rides": "count"}},
+        [Fault("what['rides']", "count", "a combiner", 'write for example Sum("price")')],
+    ),
+    "a_combiner_without_its_brackets": (
+        {"what": {"rides": Count}},
+        [Fault("what['rides']", Count, "a combiner", 'write for example Sum("price")')],
+    ),
+    "an_unknown_column_to_add_up": (
+        {"what": {"revenue": Sum("prize")}},
+        [Fault("what['revenue'].column", "prize", COLUMNS, DECLARE)],
+    ),
+    "a_sum_and_a_mean_of_doubles": (
+        {"what": {"far": Sum("meters"), "usual": Mean("meters"), "farthest": Max("meters")}},
+        [
+            Fault(
+                f"what[{name!r}].column",
+                "meters: double",
+                "an integer or decimal column",
+                "declare it for example decimal(18,6) in the log, so that its total is exact in any order",
+            )
+            for name in ("far", "usual")
+        ],
+    ),
+    "a_result_that_the_tables_use": (
+        {"what": {"watermark": Max("at"), "a__b": Min("at")}},
+        [
+            Fault("what['watermark']", "watermark", OWN, "rename it, for example my_watermark"),
+            Fault("what['a__b']", "a__b", OWN, "rename it, for example my_a_b"),
+        ],
+    ),
+    "a_result_with_the_name_of_the_key": (
+        {"what": {"zone": Count()}},
+        [Fault("what['zone']", "zone", "a name that the key does not have", "rename the result")],
+    ),
+    "a_windowing_that_is_none": (
+        {"where": hours(1)},
+        [Fault("where", hours(1), "a windowing", "write for example where=Fixed(hours(1))")],
+    ),
+    "a_windowing_without_its_brackets": (
+        {"where": Global},
+        [Fault("where", Global, "a windowing", "write for example where=Fixed(hours(1))")],
+    ),
+    "windows_of_no_size": (
+        {"where": Fixed(hours(0), offset=5)},  # type: ignore[arg-type]
+        [
+            Fault("where.size", hours(0), POSITIVE, "write for example Fixed(minutes(10))"),
+            Fault("where.offset", 5, "a duration", "write for example offset=minutes(5), or leave it out"),
+        ],
+    ),
+    "windows_that_slide_back": (
+        {"where": Sliding(60, every=-hours(1))},  # type: ignore[arg-type]
+        [
+            Fault("where.size", 60, POSITIVE, "write for example Sliding(hours(1), every=minutes(10))"),
+            Fault("where.every", -hours(1), POSITIVE, "write for example Sliding(hours(1), every=minutes(10))"),
+        ],
+    ),
+    "a_gap_below_zero": (
+        {"where": Sessions(minutes(-5))},
+        [Fault("where.gap", minutes(-5), POSITIVE, "write for example Sessions(minutes(30))")],
+    ),
+    "an_accumulation_in_words": (
+        {"how": "discarding"},
+        [Fault("how", "discarding", "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING")],
+    ),
+    "options_that_are_none": (
+        {"on_time": "never", "closing": True, "finishing": "stop"},
+        [
+            Fault("on_time", "never", '"always" or "if_non_empty"', "leave it out"),
+            Fault("closing", True, '"always" or "if_non_empty"', "leave it out"),
+            Fault("finishing", "stop", '"refuse" or "close"', "leave it out"),
+        ],
+    ),
+    "a_lateness_below_zero": (
+        {"allowed_lateness": hours(-1)},
+        [Fault("allowed_lateness", hours(-1), "a duration of zero or more", "write hours(3)")],
+    ),
+    "a_trigger_that_is_none": (
+        {"when": minutes(1)},
+        [Fault("when", minutes(1), "a trigger", "write for example AfterCount(1)")],
+    ),
+    "triggers_with_impossible_numbers": (
+        {
+            "when": AnyOf(
+                Repeat(AfterCount(0)),
+                Repeat(AfterDelay(minutes(0))),
+                Every(minutes(-1), offset=3),  # type: ignore[arg-type]
+            )
+        },
+        [
+            Fault("when[0].part.count", 0, "a whole number of at least 1", "write AfterCount(1)"),
+            Fault("when[1].part.delay", minutes(0), POSITIVE, "write for example AfterDelay(minutes(1))"),
+            Fault("when[2].period", minutes(-1), POSITIVE, "write for example Every(minutes(15))"),
+            Fault("when[2].offset", 3, "a duration", "write for example offset=minutes(5), or leave it out"),
+        ],
+    ),
+    "a_trigger_of_no_parts": (
+        {"when": AnyOf()},
+        [Fault("when", AnyOf(), "at least one trigger", "write AnyOf(AfterCount(1))")],
+    ),
+    "a_part_that_is_no_trigger": (
+        {"when": AfterWatermark(early=minutes(5), late=AfterCount(1))},  # type: ignore[arg-type]
+        [Fault("when[0].part", minutes(5), "a trigger", "write for example AfterCount(1)")],
+    ),
+    "a_trigger_that_never_gets_its_turn": (
+        {"when": Sequence(Every(minutes(1)), AtWatermark())},
+        [
+            Fault(
+                "when[1]",
+                AtWatermark(),
+                "a trigger that gets its turn",
+                f"it can never fire, for {Every(minutes(1))!r} before it never ends: put an Until around that one",
+            )
+        ],
+    ),
+    "a_stop_that_never_stops": (
+        {"when": Repeat(Until(FOREVER, Every(minutes(1))))},
+        [
+            Fault(
+                "when.part.stop",
+                Every(minutes(1)),
+                "a trigger that is done at some time",
+                "it would fire but never end the other: write what ends it without Repeat, for example AtWatermark()",
+            )
+        ],
+    ),
+    "a_trigger_that_fires_for_ever_on_nothing": (
+        {"when": Repeat(AnyOf(AtWatermark(), AfterCount(5)))},
+        [
+            Fault(
+                "when",
+                Repeat(AnyOf(AtWatermark(), AfterCount(5))),
+                "a trigger that waits for records",
+                "it would fire in every epoch once the watermark has passed: leave out Repeat, or write "
+                "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
+            )
+        ],
+    ),
+    "a_trigger_that_ends_while_records_come": (
+        {"when": AllOf(AfterCount(3), AfterCount(5))},
+        [
+            Fault(
+                "when",
+                AllOf(AfterCount(3), AfterCount(5)),
+                "a trigger that goes on for as long as records may come",
+                "records after its last pane would be too late: put it in Repeat(...), or set "
+                'finishing="close" if that is meant',
+            )
+        ],
+    ),
+    "lateness_and_no_late_part": (
+        {"when": AfterWatermark(early=Every(minutes(5))), "allowed_lateness": hours(1)},
+        [
+            Fault(
+                "allowed_lateness",
+                "1:00:00",
+                "a trigger with a late part, or no lateness",
+                "late records would be accepted by the window and lost by its trigger: write "
+                'AfterWatermark(late=AfterCount(1)), or set finishing="close" if that is meant',
+            )
+        ],
+    ),
+    "a_late_part_and_no_lateness": (
+        {"when": AfterWatermark(late=AfterCount(1))},
+        [
+            Fault(
+                "when[1]",
+                FOREVER,
+                "a trigger that gets its turn before the window closes",
+                "it can never fire, for with no lateness the window closes at the watermark: set allowed_lateness, or "
+                "leave the late part out",
+            )
+        ],
+    ),
+    "everything_at_once": (
+        {
+            "name": "",
+            "key": ("zon",),
+            "what": {"Revenue": Sum("meters")},
+            "where": Sessions(minutes(0)),
+            "when": AfterCount(-1),
+            "how": None,
+        },
+        [
+            Fault("name", "", NAME, RENAME),
+            Fault("key[0]", "zon", COLUMNS, DECLARE),
+            Fault("what['Revenue']", "Revenue", NAME, RENAME),
+            Fault(
+                "what['Revenue'].column",
+                "meters: double",
+                "an integer or decimal column",
+                "declare it for example decimal(18,6) in the log, so that its total is exact in any order",
+            ),
+            Fault("where.gap", minutes(0), POSITIVE, "write for example Sessions(minutes(30))"),
+            Fault("how", None, "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING"),
+            Fault("when.count", -1, "a whole number of at least 1", "write AfterCount(1)"),
+        ],
+    ),
+}
+
+NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
+    "a_name_that_is_none": ({"name": "2024"}, [Fault("log.name", "2024", NAME, RENAME)]),
+    "no_columns": (
+        {"columns": {}, "event_time": "at"},
+        [
+            Fault("log.columns", {}, "at least one column", 'write columns={"at": "timestamp"}'),
+            Fault("log.event_time", "at", "one of the log's columns ()", DECLARE),
+        ],
+    ),
+    "columns_of_no_type": (
+        {"columns": {"at": "timestamp", "Price": "decimal(40,2)", "n": int}},
+        [
+            Fault("log.columns['Price']", "Price", NAME, RENAME),
+            *(
+                Fault(
+                    f"log.columns[{name!r}]",
+                    found,
+                    "a column type",
+                    "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp",
+                )
+                for name, found in (("Price", "decimal(40,2)"), ("n", int))
+            ),
+        ],
+    ),
+    "times_that_are_none": (
+        {"event_time": "zone", "arrival_time": "seen"},
+        [
+            Fault("log.event_time", "zone", "a timestamp column", "declare 'zone' as timestamp"),
+            Fault("log.arrival_time", "seen", COLUMNS, DECLARE),
+        ],
+    ),
+    "a_disorder_below_zero": (
+        {"disorder": timedelta(seconds=-1)},
+        [Fault("log.disorder", timedelta(seconds=-1), "a duration of zero or more", "write minutes(10)")],
+    ),
+    "bounds_the_wrong_way_round": (
+        {"earliest": datetime(2025, 1, 1, tzinfo=UTC), "latest": datetime(2024, 1, 1, tzinfo=UTC)},
+        [Fault("log.earliest", "2025-01-01 00:00:00+00:00", "before latest", "swap earliest and latest")],
+    ),
+    "a_bound_with_no_zone": (
+        {"latest": datetime(2024, 1, 1)},
+        [
+            Fault(
+                "log.latest",
+                datetime(2024, 1, 1),
+                "an instant",
+                "write datetime(2020, 1, 1, tzinfo=UTC), or leave it out",
+            )
+        ],
+    ),
+    "an_answer_to_unknown_columns_that_is_none": (
+        {"unknown": "drop"},
+        [Fault("log.unknown", "drop", '"reject" or "ignore"', 'leave it out for "reject"')],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_a_pipeline_is_refused_with_every_fault(name: str) -> None:
+    changed, faults = NONSENSE[name]
+    with pytest.raises(DefinitionError) as refused:
+        pipeline(**changed)
+    assert list(refused.value.faults) == faults
+
+
+@pytest.mark.parametrize("name", NO_LOGS)
+def test_a_log_is_refused_with_every_fault(name: str) -> None:
+    changed, faults = NO_LOGS[name]
+    with pytest.raises(DefinitionError) as refused:
+        log(**changed)
+    assert list(refused.value.faults) == faults
+
+
+def test_the_message_numbers_the_faults_and_says_what_to_write() -> None:
+    with pytest.raises(TailraceError, match="hourly") as refused:
+        pipeline(key=("zones",), where=Sessions(minutes(0)))
+    assert str(refused.value).splitlines() == [
+        "definition 'hourly' has 2 faults:",
+        f"  1. key[0] = 'zones': expected {COLUMNS}; {DECLARE}",
+        "  2. where.gap = datetime.timedelta(0): expected a duration of more than zero; "
+        "write for example Sessions(minutes(30))",
+    ]
+    assert isinstance(refused.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"key": "zone"},
+        {"key": ()},
+        {"when": AfterWatermark(early=AfterCount(5))},
+        {"when": AfterWatermark(early=Every(minutes(1)), late=AfterCount(1)), "allowed_lateness": hours(1)},
+        {"when": AfterWatermark(late=Every(minutes(1))), "allowed_lateness": hours(1)},
+        {"when": AnyOf(Every(minutes(1)), AtWatermark())},
+        {"when": Repeat(AllOf(AfterCount(5), AfterDelay(minutes(1))))},
+        {"when": AfterCount(1), "finishing": "close"},
+        {"when": AtWatermark(), "allowed_lateness": hours(1), "finishing": "close"},
+        {"when": Until(Every(minutes(1)), AtWatermark())},
+        {"where": Sliding(hours(1), every=hours(2)), "how": RETRACTING},
+        {"where": Global(), "when": Every(minutes(1)), "how": DISCARDING},
+    ],
+    ids=repr,
+)
+def test_what_makes_sense_is_accepted(changed: dict[str, Any]) -> None:
+    assert pipeline(**changed).name == "hourly"
+
+
+def test_a_definition_cannot_be_changed_afterwards() -> None:
+    columns = {"at": "timestamp"}
+    made = Log(name="made", columns=columns, event_time="at")
+    columns["more"] = "string"
+    assert dict(made.columns) == {"at": "timestamp"}
+    with pytest.raises(TypeError):
+        made.columns["more"] = "string"  # type: ignore[index]
+
+
+def test_the_fingerprint_is_of_the_meaning_alone() -> None:
+    one = pipeline()
+    assert one.fingerprint == pipeline(name="other").fingerprint
+    assert one.fingerprint == pipeline(log=log(name="other")).fingerprint
+    assert one.fingerprint == pipeline(when=AtWatermark()).fingerprint
+    others: list[dict[str, Any]] = [
+        {"key": ()},
+        {"what": {"rides": Count("price")}},
+        {"what": {"count_of": Count()}},
+        {"where": Fixed(minutes(60), offset=minutes(1))},
+        {"when": AfterWatermark(early=AfterCount(1))},
+        {"how": RETRACTING},
+        {"when": FOREVER, "allowed_lateness": hours(1)},
+        {"on_time": "if_non_empty"},
+        {"closing": "always"},
+        {"finishing": "close"},
+        {"log": log(disorder=minutes(1))},
+    ]
+    found = {pipeline(**changed).fingerprint for changed in others}
+    assert len(found) == len(others)
+    assert one.fingerprint not in found
