@@ -15,7 +15,12 @@ import pyarrow.parquet as pq
 from benchmarks.data import WINDOW
 
 SCHEMA = pa.schema(
-    [("advertiser", pa.int64()), ("window_start", pa.timestamp("us", "UTC")), ("total", pa.int64()), ("views", pa.int64())]
+    [
+        ("advertiser", pa.int64()),
+        ("window_start", pa.timestamp("us", "UTC")),
+        ("total", pa.int64()),
+        ("views", pa.int64()),
+    ]
 )
 KEY = [("window_start", "ascending"), ("advertiser", "ascending")]
 
@@ -62,7 +67,7 @@ def same(files: Sequence[Path], truth: pa.Table) -> int:
         if wrong:
             listed = "\n  ".join(wrong)
             raise DifferentError(f"{file} is not what was expected (-: missing, +: not expected):\n  {listed}")
-    return truth.num_rows
+    return int(truth.num_rows)
 
 
 def _ones(table: pa.Table) -> pa.Array:

@@ -1,8 +1,8 @@
 """The benchmarks' data: ad views in Parquet files, the same ones each time.
 
-File `n` holds the views that arrive from `n * 50,000` on, at one each 720 µs: 5 M views are one hour in 100 files, and a
-smaller set is the beginning of a larger one. Advertisers are picked by Zipf's law, and a view is known up to 60 s after
-it happened. A file depends on the seed and its number alone.
+File `n` holds the views that arrive from `n * 50,000` on, at one each 720 µs: 5 M views are one hour in 100 files, and
+a smaller set is the beginning of a larger one. Advertisers are picked by Zipf's law, and a view is known up to 60 s
+after it happened. A file depends on the seed and its number alone.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class Task:
     number: int = 0
     variant: str = ""
     memory: str = "4g"
+    launched: float = 0.0
+    """When the process was started, as `time.time` has it."""
 
     @property
     def settings(self) -> Settings:
@@ -92,7 +95,7 @@ def run(side: str, task: Task) -> Outcome:
     task.home.mkdir(parents=True)
     shown = task.home.relative_to(ROOT) if task.home.is_relative_to(ROOT) else task.home
     request = task.home / "task.json"
-    request.write_text(json.dumps(asdict(task), default=str))
+    request.write_text(json.dumps(asdict(replace(task, launched=time.time())), default=str))
     command = [sys.executable, "-m", f"benchmarks.{side}", str(request)]
     with (task.home / "output.txt").open("w") as output:
         ended = subprocess.run(
@@ -106,7 +109,7 @@ def run(side: str, task: Task) -> Outcome:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of a side's process: its JVM tells of its collections, and settings of the shell do not reach it."""
+    """The environment of a side's process: its JVM logs its collections, and settings of the shell do not reach it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
     kept |= {name: os.environ[name] for name in ("TAILRACE_JARS", "TAILRACE_JAVA_HOME") if name in os.environ}
     return kept | {"JDK_JAVA_OPTIONS": f"-Xlog:gc:file={home}/gc.txt", "PYTHONWARNINGS": "ignore"}
@@ -130,18 +133,35 @@ def memory(home: Path) -> dict[str, float]:
     The heap after a collection is about what was needed; the resident memory is what the machine had to give.
     """
     peaks = {"python_rss_mb": _resident(os.getpid())}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == os.getpid() and (process / "comm").read_text().strip() == "java":
-                peaks["jvm_rss_mb"] = _resident(int(process.name))
-        except OSError:
-            continue
+    for jvm in _jvms():
+        peaks["jvm_rss_mb"] = _resident(jvm)
     if (home / "gc.txt").is_file():
         pauses = re.findall(r"\b(\d+)M->(\d+)M\(\d+M\)", (home / "gc.txt").read_text())
         peaks["heap_peak_mb"] = float(max((int(before) for before, _ in pauses), default=0))
         peaks["heap_after_gc_mb"] = float(max((int(after) for _, after in pauses), default=0))
     return peaks
+
+
+def cpu_seconds() -> float:
+    """CPU seconds so far of this process, its JVM, and the processes that it has waited for."""
+    ticks = sum(os.times()[:4])
+    for jvm in _jvms():
+        fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return ticks
+
+
+def _jvms() -> list[int]:
+    """The JVMs that this process has started and that are still there: one, or none."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == os.getpid() and (process / "comm").read_text().strip() == "java":
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
 
 
 def _resident(pid: int) -> float:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.compare import SCHEMA
 from benchmarks.data import BEGIN, COLUMNS, DISORDER, WINDOW, Views
-from benchmarks.measure import Outcome, Task, serve
+from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.runs import Runs
@@ -35,10 +35,13 @@ BEHIND = 10
 
 @dataclass
 class Streamed:
-    """What a stream took: each epoch from its trigger to the next, the phases of each, and all of it with table `p`
-    brought up at the end."""
+    """What a stream took: each epoch from its trigger to the next, and all of it with table `p` brought up at the end.
+
+    In seconds; `cpu` is CPU seconds.
+    """
 
     total: float = 0.0
+    cpu: float = 0.0
     epochs: list[EpochReport] = field(default_factory=list)
 
     @property
@@ -70,11 +73,11 @@ def run_stream(
     streamed = Streamed()
     source = Files(str(views.folder), "parquet", per_epoch)
     stream = Stream(spark, lake, [pipeline], source, follow_every=behind, watch=streamed.epochs.append)
-    started = time.perf_counter()
+    started, spent = time.perf_counter(), cpu_seconds()
     stream.start(once=True)
     stream.wait()
     stream.close()
-    streamed.total = time.perf_counter() - started
+    streamed.total, streamed.cpu = time.perf_counter() - started, cpu_seconds() - spent
     return streamed
 
 
@@ -125,16 +128,19 @@ def batch(task: Task) -> Outcome:
     Once more at the end over answers that are there and equal: fact `again`.
     """
     spark, lake = open_session(task.settings), Lake(task.settings)
-    seconds = []
+    seconds, cpu = [], 0.0
     for repeat in range(-2, task.repeats):
         pipeline = definition(f"totals_{task.number}_{repeat + 2}")
         deploy(lake, pipeline)
+        spent = cpu_seconds()
         taken, counts = run_backfill(spark, lake, pipeline, BEGIN, task.views.end)
         if repeat >= 0:
             seconds.append(taken)
+            cpu += cpu_seconds() - spent
     task.leave(answer_rows(spark, pipeline))
     again, untouched = run_backfill(spark, lake, pipeline, BEGIN, task.views.end)
-    return Outcome(seconds, facts={**counts, "again": again, "again_untouched": untouched["untouched"]})
+    facts = {"cpu": cpu / task.repeats, **counts, "again": again, "again_untouched": untouched["untouched"]}
+    return Outcome(seconds, facts=facts)
 
 
 def stream(task: Task) -> Outcome:
@@ -143,7 +149,7 @@ def stream(task: Task) -> Outcome:
     pipeline = definition("totals")
     streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
     task.leave(answer_rows(spark, pipeline))
-    facts = {"total": streamed.total, "landed": spark.table("views").count()}
+    facts = {"total": streamed.total, "cpu": streamed.cpu, "landed": spark.table("views").count()}
     return Outcome(streamed.seconds, streamed.phases(len(streamed.epochs) // 2), facts)
 
 
@@ -157,25 +163,25 @@ def backlog(task: Task) -> Outcome:
     pipeline = definition("totals")
     streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
     task.leave(answer_rows(spark, pipeline))
-    return Outcome([streamed.total], streamed.phases(), {"landed": spark.table("views").count()})
+    return Outcome([streamed.total], streamed.phases(), {"cpu": streamed.cpu, "landed": spark.table("views").count()})
 
 
 def intervals(task: Task) -> Outcome:
-    """Backfill every interval on its own, in one session whose start counts, as the first of `seconds`.
+    """Backfill every interval on its own, in one session. The start of process and session is the first of `seconds`.
 
     Fact `one_run` is the whole range in one backfill of another pipeline, in the same session.
     """
-    started = time.perf_counter()
     spark, lake = open_session(task.settings), Lake(task.settings)
     pipeline, whole = (definition(f"totals_{which}_{task.number}") for which in ("intervals", "whole"))
-    seconds = [time.perf_counter() - started]
+    seconds = [time.time() - task.launched]
     for one in (pipeline, whole):
         deploy(lake, one)
     for first, last in task.views.intervals():
         seconds.append(run_backfill(spark, lake, pipeline, first, last)[0])
+    cpu = cpu_seconds()
     task.leave(answer_rows(spark, pipeline))
     in_one, _ = run_backfill(spark, lake, whole, BEGIN, task.views.end)
-    return Outcome(seconds, facts={"one_run": in_one})
+    return Outcome(seconds, facts={"cpu": cpu, "start": seconds[0], "one_run": in_one})
 
 
 def mean_phases(epochs: list[Mapping[str, float]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How late New York's flights leave: each airport's departures of an hour, while they happen and once they are known."""
+"""How late New York's flights leave: each airport's departures of an hour, as they become known."""
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Mean, Pipeline, hours, minutes
 

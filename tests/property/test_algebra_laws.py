@@ -47,7 +47,7 @@ def test_T1_fixed_windows_cut_time_into_pieces_of_one_size(at: int, size: timede
 def test_T1_sliding_windows_hold_just_the_records_of_their_span(
     at: int, size: timedelta, every: timedelta, offset: timedelta
 ) -> None:
-    every = max(every, size / 50)
+    every = max(every, -(-size // 50))  # not more than 50 windows for a record
     windowing = Sliding(size, every, offset)
     found = windowing.assign(at)
     assert found == sorted(set(found))

@@ -17,8 +17,9 @@ from tailrace.model.clock import Clock
 from tailrace.model.panes import Accumulation, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import at_once, batch, fold
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.triggers import AllOf, AnyOf, Repeat
+from tailrace.model.windows import Sessions
 from tests.support import laws
 from tests.support.strategies import (
     BASE,
@@ -43,6 +44,16 @@ def told(pipeline: Pipeline, made: Epochs) -> None:
 def test_L1_L2_M1_V1_V3_X6_every_run_keeps_the_laws(run: tuple[Pipeline, Epochs]) -> None:
     told(*run)
     laws.holds_for_fold(*run)
+
+
+@examples(100)
+@given(st.data())
+def test_V3_sessions_keep_the_laws(data: st.DataObject) -> None:
+    pipeline = data.draw(pipelines(where=Sessions(seconds(data.draw(st.integers(2, 6))))))
+    pipeline = replace(pipeline, key=())  # all in one group, so that they merge
+    made = data.draw(epochs(pipeline, max_bundle=4))
+    told(pipeline, made)
+    laws.holds_for_fold(pipeline, made)
 
 
 @examples(40)
@@ -96,9 +107,9 @@ def test_T3_a_clock_that_goes_back_is_refused(run: tuple[Pipeline, Epochs]) -> N
 
 @examples(50)
 @given(runs(), st.sampled_from([1, 20, 61]))
-def test_M3_without_new_records_panes_come_to_an_end(run: tuple[Pipeline, Epochs], seconds: int) -> None:
+def test_M3_without_new_records_panes_come_to_an_end(run: tuple[Pipeline, Epochs], step: int) -> None:
     told(*run)
-    laws.quiet_input_goes_quiet(run[0], fold(*run).state, step=seconds * 1_000_000)
+    laws.quiet_input_goes_quiet(run[0], fold(*run).state, step=step * 1_000_000)
 
 
 @examples(50)

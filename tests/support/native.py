@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tailrace.lake.contracts import log_contract, spark_type
+from tailrace.lake.contracts import log_contract
+from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Late, Pane
 from tailrace.model.pipeline import Pipeline
@@ -22,14 +25,14 @@ Said = Counter[tuple[Any, ...]]
 
 
 def bundle_frame(spark: SparkSession, pipeline: Pipeline, records: Sequence[Record], epoch: int) -> DataFrame:
-    """The records as rows of the log."""
-    columns = log_contract(pipeline.log).columns
-    ddl = ", ".join(f"`{name}` {spark_type(column.shape)}" for name, column in columns.items())
+    """The records as rows of the log. They go through Arrow, which needs no Python worker."""
+    contract = log_contract(pipeline.log)
     rows = [
-        (*(_plain(record.get(name), type) for name, type in pipeline.log.columns.items()), epoch, "test", place, None)
+        {**{n: _plain(record.get(n), t) for n, t in pipeline.log.columns.items()}, "_epoch": epoch, "_offset": place}
         for place, record in enumerate(records)
     ]
-    return spark.createDataFrame(rows, ddl)
+    table = pa.Table.from_pylist(rows, schema=iceberg_schema(contract).as_arrow())
+    return spark.createDataFrame(table)
 
 
 def _plain(value: Any, type: str) -> Any:
@@ -73,7 +76,16 @@ def said_by_reference(pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[
 
 
 def _exact(values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(v.normalize() if isinstance(v, Decimal) else instant(v) if hasattr(v, "tzinfo") else v for v in values)
+    return tuple(_comparable(value) for value in values)
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return value.normalize()
+    if isinstance(value, datetime):
+        # pyspark gives naive instants in the process's own zone.
+        return instant(value.astimezone(UTC))
+    return value
 
 
 

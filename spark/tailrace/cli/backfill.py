@@ -1,1 +1,101 @@
-def backfill() -> None: ...
+"""`tailrace backfill`: compute a range of event time anew, and merge what differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli.console import Output, facts
+from tailrace.cli.definitions import load
+from tailrace.cli.errors import Status, UsageError
+from tailrace.cli.options import Definition, Json
+from tailrace.cli.sessions import session, waiting
+from tailrace.cli.texts import counted, parsed, shown, span
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import text
+from tailrace.plan.builder import check
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.spark.backfill import Backfilled
+
+
+def backfill(
+    definition: Definition,
+    first: Annotated[
+        str, typer.Option("--from", metavar="T", help="Where the range starts: a date or an instant, UTC by default.")
+    ],
+    last: Annotated[str, typer.Option("--to", metavar="T", help="Where it ends; this instant is not in it.")],
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Compute a range of event time anew from the log, beside a running stream, and merge what differs.
+
+    A window belongs to the range that holds its last instant. One that comes out equal is left alone, one that
+    changed is taken back and fired again, one that is not produced any more is taken back. A run that finds its
+    range covered by a newer one gives way (exit status 4).
+    """
+    output = Output(json)
+    pipeline = load(definition)
+    check(pipeline)
+    begin, end = parsed(first, "--from"), parsed(last, "--to")
+    if begin >= end:
+        raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")
+    settings = Settings()
+    with waiting(output, "starting Spark") as doing, session(settings, f"tailrace backfill {pipeline.name}") as spark:
+        from tailrace.lake.catalog import Lake
+        from tailrace.spark.backfill import backfill as run
+
+        doing(f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}")
+        found = run(spark, Lake(settings), pipeline, begin, end, reason=reason, dry_run=dry_run)
+    if json:
+        output.data(_data(pipeline, found, dry_run=dry_run))
+    else:
+        _show(output, pipeline, found, dry_run=dry_run)
+    if found.gave_way is not None:
+        raise typer.Exit(Status.GAVE_WAY)
+
+
+def _show(output: Output, pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> None:
+    run, other = found.run, found.gave_way
+    if other is not None:
+        output.say(
+            f"gave way: run {other.run} of generation {other.generation} covers windows from {shown(other.first)} to "
+            f"{shown(other.last)}, and this one is of generation {run.generation}; nothing was changed"
+        )
+    would = "would be " if dry_run else ""
+    rows = [
+        ("pipeline", pipeline.name),
+        ("windows", f"from {shown(run.first)} to {shown(run.last)}"),
+        ("log", f"up to epoch {run.log_epoch}"),
+    ]
+    if not dry_run:
+        rows.append(("run", f"{run.run}, generation {run.generation}, {run.status.replace('_', ' ')}"))
+    if other is None:
+        rows += [
+            ("changed", f"{counted(found.changed, 'window')} {would}fired anew"),
+            ("untouched", f"{counted(found.untouched, 'window')} came out equal"),
+            ("retracted", f"{counted(found.retracted, 'window')} {would}taken back for good"),
+        ]
+    rows.append(("took", span(found.seconds)))
+    output.text(facts(rows))
+
+
+def _data(pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> dict[str, Any]:
+    run, other = found.run, found.gave_way
+    return {
+        "pipeline": pipeline.name,
+        "range": [text(run.first), text(run.last)],
+        "dry_run": dry_run,
+        "run": run.run or None,
+        "status": run.status,
+        "generation": run.generation or None,
+        "log_epoch": run.log_epoch,
+        "changed": found.changed,
+        "untouched": found.untouched,
+        "retracted": found.retracted,
+        "seconds": round(found.seconds, 3),
+        "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
+    }

@@ -49,6 +49,11 @@ class Output:
         for part in parts:
             self.out.print(part)
 
+    def whole(self, *parts: RenderableType) -> None:
+        """Print what must not be broken into lines of our own, for somebody may copy it."""
+        for part in parts:
+            self.out.print(part, soft_wrap=True)
+
     def say(self, text: str) -> None:
         """Print a line of news, whole whatever it holds."""
         self.news.print(Text(text), soft_wrap=True)

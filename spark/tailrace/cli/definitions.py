@@ -26,7 +26,7 @@ def load(definition: str) -> Pipeline:
     path, name = _split(definition)
     found = _pipelines(path)
     if not found:
-        raise LoadError(f"{path}: no Pipeline in it: expected for example hourly = Pipeline(name=\"hourly\", ...)")
+        raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
     unique = {id(pipeline): pipeline for _, pipeline in found}
     if name is None and len(unique) == 1:
         return found[0][1]

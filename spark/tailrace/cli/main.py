@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 import tailrace
-from tailrace.cli import audit, backfill, explain, panes, status, stream, tables
+from tailrace.cli import audit, backfill, explain, panes, process, status, stream, tables
 from tailrace.cli.console import Output
 from tailrace.cli.errors import MEANING, Status, status_of
 from tailrace.model.errors import TailraceError
@@ -84,7 +84,16 @@ def _unexpected(error: Exception, *, debug: bool) -> typer.Exit:
 
 _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for status in Status)
 
-app = typer.Typer(
+
+class _App(typer.Typer):
+    """The application as the console script calls it: in a process of its own."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        process.own()
+        return super().__call__(*args, **kwargs)
+
+
+app = _App(
     cls=_Guarded,
     name="tailrace",
     help="One windowed pipeline definition, run as a stream and as backfills, into the same Iceberg tables.\n\n"

@@ -1,9 +1,10 @@
-"""What a running stream says of itself: a live line on a terminal, plain lines elsewhere, or JSON, one line an epoch."""
+"""What a running stream says of itself: a live line on a terminal, plain lines elsewhere, or JSON, a line an epoch."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 QUIET = 2.0
 """Plain lines come at most this often, in seconds: a log is not to fill with them."""
+
+RECENT = 8
+"""The time left is told from so many of the last epochs: the first ones of a session are far slower."""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
 """How much of the input has been taken, and how much there is, in the unit of `Progress.unit`; None if unknown."""
@@ -70,7 +74,7 @@ class Progress:
         self._doing = ""
         self._report: EpochReport | None = None
         self._share: tuple[int, int] | None = None
-        self._taken_at_start: int | None = None
+        self._marks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)
         self._since = self._told = time.monotonic()
         self._live = Live(get_renderable=self._rendered, console=output.news, refresh_per_second=8, transient=True)
         self._lock = threading.Lock()
@@ -88,7 +92,8 @@ class Progress:
         self._doing = ""
         self._since = time.monotonic()
         share = self.backlog()
-        self._taken_at_start = share[0] if share else None
+        if share is not None:
+            self._marks.append((self._since, share[0]))
 
     def epoch(self, report: EpochReport) -> None:
         """Show an epoch that ended; called from the stream's own thread."""
@@ -96,6 +101,8 @@ class Progress:
         with self._lock:
             self.tally.add(report)
             self._report, self._share = report, share
+            if share is not None:
+                self._marks.append((time.monotonic(), share[0]))
         if self.output.json:
             self.output.data(epoch_data(report, share, self.unit), line=True)
         elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._told >= QUIET):
@@ -114,10 +121,10 @@ class Progress:
 
     def left(self) -> float | None:
         """How many seconds the rest of the input takes at the rate so far; None if unknown."""
-        if self._share is None or self._taken_at_start is None:
+        if self._share is None or len(self._marks) < 2:
             return None
-        taken = self._share[0] - self._taken_at_start
-        return self.seconds / taken * (self._share[1] - self._share[0]) if taken > 0 else None
+        (begun, had), (now, has) = self._marks[0], self._marks[-1]
+        return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
     def _line(self, report: EpochReport) -> Sequence[str]:
         panes = sum(folded.panes for folded in report.folded.values())

@@ -1,1 +1,231 @@
-def status() -> None: ...
+"""`tailrace status`: how far a pipeline is, what it holds and which runs computed what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.console import Output, facts, table
+from tailrace.cli.definitions import load
+from tailrace.cli.options import Json
+from tailrace.cli.process import without_pandas
+from tailrace.cli.texts import counted, shown, span
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.reports import LogStatus, PipelineStatus
+    from tailrace.lake.runs import Run
+
+RUNS = 10
+"""How many runs are shown to people; JSON has them all."""
+
+
+def status(
+    definition: Annotated[
+        str | None,
+        typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline; without one, all of the lake."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show how a pipeline stands: watermark and lag, epochs, open windows, counts, and which run computed what.
+
+    Without a definition it lists every log and pipeline of the lake. Reads the tables, without Spark.
+    """
+    output, settings = Output(json), Settings()
+    pipeline = load(definition) if definition is not None else None
+    without_pandas()
+    from tailrace.lake.catalog import Lake
+    from tailrace.lake.reports import overview
+    from tailrace.lake.reports import status as report
+
+    lake = Lake(settings)
+    if pipeline is None:
+        logs, pipelines = overview(lake)
+        if json:
+            output.data({"logs": [_log_data(log) for log in logs], "pipelines": [_data(one) for one in pipelines]})
+        else:
+            output.text(*_overview(settings, logs, pipelines))
+        return
+    found = report(lake, pipeline)
+    if json:
+        own = _data(found.pipeline, found.log, pipeline) if found.pipeline else {"pipeline": pipeline.name}
+        log = _log_data(found.log) if found.log else None
+        output.data({**own, "started": found.pipeline is not None, "log": log})
+        return
+    output.text(
+        Text.assemble((pipeline.name, "bold"), (f"  log {pipeline.log.name}  lake {settings.warehouse}", "dim"))
+    )
+    if found.pipeline is None or found.log is None:
+        output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
+        return
+    output.text(facts(_facts(pipeline, found.pipeline, found.log)))
+    if found.pipeline.runs:
+        output.text("", _runs(found.pipeline.runs))
+
+
+def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[tuple[str, Text | str]]:
+    if not own.same_definition:
+        warning = "the tables hold the results of a definition with another meaning: it needs another name"
+        yield "definition", Text(warning, style="bold red")
+    lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, log).items() if lag is not None]
+    yield "watermark", _dimmed(shown(own.watermark), ", ".join(lags))
+    behind = own.epoch - own.answers_epoch
+    follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
+    yield (
+        "last epoch",
+        _dimmed(
+            f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}, answers {_epoch(own.answers_epoch)}",
+            f"committed {_second(own.committed)}, {_ago(own.committed)}",
+        ),
+    )
+    latest = f"latest event {shown(log.latest)}" if log.latest is not None else ""
+    yield "log", _dimmed(f"{counted(log.records, 'record')}, {log.rejected:,} rejected", latest)
+    if own.open is not None:
+        ends = f"ending {shown(own.open.oldest)} to {shown(own.open.newest)}" if own.open.count else ""
+        yield "open windows", _dimmed(f"{own.open.count:,}", ends)
+    yield "answers", _dimmed(f"{own.answers:,}", follow)
+    yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
+    yield "late records", f"{own.late:,}"
+    yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
+    yield "fingerprint", pipeline.fingerprint
+
+
+def _runs(runs: tuple[Run, ...]) -> Table:
+    numbers = ("changed", "untouched", "retracted")
+    made = table("gen", "run", "kind", "status", "windows from", "to", *numbers, right=("gen", *numbers), title="runs")
+    for run in runs[-RUNS:]:
+        style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
+        counts = ("–" if n is None else f"{n:,}" for n in (run.changed, run.untouched, run.retracted))
+        said = Text(run.status, style=style)
+        made.add_row(str(run.generation), run.run, run.kind, said, shown(run.first), shown(run.last), *counts)
+        if run.reason:
+            made.add_row("", "", "", Text(run.reason, style="dim"))
+    if len(runs) > RUNS:
+        made.caption = f"the last {RUNS} of {len(runs)}; --json shows all"
+        made.caption_justify = "left"
+    return made
+
+
+def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[PipelineStatus]) -> Iterator[Any]:
+    yield Text(f"lake {settings.warehouse}  namespace {settings.namespace}", style="dim")
+    if not logs:
+        yield "nothing in it yet: tailrace stream DEFINITION --from DIR"
+        return
+    of_logs = table(
+        "log", "last epoch", "records", "rejected", "committed", right=("last epoch", "records", "rejected")
+    )
+    for log in logs:
+        of_logs.add_row(
+            log.log,
+            _epoch(log.epoch),
+            f"{log.records:,}",
+            f"{log.rejected:,}",
+            f"{_second(log.committed)}, {_ago(log.committed)}",
+        )
+    numbers = ("last epoch", "answers at", "answers", "panes", "late", "gen")
+    of_pipelines = table("pipeline", "watermark", *numbers, right=numbers)
+    for one in pipelines:
+        counts = (f"{number:,}" for number in (one.answers, one.panes, one.late, one.generation))
+        of_pipelines.add_row(one.pipeline, shown(one.watermark), _epoch(one.epoch), _epoch(one.answers_epoch), *counts)
+    yield of_logs
+    yield ""
+    yield of_pipelines
+
+
+def _dimmed(first: str, then: str) -> Text:
+    return Text.assemble(first, ("  " + then if then else "", "dim"))
+
+
+def _epoch(number: int) -> str:
+    return "none" if number < 0 else f"{number:,}"
+
+
+def _second(micros: int | None) -> str:
+    return shown(None if micros is None else micros - micros % 1_000_000)
+
+
+def _ago(micros: int | None) -> str:
+    return "never" if micros is None else f"{span(max(0.0, time.time() - micros / 1e6))} ago"
+
+
+def _lags(own: PipelineStatus, log: LogStatus) -> dict[str, int | None]:
+    """How far event time is behind, in microseconds."""
+    if not BEGINNING < own.watermark < END_OF_TIME:
+        return {}
+    return {
+        "processing time": None if own.processing_time is None else own.processing_time - own.watermark,
+        "its latest event": None if log.latest is None else log.latest - own.watermark,
+    }
+
+
+def _log_data(log: LogStatus) -> dict[str, Any]:
+    return {
+        "log": log.log,
+        "epoch": log.epoch,
+        "records": log.records,
+        "rejected": log.rejected,
+        "latest_event": _text(log.latest),
+        "committed": _text(log.committed),
+    }
+
+
+def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Pipeline | None = None) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "pipeline": own.pipeline,
+        "watermark": text(own.watermark),
+        "processing_time": _text(own.processing_time),
+        "epoch": own.epoch,
+        "answers_epoch": own.answers_epoch,
+        "generation": own.generation,
+        "token": own.token,
+        "committed": _text(own.committed),
+        "answers": own.answers,
+        "panes": own.panes,
+        "late": own.late,
+    }
+    if pipeline is None or log is None or own.open is None:
+        return data
+    lags = _lags(own, log)
+    seconds = {name: None if lag is None else lag / 1e6 for name, lag in lags.items()}
+    return data | {
+        "fingerprint": pipeline.fingerprint,
+        "same_definition": own.same_definition,
+        "lag_seconds": {
+            "behind_processing_time": seconds.get("processing time"),
+            "behind_latest_event": seconds.get("its latest event"),
+        },
+        "open_windows": {
+            "count": own.open.count,
+            "oldest_end": _text(own.open.oldest),
+            "newest_end": _text(own.open.newest),
+        },
+        "runs": [_run_data(run) for run in own.runs],
+    }
+
+
+def _run_data(run: Run) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "kind": run.kind,
+        "status": run.status,
+        "generation": run.generation,
+        "range": [text(run.first), text(run.last)],
+        "fingerprint": run.fingerprint,
+        "log_epoch": run.log_epoch,
+        "changed": run.changed,
+        "untouched": run.untouched,
+        "retracted": run.retracted,
+        "reason": run.reason,
+        "at": _text(instant(run.at)) if run.at else None,
+    }
+
+
+def _text(micros: int | None) -> str | None:
+    return None if micros is None else text(micros)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,11 +13,13 @@ from tailrace.cli.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.console import Output
 from tailrace.cli.definitions import load_all
 from tailrace.cli.errors import Status, UsageError
-from tailrace.cli.options import Definitions, Json
+from tailrace.cli.options import Definitions
 from tailrace.cli.progress import Progress, Tally
+from tailrace.cli.sessions import session
 from tailrace.cli.texts import counted, rate, shown, span
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
+from tailrace.plan.builder import check
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def stream(
     folder: Annotated[
         str | None, typer.Option("--from", metavar="DIR", help="Read the files that land in this folder.")
     ] = None,
-    format: Annotated[
-        Literal["json", "csv", "parquet"], typer.Option("--format", help="What the files are.")
-    ] = "json",
+    format: Annotated[Literal["json", "csv", "parquet"], typer.Option("--format", help="What the files are.")] = "json",
     topic: Annotated[str | None, typer.Option("--kafka", metavar="TOPIC", help="Read this Kafka topic.")] = None,
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The Kafka brokers. [default: TAILRACE_KAFKA_BOOTSTRAP]")
@@ -50,7 +49,9 @@ def stream(
     ] = None,
     follow_every: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Bring the answers up with the ledger every N epochs.", show_default="10"),
+        typer.Option(
+            min=1, metavar="N", help="Bring the answers up with the ledger every N epochs.", show_default="10"
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line an epoch.")] = False,
 ) -> None:
@@ -61,6 +62,8 @@ def stream(
     """
     output = Output(json)
     pipelines = load_all(definitions)
+    for pipeline in pipelines:
+        check(pipeline)
     settings = Settings()
     where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once)
     with _Stop() as stop:
@@ -128,6 +131,7 @@ class _Run:
 
     def __init__(self, output: Output, pipelines: Sequence[Pipeline], settings: Settings, stop: _Stop) -> None:
         self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
+        self.log = pipelines[0].log.name
 
     def run(
         self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],
@@ -137,14 +141,14 @@ class _Run:
         progress = Progress(self.output, unit="file" if folder else "record")
         progress.doing("starting Spark")
         try:
-            with self._session(("lake", "kafka") if topic else ("lake",)) as spark:
+            groups = ("lake", "kafka") if topic else ("lake",)
+            # Spark takes the signals for itself as it starts.
+            with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
                 from tailrace.lake.catalog import Lake
                 from tailrace.spark.sources import Files, Kafka
                 from tailrace.spark.stream import FOLLOW_EVERY, Stream
 
-                source: Source = (
-                    Files(folder, format, per_epoch) if folder else Kafka(str(topic), bootstrap, per_epoch)
-                )
+                source: Source = Files(folder, format, per_epoch) if folder else Kafka(str(topic), bootstrap, per_epoch)
                 running = Stream(
                     spark,
                     Lake(self.settings),
@@ -180,17 +184,6 @@ class _Run:
         progress.epoch(report)
         if self.stop and report.recovered:
             raise _StoppedError
-
-    @contextmanager
-    def _session(self, groups: Sequence[str]) -> Iterator[Any]:
-        from tailrace.spark.session import open_session
-
-        spark = open_session(self.settings, app=f"tailrace stream {self.pipelines[0].log.name}", groups=groups)
-        self.stop.listen()
-        try:
-            yield spark
-        finally:
-            spark.stop()
 
     def _summed(self, progress: Progress) -> Status:
         status = Status.INTERRUPTED if self.stop else Status.OK
@@ -235,6 +228,3 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "watermarks": {name: text(micros) for name, micros in tally.watermarks.items()},
     }
-
-
-__all__ = ["Json", "stream"]

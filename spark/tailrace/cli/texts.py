@@ -52,7 +52,7 @@ def span(length: timedelta | float) -> str:
         return "-" + span(-seconds)
     if seconds < 10:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
-    left, parts = round(seconds), []
+    left, parts = round(seconds), list[str]()
     for name, unit in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, unit)
         if count or parts:

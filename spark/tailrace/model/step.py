@@ -140,7 +140,10 @@ class _Step:
         return windows
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
-        """A window that starts anew with all that the windows it absorbs hold (rules M2, V2, V3)."""
+        """A window that starts anew with all that the windows it absorbs hold (rules M2, V2, V3).
+
+        It waits from now on: what makes it is a record that comes.
+        """
         generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
         row = self.rules.opened(generation) | {"predecessors": ()}
         for window, old in sorted(absorbed.items()):
@@ -152,8 +155,6 @@ class _Step:
             row["predecessors"] += old["predecessors"]
             if old["panes"]:
                 row["predecessors"] += (Predecessor(window, old["generation"], old["panes"], fired),)
-        if row["fresh"]:
-            row["waiting_since"] = self.times.now
         return row
 
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:

@@ -1,237 +1,343 @@
 """From raw records to the log's columns, natively: what does not fit is kept with its bytes and the reason (rule X6).
 
 The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, and `_error` with `_raw`: both are
-null for a record that fits.
+null for a record that fits. On the way they carry the record in `_bytes`, and in `_text` without the space around it,
+null where the bytes are not UTF-8. No declared column starts with `_`.
+
+A value is taken only as what it was declared, and only whole: no number out of a string, no string out of a number, no
+digit rounded away. An instant is ISO 8601 and UTC where it names no zone; beyond microseconds it is cut.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import reduce
+from itertools import groupby
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import fs
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.pipeline import Log
 from tailrace.model.time import instant
 from tailrace.model.types import decimal_parts
 from tailrace.spark.algebra import Sql, null, quoted
-from tailrace.spark.sources import Files, Kafka, Source
-
-_MARK = "_not_as_declared"
-"""Where Spark's parsers put a record that they could not read by the schema."""
+from tailrace.spark.sources import NANOS, Files, Kafka, Looked, Source, look
 
 
 def read(spark: SparkSession, source: Source, log: Log, batch: DataFrame) -> DataFrame:
     """A micro-batch of a source's stream as the log's columns."""
     if isinstance(source, Kafka):
-        return _json(log, batch)
+        return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
     paths = [row["path"] for row in batch.collect()]
     return read_files(spark, source, log, paths)
 
 
 def read_files(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> DataFrame:
-    """Files as the log's columns. A file that is gone or no file of its format is one rejected record."""
-    if not paths:
-        return _only(spark, log, [])
-    if source.format == "json":
-        return _json(log, _lines(spark, paths))
-    looked = [_Looked.at(path, source.format, log) for path in paths]
-    frames = []
+    """Files as the log's columns. A file that is gone, or no file of its format, is one rejected record.
+
+    One that is damaged further inside fails the epoch, which names it: take it away, and it is gone. Raises
+    `SourceError` for a file that is there but cannot be opened.
+    """
+    looked = sorted(look(log, source.format, paths), key=lambda one: one.shape)
     broken = [one for one in looked if one.broken]
-    if broken:
-        frames.append(_only(spark, log, broken))
-    for shape in sorted({one.shape for one in looked if not one.broken}):
-        alike = [one for one in looked if one.shape == shape and not one.broken]
-        one = alike[0]
-        files = [each.path for each in alike]
-        frames.append(_csv(spark, log, files, one) if source.format == "csv" else _parquet(spark, log, files, one))
+    frames = [_only(spark, log, broken)] if broken or not paths else []
+    for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
+        alike = list(group)
+        if source.format == "json":
+            frames.append(_json(log, _lines(spark, alike)))
+        else:
+            frames.append((_csv if source.format == "csv" else _parquet)(spark, log, alike))
     return reduce(DataFrame.unionByName, frames)
 
 
-@dataclass(frozen=True)
-class _Looked:
-    """What a look at a file's header or footer says: its columns, and why it cannot be read, if so."""
+def _ours(spark: SparkSession, batch: DataFrame) -> DataFrame:
+    """A micro-batch in our session: it comes in the query's own, where our views and settings are not."""
+    name = f"tailrace_{uuid.uuid4().hex}"
+    batch.createGlobalTempView(name)
+    frame = spark.table(f"global_temp.{name}")
+    spark.catalog.dropGlobalTempView(name)
+    return frame
 
-    path: str
-    columns: tuple[tuple[str, str], ...] = ()
-    header: str = ""
-    broken: str = ""
-    unlike: str = ""
 
-    @property
-    def shape(self) -> tuple[str, str]:
-        return (repr(self.columns), self.unlike)
+def _json(log: Log, texts: DataFrame) -> DataFrame:
+    """Lines or messages, one JSON object each."""
+    read_as = {name: _json_type(type) for name, type in log.columns.items()}
+    parsed = texts.selectExpr(
+        "*", f"FROM_JSON(_text, {_schema(read_as)}, {_STRICT}) AS _r", "JSON_OBJECT_KEYS(_text) AS _keys"
+    )
+    values, misfits = {}, [f"_r.{_MARK} IS NOT NULL"]
+    for name, type in log.columns.items():
+        given = f"_r.{quoted(name)}"
+        if decimal_parts(type):
+            values[name] = _value(type, _exact_text(given))
+            misfits.append(f"{given} IS NOT NULL AND NOT IS_VARIANT_NULL({given}) AND {quoted(name)} IS NULL")
+        elif type in ("timestamp", "date", "double"):
+            values[name] = _value(type, given) if type != "double" else _finite(given)
+            misfits.append(f"{given} IS NOT NULL AND {quoted(name)} IS NULL")
+        else:
+            values[name] = given
+            if type == "string":
+                misfits.append(_no_string(log, name, given))
+    typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
+    # Most records have just the declared columns, in the declared order.
+    usual = f"_keys <=> ARRAY({_listed(log.columns)})"
+    checks = [
+        ("_bytes IS NULL", _text("there is no value")),
+        ("_text IS NULL", _text("not UTF-8")),
+        (f"NOT ({_ONE_OBJECT})", _text("not one JSON object")),
+        (_HALF_A_PAIR, _text("half of a surrogate pair, which is no character")),
+        (f"NOT ({usual}) AND SIZE(_keys) > SIZE(ARRAY_DISTINCT(_keys))", _text("a column is there twice")),
+    ]
+    if log.unknown == "reject":
+        extra = f"ARRAY_EXCEPT(_keys, ARRAY({_listed(log.columns)}))"
+        reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {_text(_DECLARE)})"
+        checks.append((f"NOT ({usual}) AND SIZE({extra}) > 0", reason))
+    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), _json_misfits(log)))
+    return _checked(log, typed, checks, "_bytes")
 
-    @classmethod
-    def at(cls, path: str, format: str, log: Log) -> _Looked:
+
+def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
+    """CSV files with the same header, by RFC 4180 but for one record a line; the columns may come in any order.
+
+    An empty value is a missing one. A line like the header is a header, wherever it stands.
+    """
+    lines, one = _lines(spark, alike), alike[0]
+    if one.unlike:
+        nothing = lines.selectExpr("*", *_nulls(log))
+        return _checked(log, nothing, [("true", _text(one.unlike))], "_bytes")
+    lines = lines.where(f"NOT (_text <=> {_text(one.header)})")
+    # Those that are not declared go by their place: their names may be anything.
+    fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(one.columns)]
+    line = f"IF(_text IS NULL, NULL, TRIM(TRAILING '\\r' FROM TRIM(LEADING {_text(_BOM)} FROM CAST(_bytes AS string))))"
+    parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
+    values = {n: _value(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
+    typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
+    misfits = []
+    for name in (name for name in log.columns if name in fields):
+        given = f"_r.{quoted(name)}"
+        misfits.append((f"{given} IS NOT NULL AND {quoted(name)} IS NULL", _is_no(name, log.columns[name], given)))
+    checks = [
+        ("_text IS NULL", _text("not UTF-8")),
+        (f"CONTAINS(_text, '\"') AND NOT {line} RLIKE {_text(_QUOTED_WELL)}", _text("quotes are not as in RFC 4180")),
+        (f"_r.{_MARK} IS NOT NULL", _text(f"not one value for each of the {len(fields)} columns")),
+        (" OR ".join(f"({holds})" for holds, _ in misfits), _joined([f"IF({h}, {s}, NULL)" for h, s in misfits])),
+    ]
+    return _checked(log, typed, checks, "_bytes")
+
+
+def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
+    """Parquet files with the same columns."""
+    one, paths = alike[0], [each.path for each in alike]
+    # Instants in nanoseconds, pandas' usual ones, come as numbers; Spark reads them in no other way.
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
+    place.append("_metadata.file_modification_time AS _arrival")
+    reader = spark.read.option(*_NO_PATTERN)
+    if one.unlike:
         try:
-            files, name = fs.FileSystem.from_uri(path)
-            if format == "csv":
-                with files.open_input_stream(name) as stream:
-                    header = stream.read(1 << 16).split(b"\n", 1)[0].decode().rstrip("\r")
-                found = tuple((column.strip().strip('"'), "") for column in header.split(","))
-                return cls(path, found, header, unlike=_unlike(log, found))
-            schema = pq.read_schema(files.open_input_file(name))
-            columns = tuple((field.name, _type_name(field.type)) for field in schema)
-            return cls(path, columns, unlike=_unlike(log, columns))
-        except (OSError, ValueError, pa.ArrowException) as error:
-            return cls(path, broken=f"the file cannot be read as {format}: {error}")
+            rows = reader.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS _bytes", *place)
+        except AnalysisException:
+            # Spark has no such type, or does not tell the columns apart.
+            return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
+        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", _text(one.unlike))], "_bytes")
+    found = {name: type for name, type in one.columns if name in log.columns and type != "null"}
+    nanos = [name for name, type in found.items() if type == NANOS]
+    read_as = {name: "bigint" if name in nanos else log.columns[name] for name in found}
+    ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
+    values = {name: quoted(name) if name in found else null(type) for name, type in log.columns.items()}
+    values |= {name: _from_nanos(quoted(name)) for name in nanos}
+    rows = reader.schema(ddl).parquet(*paths)
+    typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *place)
+    strings = [name for name in found if log.columns[name] == "string"]
+    checks = [(f"NOT IS_VALID_UTF8({quoted(name)})", _text(f"{name} is not UTF-8")) for name in strings]
+    return _checked(log, typed, checks, f"CAST(TO_JSON(STRUCT({', '.join(map(quoted, log.columns))})) AS binary)")
 
 
-def _unlike(log: Log, columns: Iterable[tuple[str, str]]) -> str:
-    """How a file's columns are not as declared; a missing one is null, which only the event time must not be."""
-    wrong = []
-    for name, type in columns:
-        declared = log.columns.get(name)
-        if declared is None:
-            if log.unknown == "reject":
-                wrong.append(f"unknown column {name!r}: declare it in the log, or set unknown=\"ignore\"")
-        elif type and type != declared and (type, declared) != ("int", "bigint"):
-            wrong.append(f"column {name!r} is {type}, declared as {declared}")
-    return "; ".join(wrong)
+def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
+    """The declared columns with `_error` by the first check that holds, and `_raw` where there is one."""
+    checks = list(checks)
+    first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
+    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
+        if column is None:
+            continue
+        at = quoted(column)
+        checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
+        outside = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(_outside(log))})"
+        checks.append((f"{at} < {first} OR {at} >= {last}", outside))
+    # A reason that is null would pass for no error.
+    cases = " ".join(f"WHEN {holds} THEN COALESCE({reason}, 'not as declared')" for holds, reason in checks)
+    judged = typed.selectExpr("*", f"CASE {cases} END AS _error")
+    arrival = quoted(log.arrival_time) if log.arrival_time else "_arrival"
+    return judged.selectExpr(
+        *map(quoted, log.columns),
+        "_source",
+        "_offset",
+        f"{arrival} AS _arrival",
+        "_error",
+        f"IF(_error IS NULL, {null('binary')}, {raw}) AS _raw",
+    )
 
 
-def _type_name(type: pa.DataType) -> str:
-    if pa.types.is_decimal(type):
-        return f"decimal({type.precision},{type.scale})"
-    if pa.types.is_timestamp(type):
-        return "timestamp" if type.tz else "timestamp without a zone"
-    simple = {"int32": "int", "int64": "bigint", "double": "double", "bool": "boolean", "date32[day]": "date"}
-    simple |= {"string": "string", "large_string": "string"}
-    return simple.get(str(type), str(type))
-
-
-def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+def _lines(spark: SparkSession, files: Sequence[Looked]) -> DataFrame:
     """The lines of text files that are not blank, each with its place."""
     # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
     return (
         spark.read.option("ignoreMissingFiles", "false")
-        .text(list(paths))
+        .option("lineSep", "\n")
+        .option(*_NO_PATTERN)
+        .text([one.path for one in files])
         .selectExpr(
-            "value",
+            "CAST(value AS binary) AS _bytes",
+            _TRIMMED,
             "_metadata.file_path AS _source",
             "MONOTONICALLY_INCREASING_ID() AS _offset",
             "_metadata.file_modification_time AS _arrival",
         )
-        .where("LENGTH(TRIM(value)) > 0")
+        .where("NOT (_text <=> '')")
     )
 
 
-def _json(log: Log, lines: DataFrame) -> DataFrame:
-    """Lines or messages, one JSON object each."""
-    text = "CAST(value AS string)"
-    schema = ", ".join([*(f"{quoted(n)} {t}" for n, t in log.columns.items()), f"{_MARK} string"])
-    options = f"MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_MARK}')"
-    parsed = lines.selectExpr("*", f"FROM_JSON({text}, {_text(schema)}, {options}) AS r")
-    unfit = f"r IS NULL OR r.{_MARK} IS NOT NULL"
-    given = {name: f"GET_JSON_OBJECT({text}, {_text(f'$.{name}')})" for name in log.columns}
-    wrong = f"CONCAT('not as declared: ', COALESCE({_first_misfit(log, given)}, 'not one JSON object'))"
-    checks = [(unfit, wrong)]
+def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
+    """A frame of nothing but files that could not be read, one record each."""
+    rows = ", ".join(f"({_text(one.path)}, {_text(one.broken)})" for one in broken) or "('', '')"
+    items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
+    items += [f"{null('binary')} AS _raw"]
+    frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
+    return frame if broken else frame.where("false")
+
+
+def _value(type: str, text: str) -> str:
+    """The value that a text is of a type, null where it is none."""
+    parts = decimal_parts(type)
+    if parts:
+        # A cast would round what has too many decimals.
+        exact = rf"^\s*[-+]?(?=\.?[0-9])[0-9]*(\.[0-9]{{0,{parts[1]}}}0*)?\s*$"
+        return f"IF({text} RLIKE {_text(exact)}, TRY_CAST({text} AS {type}), NULL)"
+    if type in ("timestamp", "date"):
+        # A cast would also take a time of the day, as of today, a year alone, and for a date the date of an instant.
+        whole = f"SUBSTRING({text}, 5, 1) = '-' AND SUBSTRING({text}, 8, 1) = '-'"
+        if type == "date":
+            whole += f" AND LENGTH({text}) = 10"
+        return f"IF({whole}, TRY_CAST({text} AS {type}), NULL)"
+    if type == "boolean":
+        return f"CASE LOWER({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
+    if type == "double":
+        return f"IF({text} RLIKE '[0-9.]\\\\s*$', {_finite(f'TRY_CAST({text} AS double)')}, NULL)"
+    return text if type == "string" else f"TRY_CAST({text} AS {type})"
+
+
+def _finite(number: str) -> str:
+    """A double, null for what is too large to be one, and for NaN."""
+    return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
+
+
+def _from_nanos(number: str) -> str:
+    return f"TIMESTAMP_MICROS(({number} - PMOD({number}, 1000L)) DIV 1000L)"
+
+
+def _json_type(type: str) -> str:
+    """What Spark is to read a column from JSON as: its own reading of instants, dates and decimals is not exact."""
+    if decimal_parts(type):
+        return "variant"
+    return "string" if type in ("timestamp", "date") else type
+
+
+def _exact_text(variant: str) -> str:
+    """The digits of a decimal in JSON, a number or a string; with an exponent it went through a double."""
+    return f"IF(SCHEMA_OF_VARIANT({variant}) = 'DOUBLE', NULL, TRY_CAST({variant} AS string))"
+
+
+def _no_string(log: Log, name: str, given: str) -> str:
+    """Whether a column was not a string: Spark makes one of anything, and what looks like it was looked at again."""
+    starts = ", ".join(str(ord(character)) for character in "-0123456789{[")
+    looks = f"(ASCII({given}) IN ({starts}) OR {given} IN ('true', 'false'))"
+    again = f"SCHEMA_OF_VARIANT(FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})[{_text(name)}]) <> 'STRING'"
     if log.unknown == "reject":
-        known = ", ".join(_text(name) for name in log.columns)
-        extra = f"ARRAY_EXCEPT(JSON_OBJECT_KEYS({text}), ARRAY({known}))"
-        reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {_text(_DECLARE)})"
-        checks.append((f"SIZE({extra}) > 0", reason))
-    return _checked(log, parsed, {name: f"r.{quoted(name)}" for name in log.columns}, checks, "CAST(value AS binary)")
+        # Then an object in the record has no object in it, and the name of a column stands for that column only.
+        quick = " OR ".join(f"CONTAINS(_text, {_text(start)})" for start in (f'"{name}":"', f'"{name}": "'))
+        looks += f" AND NOT ({quick})"
+    return f"{looks} AND {again}"
 
 
-def _csv(spark: SparkSession, log: Log, paths: Sequence[str], look: _Looked) -> DataFrame:
-    """CSV files with the same header; the columns may come in any order."""
-    lines = _lines(spark, paths).where(f"value <> {_text(look.header)} AND value <> {_text(look.header)} || '\\r'")
-    fields = [name for name, _ in look.columns]
-    types = {name: log.columns.get(name, "string") for name in fields}
-    schema = ", ".join([*(f"{quoted(n)} {t}" for n, t in types.items()), f"{_MARK} string"])
-    options = f"MAP('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_MARK}')"
-    strings = ", ".join(f"{quoted(name)} string" for name in fields)
-    value = "RTRIM('\\r', value)"
-    parsed = lines.selectExpr(
-        "*", f"FROM_CSV({value}, {_text(schema)}, {options}) AS r", f"FROM_CSV({value}, {_text(strings)}) AS given"
-    )
-    given = {name: f"given.{quoted(name)}" for name in log.columns if name in types}
-    wrong = f"CONCAT('not as declared: ', COALESCE({_first_misfit(log, given)}, 'not one value for each column'))"
-    checks = [(f"r IS NULL OR r.{_MARK} IS NOT NULL", wrong)]
-    if look.unlike:
-        checks.insert(0, ("true", _text(look.unlike)))
-    columns = {name: f"r.{quoted(name)}" if name in types else null(log.columns[name]) for name in log.columns}
-    return _checked(log, parsed, columns, checks, "CAST(value AS binary)")
+def _json_misfits(log: Log) -> str:
+    """Which columns of `_text` are not as declared, and what they are instead. Runs for rejected records alone."""
+    says = []
+    for name, type in log.columns.items():
+        value = f"m[{_text(name)}]"
+        kind = f"SCHEMA_OF_VARIANT({value})"
+        if decimal_parts(type):
+            fits = f"{_value(type, _exact_text(value))} IS NOT NULL"
+        elif type in ("timestamp", "date"):
+            text = f"TRY_CAST({value} AS string)"
+            fits = f"{kind} = 'STRING' AND {_value(type, text)} IS NOT NULL"
+        elif type == "double":
+            fits = f"{kind} RLIKE '^(BIGINT|DECIMAL|DOUBLE)' AND {_finite(f'TRY_CAST({value} AS double)')} IS NOT NULL"
+        elif type == "int":
+            fits = f"{kind} = 'BIGINT' AND TRY_CAST({value} AS int) IS NOT NULL"
+        else:
+            fits = f"{kind} = '{type.upper()}'"
+        shown = f"IF({kind} = 'STRING', TO_JSON({value}), GET_JSON_OBJECT(_text, {_text(f'$.{name}')}))"
+        says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {_is_no(name, type, shown)}, NULL)")
+    # The transform is there to parse once for all columns.
+    parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})"
+    return f"COALESCE(TRANSFORM(ARRAY({parsed}), m -> {_joined(says)})[0], 'not one JSON object')"
 
 
-def _parquet(spark: SparkSession, log: Log, paths: Sequence[str], look: _Looked) -> DataFrame:
-    """Parquet files with the same columns."""
-    where = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
-    where.append("_metadata.file_modification_time AS _arrival")
-    if look.unlike:
-        rows = spark.read.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS raw", *where)
-        columns = {name: null(type) for name, type in log.columns.items()}
-        return _checked(log, rows, columns, [("true", _text(look.unlike))], "raw")
-    schema = ", ".join(f"{quoted(n)} {t}" for n, t in log.columns.items())
-    items = [quoted(name) for name in log.columns]
-    rows = spark.read.schema(schema).parquet(*paths).selectExpr(*items, *where)
-    raw = f"CAST(TO_JSON(STRUCT({', '.join(items)})) AS binary)"
-    return _checked(log, rows, {name: quoted(name) for name in log.columns}, [], raw)
+def _is_no(name: str, type: str, shown: str) -> str:
+    return f"CONCAT({_text(f'{name} = ')}, LEFT({shown}, 100), {_text(f' is not a {type}')})"
 
 
-def _checked(
-    log: Log, frame: DataFrame, columns: dict[str, str], checks: list[tuple[str, str]], raw: str
-) -> DataFrame:
-    """The declared columns with `_error` by the first check that holds, and `_raw` where there is one."""
-    o = Sql()
-    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
-        if column is None:
-            continue
-        term = columns[column]
-        first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
-        checks.append((f"{term} IS NULL", _text(f"the {role} {column} is missing")))
-        outside = f"CONCAT({_text(f'the {role} {column} = ')}, {term}, {_text(_outside(log))})"
-        checks.append((f"{term} < {first} OR {term} >= {last}", outside))
-    error = f"CASE {' '.join(f'WHEN {holds} THEN {reason}' for holds, reason in checks)} END"
-    arrival = columns[log.arrival_time] if log.arrival_time else "_arrival"
-    said = frame.selectExpr(
-        *(f"{term} AS {quoted(name)}" for name, term in columns.items()),
-        "_source",
-        "_offset",
-        f"{arrival} AS _arrival",
-        f"{error} AS _error",
-        f"IF({error} IS NULL, {o.literal(None, 'binary')}, {raw}) AS _raw",
-    )
-    return said
+def _joined(says: Sequence[str]) -> str:
+    return f"NULLIF(CONCAT_WS('; ', {', '.join(says)}), '')"
+
+
+def _nulls(log: Log) -> list[str]:
+    return [f"{null(type)} AS {quoted(name)}" for name, type in log.columns.items()]
+
+
+def _schema(columns: dict[str, str]) -> str:
+    """A schema as a parser takes it, with the column for its complaint."""
+    return _text(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{_MARK} string"]))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_text, names))
 
 
 def _outside(log: Log) -> str:
     return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 
-_DECLARE = ': declare it in the log, or set unknown="ignore"'
-
-
-def _first_misfit(log: Log, given: dict[str, str]) -> str:
-    """Which columns hold something that is not of their type."""
-    wrong = []
-    for name, type in log.columns.items():
-        if name in given and type != "string":
-            text = given[name]
-            says = f"CONCAT({_text(f'{name} = ')}, {text}, {_text(f' is not a {type}')})"
-            wrong.append(f"IF({text} IS NOT NULL AND TRY_CAST({text} AS {type}) IS NULL, {says}, NULL)")
-            if decimal_parts(type) is None and type in ("int", "bigint"):
-                # A fraction or a quoted number casts well, but it is not what was declared.
-                wrong.append(f"IF({text} RLIKE '[^-0-9]', {says}, NULL)")
-    joined = f"NULLIF(CONCAT_WS('; ', {', '.join(wrong)}), '')" if wrong else null("string")
-    return joined
-
-
-def _only(spark: SparkSession, log: Log, broken: Sequence[_Looked]) -> DataFrame:
-    """A frame of nothing but files that could not be read, one record each."""
-    rows = ", ".join(f"({_text(one.path)}, {_text(one.broken)})" for one in broken) or "('', '')"
-    items = [f"{null(type)} AS {quoted(name)}" for name, type in log.columns.items()]
-    items += ["path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
-    items += [f"{null('binary')} AS _raw"]
-    frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
-    return frame if broken else frame.where("false")
-
-
 def _text(value: str) -> str:
     return str(Sql().literal(value, "string"))
+
+
+_MARK = "_not_as_declared"
+"""Where Spark's parsers put a record that they could not read by the schema."""
+
+_DECLARE = ': declare it in the log, or set unknown="ignore"'
+_BOM = "\ufeff"
+_AROUND = " \t\r\n" + _BOM
+_PLACE = ("_source", "_offset", "_arrival")
+_STRING = "CAST(value AS string)"
+_TRIMMED = f"IF(IS_VALID_UTF8({_STRING}), TRIM(BOTH {_text(_AROUND)} FROM {_STRING}), NULL) AS _text"
+_NO_PATTERN = ("__globPaths__", "false")
+"""Spark's own option for paths that are to be taken as they are, brackets and stars included."""
+
+_PERMISSIVE = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_MARK}'"
+_STRICT = f"MAP({_PERMISSIVE}, 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+_RFC_4180 = f"MAP({_PERMISSIVE}, 'escape', '\"')"
+_FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'
+_QUOTED_WELL = rf"\A{_FIELD}(?:,{_FIELD})*+\z"
+
+# Spark's parser stops at the end of the object. Nothing follows the only brace there is; else two more parsers tell.
+_ARRAYS = ("'[1,' || _text || ']'", "'[' || _text || ',1]'")
+_ALONE = " AND ".join(f"JSON_ARRAY_LENGTH({array}) <=> 2" for array in _ARRAYS)
+_ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (LOCATE('}}', _text) = LENGTH(_text) OR ({_ALONE}))"
+
+# An escape such as \ud83d without its other half; Spark would make a question mark of it.
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = _text(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
+_HALF_A_PAIR = f"(CONTAINS(_text, '\\\\ud') OR CONTAINS(_text, '\\\\uD')) AND _text RLIKE {_LONE}"

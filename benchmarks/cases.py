@@ -1,0 +1,260 @@
+"""The cases B1 to B4: which jobs are run in turn, and what of them is compared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from benchmarks import data, measure
+from benchmarks.compare import expected, same
+from benchmarks.data import VIEWS_A_FILE
+from benchmarks.measure import Outcome, Task
+
+Way = TypeVar("Way", bound=Hashable)
+"""Who does it and how, where that differs from run to run."""
+
+SIDES = ("ours", "handwritten")
+WARM_UP_FILES = 8
+BLOCK = 10
+"""Epochs over which an epoch's time is averaged: table `p` may follow every tenth only, and that counts."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a whole run of the benchmarks was asked for."""
+
+    folder: Path
+    events: int
+    runs: int
+    repeats: int = 3
+    memory: str = "4g"
+    say: Callable[[str], None] = print
+
+
+@dataclass(frozen=True)
+class Result:
+    """One comparison, in `unit`: medians over the runs. `ratio` is their time by ours; above 1 we are faster."""
+
+    name: str
+    what: str
+    events: int
+    unit: str
+    ours: float
+    theirs: float
+    runs: int
+    target: float | None = None
+    phases: dict[str, dict[str, float]] = field(default_factory=dict)
+    memory_mb: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        return self.theirs / self.ours
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None where there is none."""
+        return None if self.target is None else self.ratio >= self.target
+
+
+class Bench:
+    """The jobs of one set of views, run in turn in folders of their own, and checked to give the right answers."""
+
+    def __init__(self, plan: Plan, name: str, events: int) -> None:
+        self.plan, self.name = plan, name
+        self.views = data.views(plan.folder / "data", events)
+        self.warm_up = data.views(plan.folder / "data", WARM_UP_FILES * VIEWS_A_FILE, data.WARM_UP_SEED)
+        self.folder = plan.folder / "runs" / f"{name}-{self.views.files}"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._truth: pa.Table | None = None
+
+    def run(self, side: str, job: str, number: int = 0, *, lake: Path | None = None, **how: Any) -> Outcome:
+        """One job of one side, in a process of its own, with its answers checked."""
+        label = "-".join([side, job, str(number), *(f"{name}_{value}" for name, value in how.items())])
+        home = self.folder / label
+        how |= {"number": number, "memory": self.plan.memory}
+        task = Task(job, home, lake or home / "lake", self.views, self.warm_up, **how)
+        load = os.getloadavg()[0]
+        self.plan.say(f"{self.name} {self.views.events:,} events: {label}")
+        outcome = measure.run(side, task)
+        outcome.facts["load_before"] = round(load, 2)
+        if task.answers.is_file():
+            self._truth = expected(self.views.folder) if self._truth is None else self._truth
+            outcome.facts["rows"] = same([task.answers], self._truth)
+        if outcome.facts.get("landed", self.views.events) not in (0, self.views.events):
+            raise measure.JobError(f"{label}: {outcome.facts['landed']} views landed of {self.views.events}")
+        if lake is None and job != "land":
+            shutil.rmtree(task.lake, ignore_errors=True)
+        return outcome
+
+    def landed(self) -> dict[str, Path]:
+        """For each side a lake with the views in its log."""
+        lakes = {side: self.folder / f"landed-{side}" for side in SIDES}
+        for side, lake in lakes.items():
+            self.run(side, "land", lake=lake)
+        return lakes
+
+    def close(self) -> None:
+        """Remove the lakes; what the jobs said stays."""
+        for lake in self.folder.glob("landed-*"):
+            shutil.rmtree(lake)
+
+
+def batch(plan: Plan, events: int, target: float | None) -> Result:
+    """B1: a whole backfill over the landed log beside read, aggregate, overwrite; both in a warm session."""
+    bench = Bench(plan, "B1", events)
+    lakes = bench.landed()
+    found = _in_turn(plan, SIDES, lambda side, n: bench.run(side, "batch", n, lake=lakes[side], repeats=plan.repeats))
+    duck = bench.run("duck", "batch", lake=lakes["handwritten"], repeats=plan.repeats)
+    bench.close()
+    seconds = {side: median(s for one in found[side] for s in one.seconds) for side in SIDES}
+    again = median(one.facts["again"] for one in found["ours"])
+    facts = {"ours_again_all_equal": again, "duckdb_into_a_file": median(duck.seconds)}
+    return _result(bench, found, seconds, target, what="backfill over the landed log", unit="s", facts=facts)
+
+
+def stream(plan: Plan, events: int, target: float | None) -> Result:
+    """B2: micro-batches of one file; what an epoch of the second half takes from its trigger to the next."""
+    bench = Bench(plan, "B2", events)
+    found = _in_turn(plan, SIDES, lambda side, n: bench.run(side, "stream", n, per_epoch=1))
+    no_log = bench.run("handwritten", "stream", per_epoch=1, variant="no_log")
+    seconds = {side: median(steady(one.seconds) for one in found[side]) for side in SIDES}
+    medians = {side: median(median(_second_half(one.seconds)) for one in found[side]) for side in SIDES}
+    facts = {
+        "median_epoch": medians,
+        "theirs_without_a_log": steady(no_log.seconds),
+        "all_epochs": {side: median(one.facts["total"] for one in found[side]) for side in SIDES},
+    }
+    what = f"an epoch of {VIEWS_A_FILE:,} events, the last {bench.views.files // 2} of {bench.views.files}"
+    return _result(bench, found, seconds, target, what=what, unit="s an epoch", facts=facts)
+
+
+def backlog(plan: Plan, events: int, target: float | None) -> Result:
+    """B3: everything as a backlog; each side in the epochs that suit it best of those tried."""
+    bench = Bench(plan, "B3", events)
+    tried = (None, 25) if bench.views.files > 25 else (None,)
+    ways = [(side, epochs) for epochs in tried for side in SIDES]
+    found = _in_turn(plan, ways, lambda way, n: bench.run(way[0], "backlog", n, per_epoch=way[1]))
+    took = {way: median(one.seconds[0] for one in outcomes) for way, outcomes in found.items()}
+    best = {side: min((way for way in took if way[0] == side), key=took.__getitem__) for side in SIDES}
+    facts = {"tried": {f"{side}, {epochs or 'all'} files an epoch": took[side, epochs] for side, epochs in ways}}
+    return _result(
+        bench,
+        {side: found[way] for side, way in best.items()},
+        {side: took[way] for side, way in best.items()},
+        target,
+        what="a backlog, all of it landed, folded and merged",
+        unit="s",
+        facts=facts,
+    )
+
+
+def intervals(plan: Plan, events: int, target: float | None) -> Result:
+    """B4: every interval backfilled, in one session of ours (its start counts) beside a spark-submit for each.
+
+    Theirs takes minutes and is many processes already: it is run for every third run of ours.
+    """
+    bench = Bench(plan, "B4", events)
+    lakes = bench.landed()
+    found: dict[str, list[Outcome]] = {side: [] for side in SIDES}
+    for number in range(plan.runs):
+        found["ours"].append(bench.run("ours", "intervals", number, lake=lakes["ours"]))
+        if number % 3 == 0:
+            found["handwritten"].append(bench.run("handwritten", "intervals", number, lake=lakes["handwritten"]))
+    bench.close()
+    seconds = {side: median(sum(one.seconds) for one in found[side]) for side in SIDES}
+    facts = {
+        "ours_start": median(one.facts["start"] for one in found["ours"]),
+        "ours_an_interval": median(s for one in found["ours"] for s in one.seconds[1:]),
+        "theirs_an_interval": median(s for one in found["handwritten"] for s in one.seconds),
+        "ours_in_one_run": median(one.facts["start"] + one.facts["one_run"] for one in found["ours"]),
+        "runs_of_theirs": len(found["handwritten"]),
+    }
+    what = f"{len(list(bench.views.intervals()))} intervals, start-up included"
+    return _result(bench, found, seconds, target, what=what, unit="s", facts=facts)
+
+
+CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result], float]] = {
+    "B1": (batch, 0.9),
+    "B2": (stream, 2.0),
+    "B3": (backlog, 2.5),
+    "B4": (intervals, 5.0),
+}
+"""Each case with its target."""
+
+GROWING = ("B1", "B3")
+"""The cases that are also run at other sizes."""
+
+
+def steady(seconds: Sequence[float]) -> float:
+    """What an epoch takes once warm: of the second half, the median over blocks of ten epochs of their mean.
+
+    >>> steady([9.0] * 20 + [1.0] * 9 + [3.0] + [1.0] * 9 + [3.0])
+    1.2
+    """
+    half = _second_half(seconds)
+    blocks = [half[place : place + BLOCK] for place in range(0, len(half), BLOCK)]
+    whole = [block for block in blocks if len(block) == BLOCK] or [half]
+    return median(fmean(block) for block in whole)
+
+
+def _second_half(seconds: Sequence[float]) -> Sequence[float]:
+    return seconds[len(seconds) // 2 :]
+
+
+def _in_turn(plan: Plan, ways: Sequence[Way], job: Callable[[Way, int], Outcome]) -> dict[Way, list[Outcome]]:
+    """Each way once, then each once more, so that a slow hour of the machine is everyone's."""
+    found: dict[Way, list[Outcome]] = {way: [] for way in ways}
+    for number in range(plan.runs):
+        for way in ways:
+            found[way].append(job(way, number))
+    return found
+
+
+def _result(
+    bench: Bench,
+    found: dict[str, list[Outcome]],
+    seconds: dict[str, float],
+    target: float | None,
+    *,
+    what: str,
+    unit: str,
+    facts: dict[str, Any],
+) -> Result:
+    names = dict(zip(SIDES, ("ours", "theirs"), strict=True))
+    memory = {f"{names[side]}_{peak}": _median_of(found[side], f"{peak}_mb") for side in SIDES for peak in _PEAKS}
+    cpu = {names[side]: _median_of(found[side], "cpu") for side in SIDES}
+    each = {names[side]: [one.seconds for one in found[side]] for side in SIDES}
+    loads = [one.facts["load_before"] for side in SIDES for one in found[side]]
+    common = {"rows": found["ours"][0].facts["rows"], "cpu_seconds": cpu, "loads_before": loads, "each": each}
+    phases = {
+        names[side]: {phase: median(one.phases[phase] for one in found[side]) for phase in found[side][0].phases}
+        for side in SIDES
+    }
+    return Result(
+        name=bench.name,
+        what=what,
+        events=bench.views.events,
+        unit=unit,
+        ours=seconds["ours"],
+        theirs=seconds["handwritten"],
+        runs=len(found["ours"]),
+        target=target,
+        phases=phases,
+        memory_mb=memory,
+        facts=facts | common,
+    )
+
+
+_PEAKS = ("jvm_rss", "python_rss", "heap_peak", "heap_after_gc")
+
+
+def _median_of(outcomes: Iterable[Outcome], fact: str) -> float:
+    return round(float(median(one.facts.get(fact, 0.0) for one in outcomes)), 2)

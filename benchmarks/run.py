@@ -1,0 +1,109 @@
+"""Measures Tailrace beside hand-written Spark: `make bench`, or `python benchmarks/run.py --only B2 --runs 1`.
+
+Prints a table and writes `build/bench/results.json`. Each side gives the same rows, checked against a third count of
+them, or there is no result. Ratios are from runs in turn, so they say more than the seconds of a shared machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    # Run as a script, the folder `benchmarks` is on the path, and its names are not meant to be modules of their own.
+    sys.path[0] = str(ROOT)
+
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from benchmarks.cases import CASES, GROWING, Plan, Result  # noqa: E402
+from benchmarks.compare import DifferentError  # noqa: E402
+from benchmarks.measure import JobError  # noqa: E402
+
+FOLDER = ROOT / "build" / "bench"
+EVENTS, QUICK = 5_000_000, 1_000_000
+SIZES = (1_000_000, 5_000_000, 20_000_000)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """What was asked for on the command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks/run.py", description="Tailrace beside hand-written Spark.")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), help="the cases to run")
+    parser.add_argument("--runs", type=int, help="runs of each side, in turn (3)")
+    parser.add_argument("--events", type=int, help=f"events of each case ({EVENTS:,}), in steps of 50,000")
+    parser.add_argument("--sizes", action="store_true", help=f"{' and '.join(GROWING)} also with 1, 5 and 20 M events")
+    parser.add_argument("--quick", action="store_true", help="one run with 1 M events: does it work, roughly how fast")
+    parser.add_argument("--memory", default="4g", help="heap of each side (4g)")
+    asked = parser.parse_args(given)
+    asked.runs = asked.runs or (1 if asked.quick else 3)
+    asked.events = asked.events or (QUICK if asked.quick else EVENTS)
+    return asked
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    asked = arguments(given)
+    console, started = Console(), time.perf_counter()
+    say = Console(stderr=True)
+    plan = Plan(
+        folder=FOLDER,
+        events=asked.events,
+        runs=asked.runs,
+        repeats=1 if asked.quick else 3,
+        memory=asked.memory,
+        say=lambda text: say.print(f"[dim]{time.perf_counter() - started:6.0f} s  {text}[/dim]", highlight=False),
+    )
+    results: list[Result] = []
+    failed = 0
+    for name in asked.only:
+        case, target = CASES[name]
+        others = [size for size in SIZES if size != asked.events] if asked.sizes and name in GROWING else []
+        for events in sorted([asked.events, *others]):
+            try:
+                results.append(case(plan, events, target if events == asked.events else None))
+            except (JobError, DifferentError) as error:
+                failed += 1
+                say.print(f"{name} with {events:,} events has no result: {error}", style="red", markup=False)
+            write(results, FOLDER / "results.json")
+    console.print(table(results))
+    console.print(f"{time.perf_counter() - started:.0f} s in all; details in {FOLDER.relative_to(ROOT)}/results.json")
+    return 1 if failed else 0
+
+
+def write(results: Sequence[Result], file: Path) -> None:
+    """The results as JSON, the ratio and whether the target is met among them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    listed = [{"ratio": round(one.ratio, 3), "met": one.met, **asdict(one)} for one in results]
+    file.write_text(json.dumps(listed, indent=2) + "\n")
+
+
+def table(results: Sequence[Result]) -> Table:
+    """The results for people. A missed target is shown as missed."""
+    found = Table(title="Tailrace beside hand-written Spark (ratio: their time by ours, more is better)")
+    for column in ("", "what", "events", "ours", "theirs", "unit", "ratio", "target", "", "peak RSS, ours / theirs"):
+        found.add_column(column, justify="left" if column in ("what", "unit") else "right")
+    for one in results:
+        said = {None: "", True: "[green]met[/green]", False: "[red]missed[/red]"}[one.met]
+        peaks = [one.memory_mb[f"{side}_jvm_rss"] + one.memory_mb[f"{side}_python_rss"] for side in ("ours", "theirs")]
+        found.add_row(
+            one.name,
+            one.what,
+            f"{one.events:,}",
+            f"{one.ours:.2f}",
+            f"{one.theirs:.2f}",
+            one.unit,
+            f"{one.ratio:.2f}",
+            "" if one.target is None else f"{one.target:g}",
+            said,
+            f"{peaks[0]:,.0f} / {peaks[1]:,.0f} MB",
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

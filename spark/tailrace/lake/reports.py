@@ -1,0 +1,193 @@
+"""How a pipeline stands, read from its tables without a JVM: watermark, epochs, open windows, counts, runs.
+
+Counts come from the tables' manifests wherever those have them, so that asking stays cheap as tables grow. Instants are
+microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import Table
+from pyiceberg.types import TimestamptzType
+
+from tailrace.lake.catalog import Head, Lake, head_of
+from tailrace.lake.contracts import LATE, PANE, PARTIAL
+from tailrace.lake.filters import after, equal, every
+from tailrace.lake.runs import Run, Runs
+from tailrace.model.algebra import Scalars
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.transition import Transition
+
+LEDGER = "__ledger"
+"""How the name of a pipeline's ledger ends."""
+
+
+@dataclass(frozen=True)
+class LogStatus:
+    """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
+
+    `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
+    last epoch was committed.
+    """
+
+    log: str
+    epoch: int
+    records: int
+    rejected: int
+    latest: int | None
+    committed: int | None
+
+
+@dataclass(frozen=True)
+class OpenWindows:
+    """The windows that records may still reach: how many, and the ends of the oldest and the newest."""
+
+    count: int
+    oldest: int | None
+    newest: int | None
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """A pipeline as its tables have it.
+
+    `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
+    `panes` counts retractions too. `same_definition` says whether the ledger was made by a definition of this meaning;
+    it and `open` are None, and `runs` empty, where the definition is not at hand.
+    """
+
+    pipeline: str
+    epoch: int
+    answers_epoch: int
+    watermark: int
+    processing_time: int | None
+    generation: int
+    token: int
+    committed: int | None
+    answers: int
+    panes: int
+    late: int
+    open: OpenWindows | None
+    same_definition: bool | None
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline and its log; None for one that no stream has made tables for yet."""
+
+    log: LogStatus | None
+    pipeline: PipelineStatus | None
+
+
+def status(lake: Lake, pipeline: Pipeline) -> Status:
+    """How a pipeline and its log stand. Raises `LakeError` where the catalog cannot be opened."""
+    log = log_status(lake, pipeline.log.name, pipeline.log) if lake.has(pipeline.log.name) else None
+    made = lake.has(pipeline.name + LEDGER)
+    return Status(log, pipeline_status(lake, pipeline.name, pipeline) if made else None)
+
+
+def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
+    """Every log and every pipeline of the namespace, as far as their tables tell without a definition."""
+    if not lake.exists:
+        return [], []
+    tables = sorted(name[-1] for name in lake.catalog.list_tables(lake.settings.namespace))
+    logs = [name.removesuffix("__rejected") for name in tables if name.endswith("__rejected")]
+    pipelines = [name.removesuffix(LEDGER) for name in tables if name.endswith(LEDGER)]
+    return [log_status(lake, name) for name in logs], [pipeline_status(lake, name) for name in pipelines]
+
+
+def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
+    """How a log stands. Raises `LakeError` where there is none."""
+    table, rejected = lake.table(name), f"{name}__rejected"
+    return LogStatus(
+        log=name,
+        epoch=head_of(table).number("epoch"),
+        records=_total(table),
+        rejected=_total(lake.table(rejected)) if lake.has(rejected) else 0,
+        latest=_latest(table, log.event_time) if log is not None else None,
+        committed=_committed(table),
+    )
+
+
+def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> PipelineStatus:
+    """How a pipeline stands. Raises `LakeError` where it has no ledger."""
+    ledger = lake.table(name + LEDGER)
+    answers = lake.table(name) if lake.has(name) else None
+    head = head_of(ledger)
+    counts = {kind: ledger.scan(row_filter=equal("kind", kind)).count() for kind in (PANE, LATE)}
+    return PipelineStatus(
+        pipeline=name,
+        epoch=head.number("epoch"),
+        answers_epoch=head_of(answers).number("epoch") if answers is not None else -1,
+        watermark=head.number("watermark", BEGINNING),
+        processing_time=int(head.said["processing_time"]) if "processing_time" in head.said else None,
+        generation=head.number("generation", 0),
+        token=head.number("token", 0),
+        committed=_committed(ledger),
+        answers=answers.scan().count() if answers is not None else 0,
+        panes=counts[PANE],
+        late=counts[LATE],
+        open=_open(ledger, head, pipeline) if pipeline is not None else None,
+        same_definition=head.said.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
+        runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(f"{name}__runs") else (),
+    )
+
+
+def _open(ledger: Table, head: Head, pipeline: Pipeline) -> OpenWindows:
+    """The open windows: the latest partial of each, less those that merged away or are out of reach."""
+    watermark = head.number("watermark", BEGINNING)
+    rules = Transition(pipeline, Scalars())
+    keys = [*pipeline.key, "window_start", "window_end"]
+    reachable = equal("kind", PARTIAL)
+    # Pushed down to the files' statistics; the rule itself is applied below.
+    floor = watermark - pipeline.lateness - pipeline.where.reach
+    if BEGINNING < floor < END_OF_TIME:
+        reachable = every(reachable, after("window_end", floor))
+    missing = [name for name in keys if name not in ledger.schema().column_names]
+    if missing:  # another definition's ledger
+        return OpenWindows(0, None, None)
+    rows = ledger.scan(row_filter=reachable, selected_fields=(*keys, "generation", "epoch", "gone")).to_arrow()
+    latest = latest_by(rows, keys)
+    ends = [
+        instant(end)
+        for end, gone in zip(latest["window_end"].to_pylist(), latest["gone"].to_pylist(), strict=True)
+        if not gone and not rules.out_of_reach(instant(end), watermark)
+    ]
+    return OpenWindows(len(ends), min(ends, default=None), max(ends, default=None))
+
+
+def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
+    """Of partials the latest of each key and window, by version; one that is gone comes before one that is not."""
+    order = [("generation", "ascending"), ("epoch", "ascending"), ("gone", "descending")]
+    ordered = partials.sort_by(order)
+    numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
+    last = numbered.group_by(keys).aggregate([("place", "max")])["place_max"]
+    return ordered.take(last)
+
+
+def _total(table: Table) -> int:
+    """The records of a table that is only ever appended to."""
+    snapshot = table.current_snapshot()
+    summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get("total-records", 0))
+
+
+def _latest(table: Table, column: str) -> int | None:
+    """The latest instant in a column, by the files' statistics."""
+    number = table.schema().find_field(column).field_id
+    bounds: Iterable[bytes | None] = (
+        task.file.upper_bounds.get(number) if task.file.upper_bounds else None for task in table.scan().plan_files()
+    )
+    return max((int(from_bytes(TimestamptzType(), bound)) for bound in bounds if bound is not None), default=None)
+
+
+def _committed(table: Table) -> int | None:
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.timestamp_ms * 1000

@@ -1,0 +1,1 @@
+"""What a definition does when it runs: `stages` are its types, `builder` makes them, `explainer` shows them."""

@@ -1,0 +1,242 @@
+"""Builds the plan of a definition. Its SQL texts come from the functions that run (`tailrace.spark`), not from here."""
+
+from __future__ import annotations
+
+from tailrace.lake.contracts import contracts
+from tailrace.model.combiners import Merge
+from tailrace.model.errors import DefinitionError, Fault
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import duration, instant, text
+from tailrace.model.transition import Transition
+from tailrace.model.types import decimal_parts
+from tailrace.model.windows import Fixed, Global, Sessions, Sliding
+from tailrace.plan.stages import (
+    AdvanceWatermark,
+    Aggregate,
+    Assign,
+    Choice,
+    Close,
+    Commit,
+    DataTriggers,
+    Execution,
+    Follow,
+    Judge,
+    KeptState,
+    Meet,
+    Plan,
+    Query,
+    Read,
+    Stage,
+    StateColumn,
+    WatermarkTriggers,
+)
+from tailrace.plan.written import written
+from tailrace.spark.algebra import Sql
+from tailrace.spark.merging import met
+from tailrace.spark.partials import late, partials, refused
+from tailrace.spark.rows import Rows
+from tailrace.spark.transitions import transitions
+
+_WINDOWS = (Global, Fixed, Sliding, Sessions)
+
+PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
+    "partials",
+    "transitions",
+    "ledger",
+    "too_late",
+    "refused",
+    "state",
+    "restore",
+)
+"""The names of the plan's SQL texts."""
+
+
+def build(pipeline: Pipeline) -> Plan:
+    """The plan of a definition. Raises `DefinitionError` where a part of it has no execution yet."""
+    check(pipeline)
+    return Plan(
+        pipeline=pipeline.name,
+        fingerprint=pipeline.fingerprint,
+        stages=_stages(pipeline),
+        state=_kept(pipeline),
+        tables=tuple(contracts(pipeline)),
+        queries=tuple(queries(pipeline)),
+    )
+
+
+def queries(pipeline: Pipeline) -> list[Query]:
+    """The SQL texts of an epoch as `tailrace.spark.native` composes them, over views with plain names."""
+    rows = Rows(pipeline)
+    found = [
+        Query(
+            PARTIALS,
+            "a row for each key and window that the bundle touches",
+            partials(pipeline, "bundle", "clock"),
+        ),
+        Query(
+            TRANSITIONS,
+            "each open or touched window after the epoch, and what came out of it on the way",
+            transitions(pipeline, met(pipeline, "state", "partials", "clock")),
+        ),
+        Query(LEDGER, "the partials and panes that the ledger gains", rows.of_transitions("transitions")),
+        Query(TOO_LATE, "the late records that the ledger gains", rows.of_late(late(pipeline, "bundle", "clock"))),
+    ]
+    if pipeline.finishing == "close":
+        text_ = rows.of_late(refused(pipeline, "bundle", "clock", "transitions"))
+        found.append(Query(REFUSED, "the records that came to a window whose trigger is done", text_))
+    found.append(Query(STATE, "the open windows that the next epoch starts from", rows.state("transitions")))
+    found.append(Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger")))
+    return found
+
+
+def check(pipeline: Pipeline) -> None:
+    """Raises `DefinitionError` where a part of the definition has no execution on Spark yet.
+
+    Combiners and triggers are terms of the algebra, so one's own run natively too; windows are compiled kind by kind,
+    so a subclass of a built-in one would silently be run as that one.
+    """
+    if type(pipeline.where) not in _WINDOWS:
+        names = ", ".join(kind.__name__ for kind in _WINDOWS)
+        expected = f"a built-in windowing ({names}): others have no execution on Spark yet"
+        remedy = "write it with one of those, or run it with tailrace.model.reference"
+        raise DefinitionError(pipeline.name, [Fault("where", pipeline.where, expected, remedy)])
+
+
+def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
+    log, where, kind = pipeline.log, pipeline.where, type(pipeline.where).__name__
+    combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
+    late_kinds = ("partial", "pane", "late")
+    rules = _native("the rules of a window are one text for every execution, here compiled to SQL")
+    return (
+        Read(
+            choice=_native("Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"),
+            log=log.name,
+            columns=dict(log.columns),
+            event_time=log.event_time,
+            arrival_time=log.arrival_time,
+            earliest=text(instant(log.earliest)),
+            latest=text(instant(log.latest)),
+            unknown=log.unknown,
+        ),
+        Assign(
+            choice=_native(f"{kind} is built in: a window is an expression of the event time"),
+            query=PARTIALS,
+            where=written(where),
+            per_record=_per_record(pipeline),
+        ),
+        Judge(
+            choice=_native("a comparison with the clock, which comes in as a column"),
+            query=PARTIALS,
+            allowed_lateness=pipeline.lateness,
+            by="record, before windows merge" if where.merges else "window, for all of its records are judged alike",
+        ),
+        Aggregate(
+            choice=_native(f"{combiners}: accumulators of parts, each added up, or the smaller or larger kept"),
+            query=PARTIALS,
+            key=pipeline.key,
+            parts={name: _merges(part.merge, part.type) for name, part in pipeline.parts.items()},
+        ),
+        Meet(
+            choice=_native("spans are gathered by window functions" if where.merges else "one full outer join"),
+            query=TRANSITIONS,
+            merges=where.merges,
+        ),
+        DataTriggers(choice=rules, query=TRANSITIONS, when=written(pipeline.when), accumulation=pipeline.how.value),
+        AdvanceWatermark(
+            choice=Choice(Execution.DRIVER, "one number an epoch; Spark observes the latest event time on the way"),
+            disorder=duration(log.disorder),
+            clock=f"the latest {log.arrival_time}" if log.arrival_time else "when the epoch was read",
+        ),
+        WatermarkTriggers(choice=rules, query=TRANSITIONS, on_time=pipeline.on_time),
+        Close(
+            choice=rules,
+            query=TRANSITIONS,
+            after=pipeline.lateness,
+            reach=where.reach,
+            closing=pipeline.closing,
+            finishing=pipeline.finishing,
+        ),
+        Commit(
+            choice=_native("one append of one query's rows, published by moving a branch"),
+            query=LEDGER,
+            table=f"{pipeline.name}__ledger",
+            kinds=late_kinds,
+        ),
+        Follow(
+            choice=_native("one MERGE of the panes since the snapshot that the table is stamped with"),
+            table=pipeline.name,
+            version=("generation", "epoch", "pane_index"),
+        ),
+    )
+
+
+def _native(why: str) -> Choice:
+    return Choice(Execution.NATIVE, why)
+
+
+def _per_record(pipeline: Pipeline) -> str:
+    where = pipeline.where
+    if isinstance(where, Sliding):
+        size, every = duration(where.size), duration(where.every)
+        most, least = -(-size // every), size // every
+        return f"{most} windows" if most == least else f"{least} or {most} windows"
+    return "1 window, merged with those that it overlaps" if where.merges else "1 window"
+
+
+def _merges(merge: Merge, type: str) -> str:
+    how = {Merge.ADD: "added up", Merge.LEAST: "the smaller", Merge.GREATEST: "the larger"}
+    return f"{type}, {how[merge]}"
+
+
+_SAYS = {
+    "generation": "the generation it writes in (V2)",
+    "fresh": "records in no pane yet",
+    "fresh_on_time": "those of them that came before the watermark passed the window",
+    "waiting_since": "processing time of the first of them",
+    "panes": "panes fired so far",
+    "settled": "whether one fired after the watermark passed",
+}
+
+
+def _kept(pipeline: Pipeline) -> KeptState:
+    rules = Transition(pipeline, Sql())
+    types = {name: pipeline.log.columns[name] for name in pipeline.key}
+    columns = [StateColumn(name, type, "key", _bytes(type)) for name, type in types.items()]
+    columns += [StateColumn(f"window_{end}", "bigint", f"the window's {end}", 8) for end in ("start", "end")]
+    for name, type in rules.columns().items():
+        columns.append(StateColumn(name, type, _holds(name), _bytes(type)))
+    if pipeline.where.merges:
+        said = "windows merged into this one that had fired, to be taken back (V3)"
+        columns.append(StateColumn("predecessors", "array", said, None))
+    open_for = pipeline.lateness + pipeline.where.reach
+    return KeptState(tuple(columns), open_for, _overlapping(pipeline))
+
+
+def _holds(name: str) -> str:
+    which, _, part = name.partition("_")
+    if which == "trigger":
+        return "what the trigger remembers"
+    if which in ("fired", "pending") and "__" in part:
+        of = "records in panes" if which == "fired" else "records since"
+        return f"{part.replace('__', ', ')}: of the {of}"
+    return _SAYS[name]
+
+
+def _bytes(type: str) -> int | None:
+    parts = decimal_parts(type)
+    if parts is not None:
+        return 8 if parts[0] <= 18 else 16
+    return {"boolean": 1, "int": 4, "date": 4, "bigint": 8, "double": 8, "timestamp": 8}.get(type)
+
+
+def _overlapping(pipeline: Pipeline) -> int | None:
+    """How many windows of a busy key are open at once: those that the watermark has not let go of, up to now."""
+    where, log = pipeline.where, pipeline.log
+    if isinstance(where, Global):
+        return 1
+    if not isinstance(where, Fixed | Sliding):
+        return None
+    every = duration(where.size) if isinstance(where, Fixed) else duration(where.every)
+    # From the start of the oldest one that is open to the latest event: its size, its lateness, and the disorder.
+    alive = duration(where.size) + pipeline.lateness + duration(log.disorder)
+    return -(-alive // every)

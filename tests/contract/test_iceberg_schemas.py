@@ -1,0 +1,36 @@
+"""The files in `iceberg_schemas/` are the contracts that the code has: no table changes its shape unseen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.definitions import load
+from tailrace.lake.contract_files import contract_text
+from tailrace.lake.contracts import Contract, contracts
+
+FOLDER = Path("iceberg_schemas")
+DEFINITIONS = sorted(Path("pipelines").glob("*.py"))
+CONTRACTS = {contract.table: contract for path in DEFINITIONS for contract in contracts(load(str(path)))}
+
+
+@pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
+def test_the_file_of_a_table_is_its_contract(contract: Contract) -> None:
+    path = FOLDER / f"{contract.table}.json"
+    mend = f"run: for f in pipelines/*.py; do tailrace tables $f --write {FOLDER}; done"
+    assert path.is_file(), f"{path} is missing; {mend}"
+    assert path.read_text() == contract_text(contract), f"{path} is not what the code makes; {mend}"
+
+
+def test_there_is_no_file_without_a_table() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(CONTRACTS)
+
+
+@pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))
+def test_a_contract_says_what_every_column_holds(contract: Contract) -> None:
+    found = json.loads(contract_text(contract))
+    assert found["doc"]
+    assert all(column["doc"] for column in found["columns"])
+    assert set(found["partition_by"]) <= {column["name"] for column in found["columns"]}

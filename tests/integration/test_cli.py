@@ -1,0 +1,196 @@
+"""The command as its users run it: real processes on a real lake, told to stop and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.settings import Settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DEFINITION = "pipelines/flights.py"
+ORIGINS = ("EWR", "JFK", "LGA")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Flights of one made-up day as they would land: a file each hour, the last ones hours late."""
+    folder = tmp_path_factory.mktemp("landing")
+    for hour in range(12):
+        rows = [_flight(hour, place, origin) for place, origin in enumerate(ORIGINS)]
+        if hour == 8:
+            rows.append(_flight(1, 7, "EWR", known=hour))
+        path = folder / f"flights-{hour:02d}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (1_400_000_000 + hour, 1_400_000_000 + hour))
+    (folder / "flights-12.json").write_text('{"flight_id": 7}\n')
+    return folder
+
+
+def _flight(hour: int, place: int, origin: str, known: int | None = None) -> dict[str, Any]:
+    return {
+        "flight_id": f"UA{place}-{hour}",
+        "origin": origin,
+        "dest": "IAH",
+        "carrier": "UA",
+        "flight": place,
+        "scheduled": f"2013-03-08T{hour:02d}:10:00Z",
+        "known": f"2013-03-08T{hour if known is None else known:02d}:40:00Z",
+        "delay": 30,
+    }
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    lake = Settings(warehouse=tmp_path_factory.mktemp("cli") / "lake")
+    own = {"WAREHOUSE": str(lake.warehouse), "DRIVER_MEMORY": "1g", "SHUFFLE_PARTITIONS": "2"}
+    return {**os.environ, **{f"TAILRACE_{name}": value for name, value in own.items()}}
+
+
+def start(environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tailrace.cli.main", *args]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(environment: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    with start(environment, *args) as process:
+        out, news = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(args, process.returncode, out, news)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, news = process.communicate(timeout=120)
+    return process.returncode, out, news
+
+
+def epochs(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        said = json.loads(line)
+        if said["event"] == "epoch":
+            yield said
+
+
+@pytest.fixture(scope="module")
+def interrupted(environment: dict[str, str], folder: Path) -> tuple[int, str, str, int]:
+    """A stream that was sent SIGINT in its third epoch: its status, what it said, and the last epoch it told of."""
+    args = ("stream", DEFINITION, "--from", str(folder), "--per-epoch", "1", "--json", "--follow-every", "2")
+    with start(environment, *args) as process:
+        assert process.stdout is not None
+        told = epochs(iter(process.stdout.readline, ""))
+        last = next(told)["epoch"]
+        last = next(told)["epoch"]
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        status, out, news = ended(process)
+    rest = [json.loads(line) for line in out.splitlines()]
+    assert rest[-1]["event"] == "summary", out
+    return status, news, out, max([last, *(one["epoch"] for one in rest[:-1])])
+
+
+def test_sigint_stops_at_an_epoch_boundary(interrupted: tuple[int, str, str, int], environment: dict[str, str]) -> None:
+    status, news, out, last = interrupted
+    assert status == 130, news
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["stopped"], summary["last_epoch"]) == (True, last)
+    assert "Traceback" not in news
+    found = json.loads(run(environment, "status", DEFINITION, "--json").stdout)
+    # What was begun is whole: the log, the ledger and the answers stand at one epoch.
+    assert (found["log"]["epoch"], found["epoch"], found["answers_epoch"]) == (last, last, last)
+    assert last < 12
+
+
+@pytest.fixture(scope="module")
+def drained(
+    interrupted: tuple[int, str, str, int], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """The stream started again, until the folder has no more."""
+    return run(environment, "stream", DEFINITION, "--from", str(folder), "--per-epoch", "1", "--once")
+
+
+def test_a_restart_goes_on_where_it_was(
+    drained: subprocess.CompletedProcess[str], interrupted: tuple[int, str, str, int], environment: dict[str, str]
+) -> None:
+    assert drained.returncode == 0, drained.stderr
+    last = interrupted[3]
+    left = 13 - (last + 1)
+    assert drained.stdout.startswith(f"{left} epoch{'s' if left > 1 else ''}, ")
+    assert f"epoch {last + 1}  " in drained.stderr
+    assert "of 13 files" in drained.stderr
+    found = json.loads(run(environment, "status", DEFINITION, "--json").stdout)
+    assert (found["log"]["epoch"], found["log"]["records"], found["log"]["rejected"]) == (12, 37, 1)
+    assert (found["epoch"], found["answers_epoch"], found["watermark"]) == (12, 12, "2013-03-08T10:10:00Z")
+    # Of each airport the hours 6 to 11, whose end plus three hours of lateness is ahead of the watermark.
+    assert found["open_windows"]["count"] == 15
+    assert (found["answers"], found["late"]) == (33, 1)
+
+
+def test_panes_show_a_window_s_history(drained: subprocess.CompletedProcess[str], environment: dict[str, str]) -> None:
+    args = ("panes", DEFINITION, "--key", "JFK", "--window", "2013-03-08T03:00Z")
+    found = json.loads(run(environment, *args, "--json").stdout)
+    assert [(pane["timing"], pane["values"]["flights"]) for pane in found["panes"] if not pane["retraction"]][-1] == (
+        "on_time", 1
+    )  # fmt: skip
+    assert (
+        "answer  flights 1, departures 1, mean_delay 30  (on time, written by the stream)"
+        in run(environment, *args).stdout
+    )
+    late = json.loads(
+        run(environment, "panes", DEFINITION, "--key", "EWR", "--window", "2013-03-08T01:00Z", "--json").stdout
+    )
+    assert [(one["reason"], one["epoch"]) for one in late["late"]] == [("expired", 8)]
+
+
+def test_the_tables_are_as_agreed(drained: subprocess.CompletedProcess[str], environment: dict[str, str]) -> None:
+    result = run(environment, "tables", DEFINITION)
+    assert (result.returncode, result.stdout.splitlines()[-1].strip()) == (0, "5 as agreed")
+
+
+def test_a_backfill_takes_in_what_came_too_late(
+    drained: subprocess.CompletedProcess[str], environment: dict[str, str]
+) -> None:
+    args = ("backfill", DEFINITION, "--from", "2013-03-08", "--to", "2013-03-08T05:00", "--json")
+    dry = json.loads(run(environment, *args, "--dry-run").stdout)
+    assert (dry["changed"], dry["retracted"], dry["run"]) == (1, 0, None)
+    done = run(environment, *args, "--reason", "late flights")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["status"], found["changed"], found["untouched"]) == ("committed", 1, 14)
+    again = run(environment, "panes", DEFINITION, "--key", "EWR", "--window", "2013-03-08T01:00Z")
+    assert "answer  flights 2, departures 2, mean_delay 30  (correction, written by the backfill)" in again.stdout
+    runs = json.loads(run(environment, "status", DEFINITION, "--json").stdout)["runs"]
+    assert [(one["kind"], one["status"], one["reason"]) for one in runs][-1] == (
+        "backfill",
+        "committed",
+        "late flights",
+    )
+
+
+def test_the_audit_adds_up(drained: subprocess.CompletedProcess[str], environment: dict[str, str]) -> None:
+    result = run(environment, "audit", DEFINITION, "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert json.loads(result.stdout)["ok"] is True
+
+
+def test_open_windows_are_refused_in_one_message(
+    drained: subprocess.CompletedProcess[str], environment: dict[str, str]
+) -> None:
+    result = run(environment, "backfill", DEFINITION, "--from", "2013-03-08", "--to", "2013-03-09")
+    assert result.returncode == 3
+    assert result.stderr.splitlines()[-1].startswith("error: windows up to 2013-03-09T00:00:00Z are still open")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused_in_one_message(environment: dict[str, str], tmp_path: Path) -> None:
+    result = run(environment, "stream", DEFINITION, "--from", str(tmp_path / "nowhere"), "--once")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith(f"error: the folder {tmp_path / 'nowhere'} is not there")

@@ -1,0 +1,67 @@
+"""The guided tour on two days of flights: what it tells is what is in the tables, and its page needs nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from tailrace.cli import demo
+from tailrace.cli.console import Output
+from tailrace.cli.definitions import load
+from tailrace.cli.demo_reads import Reads
+from tailrace.cli.demo_story import Story
+from tailrace.cli.errors import Status
+from tailrace.lake.catalog import Lake
+from tailrace.observe import flights
+from tailrace.settings import Settings
+
+SNOW = datetime(2013, 3, 8, tzinfo=UTC)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
+def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark: SparkSession, tmp_path: Path) -> None:
+    tour = demo.Tour(
+        folder=tmp_path / "demo",
+        first=date(2013, 3, 8),
+        last=date(2013, 3, 10),
+        fine=(SNOW + timedelta(hours=15), SNOW + timedelta(hours=20, minutes=30)),
+        every=timedelta(minutes=30),
+        corrected=(SNOW, SNOW + timedelta(days=1)),
+    )
+    demo.fresh(tour.folder)
+    said = io.StringIO()
+    console = Console(file=said, width=100)
+    pipeline = load(str(demo.definition_file()))
+    status = demo.Demo(tour, settings, pipeline, Story(8, Output(out=console, news=console))).run()
+
+    assert status is Status.OK, said.getvalue()
+    summary = json.loads((tour.folder / "summary.json").read_text())
+    counts = ("records", "epochs", "panes", "retractions", "late", "backfill_changed", "backfill_untouched", "seconds")
+    assert all(summary[name] > 0 for name in counts)
+    assert summary["records"] == len(flights.load(tour.first, tour.last)) == 1805
+    assert summary["audit_ok"] is True
+    assert summary["duckdb_agrees"] is True
+
+    panes, _ = Reads(Lake(settings), pipeline).panes(demo.SHOWN)
+    answers = [pane for pane in panes if not pane.retraction]
+    assert [pane.timing for pane in answers if pane.timing != "early"] == ["on_time", *["late"] * 4, "correction"]
+    assert [pane.flights for pane in answers][-6:] == [11, 13, 14, 15, 16, 20]
+    taken = [pane.flights for pane in panes if pane.retraction]
+    assert taken == [before.flights for before, _ in pairwise(answers)]
+
+    told = re.findall(r"^ +\d\d:\d\d +\d\d:\d\d +(early|on time|late) +(\d+) ", said.getvalue(), re.MULTILINE)
+    streamed = [(pane.timing.replace("_", " "), str(pane.flights)) for pane in answers[:-1]]
+    assert told == streamed
+
+    page = (tour.folder / "flights.html").read_text()
+    assert "<svg" in page
+    assert not re.search(r"<(script|link|img|iframe)|src=|@import|url\((?!['\"]?#)", page)

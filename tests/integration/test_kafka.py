@@ -1,0 +1,222 @@
+"""A topic of a real broker through the real stream: nothing lost or doubled, and the answers are the batch answers."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.lake.catalog import Lake
+from tailrace.model.combiners import Count, Sum
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import days, hours, minutes
+from tailrace.model.triggers import AfterCount, Repeat
+from tailrace.model.windows import Fixed
+from tailrace.settings import Settings
+from tailrace.spark.sources import Kafka
+from tailrace.spark.stream import EpochReport, Stream, StreamError
+
+if TYPE_CHECKING:
+    from support.kafka import Broker
+
+pytest_plugins = ["support.kafka"]
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 3
+FLIGHTS = Log(
+    name="flights",
+    columns={"flight": "string", "origin": "string", "scheduled": "timestamp", "delay": "bigint"},
+    event_time="scheduled",
+    disorder=minutes(30),
+)
+# Every epoch gives a pane of each window that it touches, and no record is too late: the answers are of all records.
+HOURLY = Pipeline(
+    name="hourly",
+    log=FLIGHTS,
+    key=("origin",),
+    what={"flights": Count(), "delay": Sum("delay")},
+    where=Fixed(hours(1)),
+    when=Repeat(AfterCount(1)),
+    allowed_lateness=days(365),
+)
+Message = tuple[int, bytes | None]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the test's own, and the stream that reads it into the test's lake."""
+
+    broker: Broker
+    name: str
+    spark: SparkSession
+    lake: Lake
+
+    def produce(self, messages: Sequence[Message], **config: Any) -> None:
+        self.broker.produce(self.name, messages, **config)
+
+    def drain(self, per_epoch: int | None = None) -> list[EpochReport]:
+        """Run the stream until the topic has no more."""
+        epochs: list[EpochReport] = []
+        source = Kafka(self.name, self.broker.bootstrap, per_epoch)
+        stream = Stream(self.spark, self.lake, [HOURLY], source, watch=epochs.append)
+        try:
+            stream.start(once=True)
+            stream.wait()
+        finally:
+            stream.close()
+        return epochs
+
+    def flights(self) -> list[str]:
+        return sorted(row["flight"] for row in self.spark.table("flights").collect())
+
+    def rejected(self) -> list[tuple[str, int, bytes | None, str]]:
+        rows = self.spark.table("flights__rejected").collect()
+        raw = [None if row["raw"] is None else bytes(row["raw"]) for row in rows]
+        return [(row["_source"], row["_offset"], r, row["error"]) for row, r in zip(rows, raw, strict=True)]
+
+    def places(self) -> list[tuple[str, int]]:
+        """Where every record came from, good and bad."""
+        tables = (self.spark.table(name) for name in ("flights", "flights__rejected"))
+        return [(row["_source"], row["_offset"]) for table in tables for row in table.collect()]
+
+    def answers(self) -> dict[tuple[str, int], tuple[int, int]]:
+        rows = self.spark.sql("SELECT *, UNIX_SECONDS(window_start) AS start FROM hourly").collect()
+        return {(row["origin"], row["start"]): (row["flights"], row["delay"]) for row in rows}
+
+
+@pytest.fixture
+def topic(broker: Broker, spark: SparkSession, settings: Settings, request: pytest.FixtureRequest) -> Topic:
+    name = request.node.name[:200]
+    broker.create(name, PARTITIONS)
+    return Topic(broker, name, spark, Lake(settings))
+
+
+def flights(count: int, seed: int) -> list[dict[str, Any]]:
+    """Flights of a day, in the order in which they become known, which is not that of their schedule."""
+    chance = random.Random(seed)
+    day = datetime(2013, 1, 1, tzinfo=UTC)
+    made = []
+    for number in range(count):
+        delay = int(chance.expovariate(1 / 20)) - 10
+        scheduled = day + timedelta(seconds=chance.randrange(86_400))
+        made.append((scheduled + timedelta(minutes=delay), number, scheduled, delay))
+    return [
+        {
+            "flight": f"{seed}-{number}",
+            "origin": chance.choice(["EWR", "JFK", "LGA"]),
+            "scheduled": f"{scheduled:%Y-%m-%dT%H:%M:%SZ}",
+            "delay": delay,
+        }
+        for _, number, scheduled, delay in sorted(made)
+    ]
+
+
+def messages(records: Sequence[dict[str, Any]]) -> list[Message]:
+    return [(place % PARTITIONS, json.dumps(record).encode()) for place, record in enumerate(records)]
+
+
+def batch(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
+    """The answers, computed at once and without Tailrace."""
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for record in records:
+        second = int(datetime.fromisoformat(record["scheduled"]).timestamp())
+        found[record["origin"], second - second % 3600].append(record["delay"])
+    return {window: (len(delays), sum(delays)) for window, delays in found.items()}
+
+
+def test_a_topic_is_drained_and_a_second_drain_goes_on_where_the_first_stopped(topic: Topic) -> None:
+    first, second = flights(2000, seed=1), flights(500, seed=2)
+    topic.produce(messages(first))
+    epochs = topic.drain(per_epoch=1500)
+    assert len(epochs) > 1
+    assert sum(epoch.landed.records for epoch in epochs) == len(first)
+    assert topic.flights() == sorted(record["flight"] for record in first)
+    assert topic.answers() == batch(first)
+
+    topic.produce(messages(second))
+    topic.broker.grow(topic.name, PARTITIONS + 1)
+    topic.produce([(PARTITIONS, value) for _, value in messages(flights(100, seed=3))])
+    everything = [*first, *second, *flights(100, seed=3)]
+    epochs = topic.drain()
+    assert sum(epoch.landed.records for epoch in epochs) == 600
+    assert topic.flights() == sorted(record["flight"] for record in everything)
+    assert topic.answers() == batch(everything)
+    places = topic.places()
+    assert len(places) == len(set(places)) == len(everything)
+    assert {source for source, _ in places} == {f"{topic.name}-{number}" for number in range(PARTITIONS + 1)}
+
+    assert topic.drain() == []
+    assert topic.answers() == batch(everything)
+
+
+def test_malformed_messages_are_kept_byte_for_byte_and_hold_nothing_up(topic: Topic) -> None:
+    good = flights(60, seed=4)
+    bad: dict[bytes | None, str] = {
+        None: "there is no value",
+        b"": "not one JSON object",
+        b"\xff\x00\x01": "not UTF-8",
+        b'{"flight": "x"': "not one JSON object",
+        b'[{"flight": "x"}]': "not one JSON object",
+        b'{"flight": "x"}': "the event time scheduled is missing",
+        b'{"flight": "x", "scheduled": "2013-01-01T00:00:00Z", "delay": "5"}': 'delay = "5" is not a bigint',
+        b'{"flight": "x", "scheduled": "9999-01-01T00:00:00Z"}': (
+            "the event time scheduled = 9999-01-01 00:00:00 lies outside [1900-01-01, 2200-01-01): "
+            "set earliest and latest in the log"
+        ),
+    }
+    produced = messages(good)
+    for place, value in enumerate(bad):
+        produced.insert(place * 7, (place % PARTITIONS, value))
+    topic.produce(produced)
+    (epoch,) = topic.drain()
+    assert (epoch.landed.records, epoch.landed.rejected) == (len(good), len(bad))
+    assert topic.answers() == batch(good)
+    rejected = topic.rejected()
+    assert {raw: error for _, _, raw, error in rejected} == bad
+    assert len(rejected) == len(bad)
+    # The place of each is the one that the broker has it at.
+    offsets = {number: [value for partition, value in produced if partition == number] for number in range(PARTITIONS)}
+    assert all(offsets[int(source.rsplit("-", 1)[1])][offset] == raw for source, offset, raw, _ in rejected)
+    places = topic.places()
+    assert len(places) == len(set(places)) == len(produced)
+
+
+def test_what_a_producer_took_back_is_not_read(topic: Topic) -> None:
+    kept, taken_back, open_ = flights(20, seed=5), flights(20, seed=6), flights(20, seed=7)
+    producer = topic.broker.producer(**{"transactional.id": topic.name})
+    producer.init_transactions(60)
+    for records, end in ((kept, producer.commit_transaction), (taken_back, producer.abort_transaction), (open_, None)):
+        producer.begin_transaction()
+        for partition, value in messages(records):
+            producer.produce(topic.name, value, partition=partition)
+        producer.flush(60)
+        if end is not None:
+            end(60)
+    topic.drain()
+    assert topic.flights() == sorted(record["flight"] for record in kept)
+    producer.commit_transaction(60)
+    topic.drain()
+    assert topic.flights() == sorted(record["flight"] for record in [*kept, *open_])
+    assert topic.answers() == batch([*kept, *open_])
+
+
+def test_records_that_the_broker_lost_stop_the_stream(topic: Topic) -> None:
+    topic.produce(messages(flights(30, seed=8)))
+    topic.drain()
+    topic.produce(messages(flights(30, seed=9)))
+    topic.broker.forget(topic.name, 0, 15)
+    with pytest.raises(StreamError, match="flights"):
+        topic.drain()
+    assert len(topic.flights()) == 30
+
+
+def test_a_topic_that_is_not_there_stops_the_stream(broker: Broker, spark: SparkSession, settings: Settings) -> None:
+    with pytest.raises(StreamError, match=r"Kafka topic nowhere .*UNKNOWN_TOPIC|nowhere"):
+        Topic(broker, "nowhere", spark, Lake(settings)).drain()

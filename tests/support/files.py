@@ -1,0 +1,67 @@
+"""Files as a test lands them, and what reading made of every record in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from tailrace.model.pipeline import Log
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the records: the good ones' values, instants in microseconds; the bad ones' bytes and reasons."""
+
+    good: list[tuple[Any, ...]]
+    bad: list[tuple[bytes | None, str]]
+
+    @property
+    def reasons(self) -> dict[bytes | None, str]:
+        """The bad ones' reasons by their bytes."""
+        reasons = dict(self.bad)
+        assert len(reasons) == len(self.bad), f"two bad records with the same bytes: {self.bad}"
+        return reasons
+
+
+def put(folder: Path, files: Mapping[str, bytes | pa.Table]) -> list[str]:
+    """Write files, tables as Parquet, and give their names as Spark's streaming source does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, content in files.items():
+        path = folder / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            pq.write_table(content, path)
+        paths.append(f"file:{path}")
+    return paths
+
+
+def lines(*records: bytes | str) -> bytes:
+    """A text file with these lines."""
+    return b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in records)
+
+
+def outcome(frame: DataFrame, log: Log, records: int) -> Outcome:
+    """What reading gave. Checks rule X6: every one of so many records is there once, and is either good or bad."""
+    assert frame.columns == [*log.columns, "_source", "_offset", "_arrival", "_error", "_raw"]
+    assert dict(frame.drop("_source", "_offset", "_arrival", "_error", "_raw").dtypes) == dict(log.columns)
+    # Python has no instant as early as some of those that are to be rejected.
+    instants = {name for name, type in frame.dtypes if type == "timestamp"}
+    rows = frame.selectExpr(*(f"UNIX_MICROS({n}) AS {n}" if n in instants else n for n in frame.columns)).collect()
+    good = [row for row in rows if row["_error"] is None]
+    bad = [row for row in rows if row["_error"] is not None]
+    assert len(good) + len(bad) == records, f"{len(good)} good and {len(bad)} bad of {records}"
+    assert all(row["_raw"] is None for row in good)
+    assert len({(row["_source"], row["_offset"]) for row in rows}) == records
+    raw = [None if row["_raw"] is None else bytes(row["_raw"]) for row in bad]
+    return Outcome(
+        [tuple(row[name] for name in log.columns) for row in good],
+        list(zip(raw, (row["_error"] for row in bad), strict=True)),
+    )

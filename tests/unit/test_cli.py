@@ -1,0 +1,175 @@
+"""The command as a whole: its help, its exit statuses, and that an error is one clear message."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import tailrace
+from tailrace.cli import main, status
+from tailrace.cli.errors import MEANING, Status, UsageError, status_of
+from tailrace.lake.errors import FencedError, LakeError, OtherDefinitionError
+from tailrace.model.errors import ClockError, DefinitionError, TailraceError
+from tailrace.settings import SettingsError
+from tailrace.toolchain.errors import ToolchainError
+
+COMMANDS = ("stream", "backfill", "audit", "explain", "status", "panes", "tables")
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main.app, args)
+
+
+def test_the_help_names_every_command_and_exit_status() -> None:
+    shown = run("--help")
+    assert shown.exit_code == 0
+    text = " ".join(shown.stdout.split())
+    assert all(f" {command} " in text for command in COMMANDS)
+    for number, meaning in MEANING.items():
+        assert f"{number.value} {meaning}" in text
+    assert [number.value for number in MEANING] == [0, 1, 2, 3, 4, 130]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_reports_as_json(command: str) -> None:
+    shown = run(command, "-h")
+    assert shown.exit_code == 0
+    assert "DEFINITION" in shown.stdout
+    assert "--json" in shown.stdout
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    shown = run("stream", "--help").stdout
+    for option in (
+        "--from",
+        "--format",
+        "--kafka",
+        "--bootstrap",
+        "--once",
+        "--every",
+        "--per-epoch",
+        "--follow-every",
+    ):
+        line = next(line for line in shown.splitlines() if option in line)
+        assert len(line.strip("│ ").split("  ")) > 2, line
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert run("--version").stdout == f"tailrace {tailrace.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "args", [("nothing",), ("stream",), ("panes", "pipelines/flights.py", "--no-such"), ("status", "x.py")]
+)
+def test_wrong_usage_has_status_2(args: tuple[str, ...]) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (UsageError("x"), Status.USAGE),
+        (DefinitionError("x", []), Status.USAGE),
+        (SettingsError([]), Status.USAGE),
+        (OtherDefinitionError("x"), Status.USAGE),
+        (ToolchainError("x"), Status.USAGE),
+        (LakeError("x"), Status.FAILED),
+        (ClockError("x"), Status.FAILED),
+        (FencedError("x"), Status.GAVE_WAY),
+    ],
+)
+def test_the_exit_status_says_what_kind_of_error_it_was(
+    error: TailraceError, number: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert status_of(error) is number
+    result = failing(monkeypatch, error)
+    assert (result.exit_code, result.stdout) == (number, "")
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *args: str) -> Result:
+    def fail(definition: str) -> None:
+        raise error
+
+    monkeypatch.setattr(status, "load", fail)
+    return run("status", "x.py", *args)
+
+
+def test_all_settings_at_fault_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_SHUFFLE_PARTITIONS", "0")
+    monkeypatch.setenv("TAILRACE_CATALOG", "No Name")
+    result = run("status")
+    assert result.exit_code == 2
+    assert "1. catalog = 'No Name'" in result.stderr
+    assert "set TAILRACE_SHUFFLE_PARTITIONS" in result.stderr
+
+
+def test_an_unexpected_error_is_one_line_and_a_trace_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(monkeypatch, KeyError("boom\nsecond line"))
+    assert result.exit_code == 3
+    line = result.stderr.strip()
+    assert len(line.splitlines()) == 1
+    assert line.startswith("error: unexpected: KeyError: 'boom")
+    path = Path(line.split("the trace is in ")[1].split(",")[0])
+    assert "Traceback" in path.read_text()
+    path.unlink()
+
+
+@pytest.mark.parametrize("error", [KeyError("boom"), LakeError("boom"), RuntimeError("boom")])
+def test_debug_shows_the_trace_wherever_it_stands(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = failing(monkeypatch, error, "--debug")
+    assert result.exit_code == 3
+    assert "Traceback" in result.stderr + capfd.readouterr().err
+
+
+def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = failing(monkeypatch, KeyboardInterrupt())
+    assert (result.exit_code, result.stderr) == (130, "error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "expected one of --from DIR and --kafka TOPIC, found neither"),
+        (("--from", "in", "--kafka", "rides"), "expected one of --from DIR and --kafka TOPIC, found both"),
+        (
+            ("--kafka", "rides"),
+            "--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP",
+        ),
+        (("--from", "in", "--once", "--every", "5"), "--every has no meaning with --once"),
+    ],
+)
+def test_stream_refuses_sources_that_make_no_sense(args: tuple[str, ...], message: str) -> None:
+    result = run("stream", "pipelines/flights.py", *args)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {message}")
+
+
+def test_backfill_refuses_a_range_that_makes_no_sense() -> None:
+    result = run("backfill", "pipelines/flights.py", "--from", "2013-03-10", "--to", "2013-03-08")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: the range from 2013-03-10T00:00Z to 2013-03-08T00:00Z is empty: pass a --to that is after --from\n"
+    )
+
+
+def test_the_help_is_there_at_once() -> None:
+    before = os.times().children_user
+    subprocess.run([sys.executable, "-m", "tailrace.cli.main", "--help"], check=True, capture_output=True)
+    assert os.times().children_user - before < 1.5
+
+
+def test_the_help_loads_neither_tables_nor_spark() -> None:
+    code = "import sys, tailrace.cli.main; assert not {'pyspark', 'pyiceberg', 'pyarrow', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,371 @@
+"""`stream`, `backfill` and `audit` as their users see them; what Spark would do is played."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support import small_lake
+from typer.testing import CliRunner, Result
+
+import tailrace.spark.audit as spark_audit
+import tailrace.spark.backfill as spark_backfill
+import tailrace.spark.stream as spark_stream
+from tailrace.cli import audit, backfill, progress, stream
+from tailrace.cli.backlog import FolderBacklog, TopicBacklog
+from tailrace.cli.console import Output
+from tailrace.cli.main import app
+from tailrace.cli.progress import Progress
+from tailrace.lake.errors import FencedError
+from tailrace.lake.runs import Run
+from tailrace.model.clock import Clock
+from tailrace.model.time import instant
+from tailrace.spark.audit import Audit, Check
+from tailrace.spark.backfill import Backfilled, BackfillError
+from tailrace.spark.folding import Folded
+from tailrace.spark.landing import Landed
+from tailrace.spark.stream import EpochReport, StreamError
+
+WATERMARK = instant(small_lake.at(12))
+
+
+@pytest.fixture
+def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    @contextmanager
+    def no_spark(settings: Any, app: str, groups: Sequence[str] = (), started: Any = lambda: None) -> Iterator[None]:
+        started()
+        yield None
+
+    for module in (stream, backfill, audit):
+        monkeypatch.setattr(module, "session", no_spark)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("TAILRACE_WAREHOUSE", str(tmp_path / "lake"))
+    path = tmp_path / "rides.py"
+    path.write_text(small_lake.DEFINITION)
+    return str(path)
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(app, args)
+
+
+def report(epoch: int, *, records: int = 100, recovered: bool = False, late: int = 0, rejected: int = 0) -> EpochReport:
+    folded = Folded(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
+    landed = Landed(0 if recovered else records, rejected)
+    return EpochReport(epoch, landed, {"hourly_rides": folded}, 0.5, {"read": 0.1234, "step": 0.25}, recovered)
+
+
+class PlayedStream:
+    """A stream of three epochs that is told to stop, fails or ends."""
+
+    epochs: tuple[EpochReport, ...] = (report(0), report(1, rejected=2), report(2, late=1))
+    ends: BaseException | None = None
+    told: signal.Signals | None = None
+    said: list[str]
+
+    def __init__(self, spark: Any, lake: Any, pipelines: Any, source: Any, *, follow_every: int, watch: Any) -> None:
+        type(self).said = [f"{source} for {[one.name for one in pipelines]}, follow every {follow_every}"]
+        self.watch, self.query, self.checkpoint, self.left = watch, None, Path("/nowhere"), list(self.epochs)
+
+    def start(self, *, once: bool, every: float) -> None:
+        self.said.append(f"start once={once} every={every}")
+        while self.left and self.left[0].recovered:
+            self.watch(self.left.pop(0))
+
+    def wait(self, seconds: float) -> bool:
+        if self.told is not None and len(self.left) == 1:
+            os.kill(os.getpid(), self.told)
+            return False
+        if self.left:
+            self.watch(self.left.pop(0))
+            return False
+        if self.ends is not None:
+            raise self.ends
+        return True
+
+    def stop(self) -> None:
+        self.said.append("stop")
+
+    def close(self) -> None:
+        self.said.append("close")
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> type[PlayedStream]:
+    class Played(PlayedStream):
+        pass
+
+    monkeypatch.setattr(spark_stream, "Stream", Played)
+    return Played
+
+
+def test_a_stream_sums_up_what_it_did(definition: str, played: type[PlayedStream]) -> None:
+    result = run("stream", definition, "--from", "landing", "--once", "--format", "csv")
+    assert result.exit_code == 0, result.output
+    assert played.said == [
+        "csv files in landing for ['hourly_rides'], follow every 10", "start once=True every=0.0", "close"
+    ]  # fmt: skip
+    summary = " ".join(result.stdout.split())
+    assert summary.startswith("3 epochs, 300 records in ")
+    assert summary.endswith("; 21 panes and 6 retractions; 1 late; 2 rejected; watermark 2026-01-01T12:02Z"), summary
+    news = result.stderr.splitlines()
+    assert news[0] == "starting Spark"
+    assert news[1].startswith("epoch 0  100 records  7 panes  watermark 2026-01-01T12:00Z  0.5 s  ")
+    assert news[-1] == "bringing the answers up with the ledger"
+
+
+def test_a_stream_in_json_is_an_object_an_epoch(definition: str, played: type[PlayedStream]) -> None:
+    result = run(
+        "stream", definition, "--kafka", "rides", "--bootstrap", "localhost:9092", "--json", "--follow-every", "3"
+    )
+    assert played.said[0] == "Kafka topic rides for ['hourly_rides'], follow every 3"
+    said = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [one["event"] for one in said] == ["epoch", "epoch", "epoch", "summary"]
+    assert said[1] == {
+        "event": "epoch",
+        "epoch": 1,
+        "records": 100,
+        "rejected": 2,
+        "recovered": False,
+        "seconds": 0.5,
+        "phases": {"read": 0.123, "step": 0.25},
+        "pipelines": {
+            "hourly_rides": {
+                "panes": 7,
+                "retractions": 2,
+                "late": 0,
+                "watermark": "2026-01-01T12:01:00Z",
+                "processing_time": "2026-01-01T12:00:00Z",
+            }
+        },
+    }
+    assert {name: said[3][name] for name in ("stopped", "epochs", "records", "last_epoch", "late", "watermarks")} == {
+        "stopped": False,
+        "epochs": 3,
+        "records": 300,
+        "last_epoch": 2,
+        "late": 1,
+        "watermarks": {"hourly_rides": "2026-01-01T12:02:00Z"},
+    }
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_signal_stops_at_an_epoch_boundary(
+    definition: str, played: type[PlayedStream], number: signal.Signals, name: str
+) -> None:
+    before = signal.getsignal(number)
+    played.told = number
+    result = run("stream", definition, "--from", "landing")
+    assert result.exit_code == 130
+    assert played.said[-2:] == ["stop", "close"]
+    assert f"{name}: stopping at the next epoch boundary" in result.stderr
+    assert f"{name}: stopped at the boundary after epoch 1; the next start goes on from there" in result.stderr
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_is_heeded_while_epochs_are_taken_again(
+    definition: str, played: type[PlayedStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played.epochs = tuple(report(epoch, recovered=True) for epoch in range(5))
+    told = Progress.epoch
+
+    def tell(self: Progress, one: EpochReport) -> None:
+        told(self, one)
+        if one.epoch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "epoch", tell)
+    result = run("stream", definition, "--from", "landing")
+    assert result.exit_code == 130
+    assert "stopped at the boundary after epoch 1" in result.stderr
+    assert "2 epochs again from the log" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(StreamError("the source is gone"), 3), (FencedError("another stream took the lease"), 4)]
+)
+def test_a_stream_that_fails_says_why(
+    definition: str, played: type[PlayedStream], error: Exception, status: int
+) -> None:
+    played.ends = error
+    result = run("stream", definition, "--from", "landing")
+    assert result.exit_code == status
+    assert result.stderr.splitlines()[-1] == f"error: {error}"
+    assert "close" not in played.said
+
+
+def test_a_stream_with_nothing_to_do_says_so(definition: str, played: type[PlayedStream]) -> None:
+    played.epochs = ()
+    assert run("stream", definition, "--from", "landing", "--once").stdout == "nothing new: no epoch was needed\n"
+
+
+def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    news = io.StringIO()
+    taken = iter([(0, 40), (10, 40), (11, 40), (12, 40), (40, 40)])
+    watched = Progress(Output(news=Console(file=news, width=100)), lambda: next(taken))
+    watched.begun()
+    for epoch, at in enumerate((20.0, 21.0, 24.0, 80.0)):
+        now[0] = at
+        watched.epoch(report(epoch))
+    said = [line.split("  ")[-1] for line in news.getvalue().splitlines()]
+    # The second came a second after the first.
+    assert said == ["10 of 40 files, 1 min left", "12 of 40 files, 56 s left", "40 of 40 files"]
+
+
+def test_a_terminal_gets_one_live_line() -> None:
+    news = Console(file=io.StringIO(), force_terminal=True, width=160)
+    watched = Progress(Output(news=news), lambda: (3, 4))
+    watched.doing("starting Spark")
+    assert "starting Spark" in text_of(watched)
+    watched.begun()
+    watched.epoch(report(5, late=2))
+    watched.close()
+    shown = text_of(watched)
+    assert "epoch 5  100 records  7 panes  2 late  watermark 2026-01-01T12:05Z" in shown
+    assert "3 of 4 files" in shown
+
+
+def text_of(watched: Progress) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(watched._rendered())
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path) -> None:
+    folder, sources = tmp_path / "landing", tmp_path / "checkpoint" / "sources" / "0"
+    (folder / "more").mkdir(parents=True)
+    for name in ("a.json", "b.json", "more/c.json", "more/d.json", ".e.json.writing", "_f.json"):
+        (folder / name).touch()
+    backlog = FolderBacklog(f"file://{folder}", tmp_path / "checkpoint")
+    assert backlog() == (0, 4)
+    sources.mkdir(parents=True)
+    (sources / "0").write_text('v1\n{"path":"a"}')
+    (sources / ".0.crc").touch()
+    assert backlog() == (1, 4)
+    (sources / "1").write_text('v1\n{"path":"b"}\n{"path":"c"}')
+    assert backlog() == (3, 4)
+    (sources / "2.compact").write_text('v1\n{"path":"a"}\n{"path":"b"}\n{"path":"c"}\n{"path":"d"}')
+    assert backlog() == (4, 4)
+    assert FolderBacklog("s3://bucket/landing", tmp_path)() is None
+
+
+def test_a_topic_s_backlog_is_what_the_brokers_still_hold() -> None:
+    assert TopicBacklog()() is None
+    source: dict[str, Any] = {"endOffset": {"rides": {"0": 10, "1": 5}}, "metrics": {"maxOffsetsBehindLatest": "7"}}
+    query: Any = SimpleNamespace(lastProgress={"sources": [source]})
+    assert TopicBacklog(query)() == (15, 22)
+    query.lastProgress = {"sources": [source | {"metrics": {}}]}
+    assert TopicBacklog(query)() is None
+
+
+RUN = Run("abc123", "backfill", "committed", 3, WATERMARK - 7_200_000_000, WATERMARK, "f", log_epoch=9)
+
+
+def backfilled(monkeypatch: pytest.MonkeyPatch, found: Backfilled | Exception) -> dict[str, Any]:
+    asked: dict[str, Any] = {}
+
+    def play(spark: Any, lake: Any, pipeline: Any, first: int, last: int, **options: Any) -> Backfilled:
+        asked.update(options, first=first, last=last)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(spark_backfill, "backfill", play)
+    return asked
+
+
+RANGE = ("--from", "2026-01-01T10:00", "--to", "2026-01-01T12:00Z")
+
+
+def test_a_backfill_says_what_it_changed(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = backfilled(monkeypatch, Backfilled(RUN, 5, 1204, 1, 2.34))
+    result = run("backfill", definition, *RANGE, "--reason", "a bug")
+    assert (asked["first"], asked["last"], asked["reason"], asked["dry_run"]) == (RUN.first, RUN.last, "a bug", False)
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        "pipeline   hourly_rides",
+        "windows    from 2026-01-01T10:00Z to 2026-01-01T12:00Z",
+        "log        up to epoch 9",
+        "run        abc123, generation 3, committed",
+        "changed    5 windows fired anew",
+        "untouched  1,204 windows came out equal",
+        "retracted  1 window taken back for good",
+        "took       2.34 s",
+    ]
+    assert result.stderr.splitlines()[-1] == "computing hourly_rides from 2026-01-01T10:00Z to 2026-01-01T12:00Z"
+
+
+def test_a_dry_run_says_what_would_change(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dry = Run("", "backfill", "dry_run", 0, RUN.first, RUN.last, "f", 9)
+    asked = backfilled(monkeypatch, Backfilled(dry, 5, 2, 1, 2.0))
+    assert "changed    5 windows would be fired anew" in run("backfill", definition, *RANGE, "--dry-run").stdout
+    assert asked["dry_run"] is True
+    assert json.loads(run("backfill", definition, *RANGE, "--dry-run", "--json").stdout) == {
+        "pipeline": "hourly_rides",
+        "range": ["2026-01-01T10:00:00Z", "2026-01-01T12:00:00Z"],
+        "dry_run": True,
+        "run": None,
+        "status": "dry_run",
+        "generation": None,
+        "log_epoch": 9,
+        "changed": 5,
+        "untouched": 2,
+        "retracted": 1,
+        "seconds": 2.0,
+        "gave_way_to": None,
+    }
+
+
+def test_a_backfill_that_gives_way_has_status_4(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = Run("def456", "backfill", "committed", 4, RUN.first, RUN.last, "f", 9)
+    backfilled(monkeypatch, Backfilled(RUN, 5, 2, 1, 2.0, gave_way=newer))
+    result = run("backfill", definition, *RANGE)
+    assert result.exit_code == 4
+    assert "gave way: run def456 of generation 4 covers windows from" in result.stderr
+    assert "changed" not in result.stdout
+    assert json.loads(run("backfill", definition, *RANGE, "--json").stdout)["gave_way_to"] == {
+        "run": "def456", "generation": 4
+    }  # fmt: skip
+
+
+def test_a_backfill_that_cannot_be_done_has_status_3(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backfilled(monkeypatch, BackfillError("windows are still open to the stream"))
+    result = run("backfill", definition, *RANGE)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (3, "error: windows are still open to the stream")
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_an_audit_says_what_does_not_add_up(definition: str, monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
+    checks = (Check("nothing is lost", True, "3 records = 2 + 1"), Check("answers are right", ok, "8 windows compared"))
+    monkeypatch.setattr(spark_audit, "audit", lambda *_: Audit({"records": 1234, "late": 1}, checks))
+    result = run("audit", definition)
+    assert result.exit_code == (0 if ok else 1)
+    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+        "hourly_rides",
+        "records  1,234",
+        "late     1",
+        "",
+        "   check              found",
+        "✓  nothing is lost    3 records = 2 + 1",
+        f"{'✓' if ok else '✗'}  answers are right  8 windows compared",
+        "",
+        "it adds up" if ok else "1 of 2 do not hold",
+    ]
+    found = run("audit", definition, "--json")
+    assert found.exit_code == result.exit_code
+    assert json.loads(found.stdout) == {
+        "pipeline": "hourly_rides",
+        "ok": ok,
+        "counts": {"records": 1234, "late": 1},
+        "checks": [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in checks],
+    }
