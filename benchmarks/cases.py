@@ -117,7 +117,7 @@ def batch(plan: Plan, events: int, target: float | None) -> Result:
     seconds = {side: median(s for one in found[side] for s in one.seconds) for side in SIDES}
     again = median(one.facts["again"] for one in found["ours"])
     facts = {"ours_again_all_equal": again, "duckdb_into_a_file": median(duck.seconds)}
-    return _result(bench, found, seconds, target, what="backfill over the landed log", unit="s", facts=facts)
+    return _result(bench, found, seconds, target, what="backfill over the landed log, warm", unit="s", facts=facts)
 
 
 def stream(plan: Plan, events: int, target: float | None) -> Result:
@@ -132,8 +132,8 @@ def stream(plan: Plan, events: int, target: float | None) -> Result:
         "theirs_without_a_log": steady(no_log.seconds),
         "all_epochs": {side: median(one.facts["total"] for one in found[side]) for side in SIDES},
     }
-    what = f"an epoch of {VIEWS_A_FILE:,} events, the last {bench.views.files // 2} of {bench.views.files}"
-    return _result(bench, found, seconds, target, what=what, unit="s an epoch", facts=facts)
+    what = f"an epoch of {VIEWS_A_FILE:,} events"
+    return _result(bench, found, seconds, target, what=what, unit="s", facts=facts)
 
 
 def backlog(plan: Plan, events: int, target: float | None) -> Result:
@@ -150,7 +150,7 @@ def backlog(plan: Plan, events: int, target: float | None) -> Result:
         {side: found[way] for side, way in best.items()},
         {side: took[way] for side, way in best.items()},
         target,
-        what="a backlog, all of it landed, folded and merged",
+        what="a backlog landed, folded, merged",
         unit="s",
         facts=facts,
     )
@@ -177,7 +177,7 @@ def intervals(plan: Plan, events: int, target: float | None) -> Result:
         "ours_in_one_run": median(one.facts["start"] + one.facts["one_run"] for one in found["ours"]),
         "runs_of_theirs": len(found["handwritten"]),
     }
-    what = f"{len(list(bench.views.intervals()))} intervals, start-up included"
+    what = f"{len(list(bench.views.intervals()))} intervals with start-up"
     return _result(bench, found, seconds, target, what=what, unit="s", facts=facts)
 
 

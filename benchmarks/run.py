@@ -19,6 +19,7 @@ if str(ROOT) not in sys.path:
     # Run as a script, the folder `benchmarks` is on the path, and its names are not meant to be modules of their own.
     sys.path[0] = str(ROOT)
 
+from rich.box import SIMPLE  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
@@ -28,6 +29,7 @@ from benchmarks.measure import JobError  # noqa: E402
 
 FOLDER = ROOT / "build" / "bench"
 EVENTS, QUICK = 5_000_000, 1_000_000
+NARROWEST = 90
 SIZES = (1_000_000, 5_000_000, 20_000_000)
 
 
@@ -48,8 +50,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(given: Sequence[str] | None = None) -> int:
     asked = arguments(given)
-    console, started = Console(), time.perf_counter()
-    say = Console(stderr=True)
+    started, say, console = time.perf_counter(), Console(stderr=True), Console()
+    # Room for each name; a narrower terminal wraps the lines, which can still be read.
+    console.width = max(console.width, NARROWEST)
     plan = Plan(
         folder=FOLDER,
         events=asked.events,
@@ -84,23 +87,30 @@ def write(results: Sequence[Result], file: Path) -> None:
 
 def table(results: Sequence[Result]) -> Table:
     """The results for people. A missed target is shown as missed."""
-    found = Table(title="Tailrace beside hand-written Spark (ratio: their time by ours, more is better)")
-    for column in ("", "what", "events", "ours", "theirs", "unit", "ratio", "target", "", "peak RSS, ours / theirs"):
-        found.add_column(column, justify="left" if column in ("what", "unit") else "right")
+    caption = "seconds; ratio: their time by ours; GB: peak resident memory of JVM and Python"
+    found = Table(title="Tailrace beside hand-written Spark", caption=caption, box=SIMPLE)
+    found.add_column("")
+    found.add_column("what", ratio=1)
+    for column in ("events", "ours", "theirs", "ratio", "target", "GB, ours", "theirs"):
+        found.add_column(column, justify="right", no_wrap=True)
     for one in results:
-        said = {None: "", True: "[green]met[/green]", False: "[red]missed[/red]"}[one.met]
+        met = (
+            ""
+            if one.target is None
+            else f"{one.target:g} [green]met[/green]"
+            if one.met
+            else f"{one.target:g} [red]missed[/red]"
+        )
         peaks = [one.memory_mb[f"{side}_jvm_rss"] + one.memory_mb[f"{side}_python_rss"] for side in ("ours", "theirs")]
         found.add_row(
             one.name,
             one.what,
-            f"{one.events:,}",
+            f"{one.events / 1e6:g} M",
             f"{one.ours:.2f}",
             f"{one.theirs:.2f}",
-            one.unit,
             f"{one.ratio:.2f}",
-            "" if one.target is None else f"{one.target:g}",
-            said,
-            f"{peaks[0]:,.0f} / {peaks[1]:,.0f} MB",
+            met,
+            *(f"{peak / 1024:.1f}" for peak in peaks),
         )
     return found
 

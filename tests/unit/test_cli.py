@@ -147,7 +147,8 @@ def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) 
             ("--kafka", "rides"),
             "--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP",
         ),
-        (("--from", "in", "--once", "--every", "5"), "--every has no meaning with --once"),
+        (("--from", "nowhere"), "the folder nowhere is not there: make it, or pass another with --from"),
+        (("--from", "tests", "--once", "--every", "5"), "--every has no meaning with --once"),
     ],
 )
 def test_stream_refuses_sources_that_make_no_sense(args: tuple[str, ...], message: str) -> None:

@@ -35,6 +35,7 @@ from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.stream import EpochReport, StreamError
 
+LANDING = "tests"
 WATERMARK = instant(small_lake.at(12))
 
 
@@ -109,10 +110,10 @@ def played(monkeypatch: pytest.MonkeyPatch) -> type[PlayedStream]:
 
 
 def test_a_stream_sums_up_what_it_did(definition: str, played: type[PlayedStream]) -> None:
-    result = run("stream", definition, "--from", "landing", "--once", "--format", "csv")
+    result = run("stream", definition, "--from", LANDING, "--once", "--format", "csv")
     assert result.exit_code == 0, result.output
     assert played.said == [
-        "csv files in landing for ['hourly_rides'], follow every 10", "start once=True every=0.0", "close"
+        f"csv files in {LANDING} for ['hourly_rides'], follow every 10", "start once=True every=0.0", "close"
     ]  # fmt: skip
     summary = " ".join(result.stdout.split())
     assert summary.startswith("3 epochs, 300 records in ")
@@ -164,7 +165,7 @@ def test_a_signal_stops_at_an_epoch_boundary(
 ) -> None:
     before = signal.getsignal(number)
     played.told = number
-    result = run("stream", definition, "--from", "landing")
+    result = run("stream", definition, "--from", LANDING)
     assert result.exit_code == 130
     assert played.said[-2:] == ["stop", "close"]
     assert f"{name}: stopping at the next epoch boundary" in result.stderr
@@ -184,7 +185,7 @@ def test_a_signal_is_heeded_while_epochs_are_taken_again(
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Progress, "epoch", tell)
-    result = run("stream", definition, "--from", "landing")
+    result = run("stream", definition, "--from", LANDING)
     assert result.exit_code == 130
     assert "stopped at the boundary after epoch 1" in result.stderr
     assert "2 epochs again from the log" in " ".join(result.stdout.split())
@@ -197,7 +198,7 @@ def test_a_stream_that_fails_says_why(
     definition: str, played: type[PlayedStream], error: Exception, status: int
 ) -> None:
     played.ends = error
-    result = run("stream", definition, "--from", "landing")
+    result = run("stream", definition, "--from", LANDING)
     assert result.exit_code == status
     assert result.stderr.splitlines()[-1] == f"error: {error}"
     assert "close" not in played.said
@@ -205,7 +206,7 @@ def test_a_stream_that_fails_says_why(
 
 def test_a_stream_with_nothing_to_do_says_so(definition: str, played: type[PlayedStream]) -> None:
     played.epochs = ()
-    assert run("stream", definition, "--from", "landing", "--once").stdout == "nothing new: no epoch was needed\n"
+    assert run("stream", definition, "--from", LANDING, "--once").stdout == "nothing new: no epoch was needed\n"
 
 
 def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,13 @@ def test_V2_a_merged_session_takes_the_higher_generation() -> None:
     ]
 
 
+def test_V2_a_merged_session_does_not_fall_back_below_the_generation_of_its_parts() -> None:
+    definition = pipeline(where=Sessions(seconds(10)), when=Repeat(AfterCount(1)))
+    first = fold(definition, [([sale(1, n=1)], Clock(0, BEGINNING, 0))], State(generation=7))
+    rest = fold(definition, [([sale(5, n=2)], Clock(1, BEGINNING, 0))], replace(first.state, generation=3))
+    assert [pane.version for pane in rest.panes] == [Version(7, 1, 1), Version(7, 1, 0)]
+
+
 # Exact numbers
 
 

@@ -91,6 +91,10 @@ class Demo:
 
     def run(self) -> Status:
         """The whole tour; gives the exit status. The session is left for the caller to stop."""
+        self.story.say(
+            "Tailrace, the guided tour: real flights as a stream, a backfill that corrects what came too late, and the "
+            "proof that both add up. It takes a few minutes; Ctrl-C ends it."
+        )
         with self.story.step("definition", "One definition"):
             self._definition()
         with self.story.step("files", "Real records, in the order in which they became known"):
@@ -116,8 +120,8 @@ class Demo:
         self.story.say(
             "This is all there is to write. What: flights, departures and their mean delay, for each airport. Where in "
             "event time: in the hour in which a flight was scheduled. When in processing time: early every 15 minutes, "
-            "on time when the watermark passes the hour, then again when late records come, until 3 hours later. How: each new "
-            "answer takes back the one before. The stream and the backfill below both run exactly this."
+            "on time when the watermark passes the hour, then again when late records come, until 3 hours later. How: "
+            "each new answer takes back the one before. The stream and the backfill below both run exactly this."
         )
 
     def _land(self) -> list[Path]:
@@ -148,7 +152,8 @@ class Demo:
         )
         self.story.say(
             f"Watch one window: flights scheduled at {SHOWN.origin} (Newark) on {SHOWN.first:%-d %B} from "
-            f"{SHOWN.first:%H:%M} to {SHOWN.last:%H:%M}. All times are UTC."
+            f"{SHOWN.first:%H:%M} to {SHOWN.last:%H:%M}. Early panes come while it fills, the one on time when the "
+            f"watermark reaches {SHOWN.last:%H:%M}, late ones after. All times are UTC."
         )
         streamed = Streamed(self.story, self.settings, self.reads, SHOWN)
         spark = streamed.run(str(self.tour.landing), files)
@@ -156,6 +161,7 @@ class Demo:
         counts = ("records", "rejected", "epochs", "panes", "retractions", "late")
         self.summary |= {name: getattr(tally, name) for name in counts}
         self.summary["stream_seconds"] = round(streamed.seconds, 1)
+        self.summary["stream_phases"] = {name: round(seconds, 1) for name, seconds in streamed.phases.items()}
         return spark
 
     def _late(self) -> None:

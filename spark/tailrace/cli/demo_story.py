@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import textwrap
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -34,6 +39,7 @@ class Story:
     steps: int
     output: Output = field(default_factory=Output)
     seconds: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
     _last: str = ""
 
     @property
@@ -42,13 +48,32 @@ class Story:
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
-        """One step of the demo: its heading before, its time after."""
+        """One step of the demo: its heading before, its time after. Raises `KeyboardInterrupt` if told to stop."""
+        self.check()
         number, started = len(self.seconds) + 1, time.perf_counter()
         self.console.print()
         self.console.print(Text.assemble((f"{number}/{self.steps}  ", "dim"), (title, "bold")))
         self._last = ""
         yield
         self.seconds[name] = round(time.perf_counter() - started, 1)
+
+    def take_interrupts(self) -> None:
+        """Have Ctrl-C end the demo when what runs is done: Spark takes it for itself, and would fail that."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._told)
+
+    def check(self) -> None:
+        """Raises `KeyboardInterrupt` if Ctrl-C was pressed."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            # The query that is cut off would tell of it with a trace.
+            logging.disable()
+            raise KeyboardInterrupt
+        self.interrupted = True
+        os.write(2, f"\n{INDENT}Ctrl-C: the demo ends when what is running is done; again to end it at once\n".encode())
 
     def say(self, text: str, style: str = "") -> None:
         """A paragraph."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +21,9 @@ from tailrace.spark.stream import EpochReport, Stream
 
 INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
+FOLLOW_EVERY = 25
+"""How many epochs the answer may be behind: nobody reads it while the demo streams."""
+
 
 @dataclass
 class Streamed:
@@ -36,15 +37,16 @@ class Streamed:
     def __post_init__(self) -> None:
         self.tally = Tally()
         self.seconds = 0.0
+        self.phases: dict[str, float] = {}
         self._reports: SimpleQueue[EpochReport] = SimpleQueue()
         self._read: int | None = None
 
     def run(self, folder: str, files: int) -> SparkSession:
-        """Stream the files; gives the session that did it. Ctrl-C ends it at an epoch's end."""
+        """Stream the files; gives the session that did it. Ctrl-C ends it when the epoch that runs is done."""
         with self.story.progress(files) as pace:
             pace.reached = "starting Spark"
             spark = open_session(self.settings, app="tailrace demo")
-            _take_interrupts()
+            self.story.take_interrupts()
             stream = Stream(
                 spark,
                 self.reads.lake,
@@ -55,15 +57,12 @@ class Streamed:
             self._read = self.reads.lake.head(self.reads.ledger).snapshot
             self._heading()
             pace.begin()
-            try:
-                stream.start(once=True)
-                while not stream.wait(0.2):
-                    self._tell(pace)
-            except KeyboardInterrupt:
-                self.story.say("Ctrl-C: the stream stops when the epoch that is running is done.")
-                stream.stop()
-                raise
+            stream.start(once=True)
+            while not stream.wait(0.2) and not self.story.interrupted:
+                self._tell(pace)
+            stream.stop()
             self._tell(pace)
+            self.story.check()
             pace.reached = "bringing the answer up with the ledger"
             stream.close()
             self.seconds = pace.seconds
@@ -76,6 +75,8 @@ class Streamed:
         while not self._reports.empty():
             report = self._reports.get()
             self.tally.add(report)
+            for phase, seconds in report.phases.items():
+                self.phases[phase] = self.phases.get(phase, 0.0) + seconds
             folded = report.folded[self.reads.pipeline.name]
             known = moment(folded.clock.processing_time)
             pace.epoch(report.landed.records, f"{known:%-d %b %H:%M}")
@@ -111,9 +112,3 @@ class Streamed:
             f"({rate(tally.records, self.seconds)} a second), {counted(tally.panes, 'pane')}, "
             f"{counted(tally.retractions, 'retraction')}, {counted(tally.late, 'record')} too late."
         )
-
-
-def _take_interrupts() -> None:
-    """Have Ctrl-C end this process alone: Spark takes it for itself, and would fail the epoch that is running."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ class Progress:
         self._share: tuple[int, int] | None = None
         self._marks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)
         self._since = self._told = time.monotonic()
+        self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self._rendered, console=output.news, refresh_per_second=8, transient=True)
         self._lock = threading.Lock()
         if output.live:
@@ -107,7 +108,7 @@ class Progress:
             self.output.data(epoch_data(report, share, self.unit), line=True)
         elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._told >= QUIET):
             self._told = time.monotonic()
-            self.output.say("  ".join(self._line(report)))
+            self.output.say("  ".join(self._line(report) + self._pace()))
 
     def close(self) -> None:
         """Take the live line away."""
@@ -126,10 +127,11 @@ class Progress:
         (begun, had), (now, has) = self._marks[0], self._marks[-1]
         return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
-    def _line(self, report: EpochReport) -> Sequence[str]:
+    def _line(self, report: EpochReport) -> list[str]:
+        """What an epoch did."""
         panes = sum(folded.panes for folded in report.folded.values())
         late = sum(folded.late for folded in report.folded.values())
-        parts = [
+        return [
             f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
             *([] if report.recovered else [counted(report.landed.records, "record")]),
             *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
@@ -137,9 +139,11 @@ class Progress:
             *([f"{late:,} late"] if late else []),
             f"watermark {shown(self.tally.watermark)}",
             span(report.seconds),
-            f"{rate(self.tally.records, self.seconds)} records/s",
         ]
-        return parts + self._remaining()
+
+    def _pace(self) -> list[str]:
+        """How fast the whole goes."""
+        return [f"{rate(self.tally.records, self.seconds)} records/s", *self._remaining()]
 
     def _remaining(self) -> list[str]:
         if self._share is None:
@@ -150,19 +154,20 @@ class Progress:
         return [said if left is None or taken >= all_ else f"{said}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
+        """The live lines: what goes on with its time, or the pace with the last epoch under it."""
         made = Table.grid(padding=(0, 1, 0, 0))
         report, doing = self._report, self._doing
         if report is None or doing:
             waited = span(int(time.monotonic() - self._since))
-            made.add_row(Spinner("dots"), Text.assemble(doing or "waiting for input", (f"  {waited}", "dim")))
+            made.add_row(self._spinner, Text.assemble(doing or "waiting for input", (f"  {waited}", "dim")))
             return made
         with self._lock:
-            cells: list[Any] = [Spinner("dots"), Text("  ".join(self._line(report)))]
-            if self._share is not None and self._share[1]:
-                made.add_column()
-                made.add_column(width=12)
-                cells.insert(1, ProgressBar(total=self._share[1], completed=self._share[0], width=12))
-        made.add_row(*cells)
+            pace, line, share = "  ".join(self._pace()), "  ".join(self._line(report)), self._share
+        top = Table.grid(padding=(0, 1, 0, 0))
+        bar = [ProgressBar(total=share[1], completed=share[0], width=20)] if share is not None and share[1] else []
+        top.add_row(*bar, Text(pace))
+        made.add_row(self._spinner, top)
+        made.add_row("", Text(line, style="dim"))
         return made
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -80,6 +83,9 @@ def _where(
     if (folder is None) == (topic is None):
         found = "neither" if folder is None else "both"
         raise UsageError(f"expected one of --from DIR and --kafka TOPIC, found {found}")
+    if folder is not None and "://" not in folder and not Path(folder).is_dir():
+        # Spark would say so too, but only once it has started.
+        raise UsageError(f"the folder {folder} is not there: make it, or pass another with --from")
     if topic is not None and not bootstrap:
         raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
     if once and every:
@@ -113,9 +119,14 @@ class _Stop:
             self._before.setdefault(number, handler)
 
     def _told(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
-            raise KeyboardInterrupt
-        self.signal = signal.Signals(number)
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            return
+        # Nothing is tidied up, which could take as long again: what the next start finds is whole (rule X2), and the
+        # JVM ends with its standard input.
+        shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+        os.write(2, f"{shown}stopped at once; the next start goes on after the last whole epoch\n".encode())
+        os._exit(Status.INTERRUPTED)
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -144,6 +155,8 @@ class _Run:
             groups = ("lake", "kafka") if topic else ("lake",)
             # Spark takes the signals for itself as it starts.
             with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
+                if self.stop:
+                    return self._summed(progress)
                 from tailrace.lake.catalog import Lake
                 from tailrace.spark.sources import Files, Kafka
                 from tailrace.spark.stream import FOLLOW_EVERY, Stream

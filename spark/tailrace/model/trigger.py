@@ -90,6 +90,16 @@ class Trigger:
         """Whether it can be ready again and again with no fresh record, once it has started anew."""
         return False
 
+    @property
+    def looks_at_watermark(self) -> bool:
+        """Whether it can become ready by the watermark alone."""
+        return False
+
+    @property
+    def fires_at_once(self) -> bool:
+        """Whether it fires in every epoch that brings a record, so that nothing is ever left fresh."""
+        return False
+
     def faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with it or its parts, each with the sub-expression at fault."""
         return ()
@@ -133,6 +143,10 @@ class AtWatermark(_Once):
 
     @property
     def finishes_only_on_time(self) -> bool:
+        return True
+
+    @property
+    def looks_at_watermark(self) -> bool:
         return True
 
     @property

@@ -64,6 +64,10 @@ class _Composite(Trigger):
         """What a fault calls each part, after the trigger's own path."""
         return tuple(f"[{place}]" for place in range(len(self._parts)))
 
+    @property
+    def looks_at_watermark(self) -> bool:
+        return any(part.looks_at_watermark for part in self._parts)
+
     def slots(self) -> dict[str, bool | int]:
         return {
             f"{place}_{name}": start for place, part in enumerate(self._parts) for name, start in part.slots().items()
@@ -248,6 +252,10 @@ class Repeat(_Composite):
     @property
     def _parts(self) -> tuple[Trigger, ...]:
         return (self.part,)
+
+    @property
+    def fires_at_once(self) -> bool:
+        return self.part == AfterCount(1) or self.part.fires_at_once
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         return self._ready_parts(o, slots, moment)[0]

@@ -166,9 +166,12 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
         outside = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(_outside(log))})"
         checks.append((f"{at} < {first} OR {at} >= {last}", outside))
-    # A reason that is null would pass for no error.
-    cases = " ".join(f"WHEN {holds} THEN COALESCE({reason}, 'not as declared')" for holds, reason in checks)
-    judged = typed.selectExpr("*", f"CASE {cases} END AS _error")
+    bad = " OR ".join(f"({holds})" for holds, _ in checks)
+    cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
+    # The lambda keeps the reasons out of the generated code, which would get too long to be compiled. A reason that is
+    # null would pass for no error.
+    reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
+    judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
     arrival = quoted(log.arrival_time) if log.arrival_time else "_arrival"
     return judged.selectExpr(
         *map(quoted, log.columns),
@@ -217,9 +220,7 @@ def _value(type: str, text: str) -> str:
         return f"IF({text} RLIKE {_text(exact)}, TRY_CAST({text} AS {type}), NULL)"
     if type in ("timestamp", "date"):
         # A cast would also take a time of the day, as of today, a year alone, and for a date the date of an instant.
-        whole = f"SUBSTRING({text}, 5, 1) = '-' AND SUBSTRING({text}, 8, 1) = '-'"
-        if type == "date":
-            whole += f" AND LENGTH({text}) = 10"
+        whole = f"SUBSTRING({text}, 5, 1) = '-' AND OCTET_LENGTH({text}) {'= 10' if type == 'date' else '>= 8'}"
         return f"IF({whole}, TRY_CAST({text} AS {type}), NULL)"
     if type == "boolean":
         return f"CASE LOWER({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
@@ -251,14 +252,14 @@ def _exact_text(variant: str) -> str:
 
 def _no_string(log: Log, name: str, given: str) -> str:
     """Whether a column was not a string: Spark makes one of anything, and what looks like it was looked at again."""
-    starts = ", ".join(str(ord(character)) for character in "-0123456789{[")
-    looks = f"(ASCII({given}) IN ({starts}) OR {given} IN ('true', 'false'))"
+    looks = f"({given} < ':' OR STARTSWITH({given}, '{{') OR STARTSWITH({given}, '[') OR {given} IN ('true', 'false'))"
     again = f"SCHEMA_OF_VARIANT(FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})[{_text(name)}]) <> 'STRING'"
     if log.unknown == "reject":
         # Then an object in the record has no object in it, and the name of a column stands for that column only.
         quick = " OR ".join(f"CONTAINS(_text, {_text(start)})" for start in (f'"{name}":"', f'"{name}": "'))
         looks += f" AND NOT ({quick})"
-    return f"{looks} AND {again}"
+    # A condition by AND would not do: Spark computes what stands in several of them beforehand, for every record.
+    return f"IF({looks}, {again}, false)"
 
 
 def _json_misfits(log: Log) -> str:
@@ -322,7 +323,9 @@ _BOM = "\ufeff"
 _AROUND = " \t\r\n" + _BOM
 _PLACE = ("_source", "_offset", "_arrival")
 _STRING = "CAST(value AS string)"
-_TRIMMED = f"IF(IS_VALID_UTF8({_STRING}), TRIM(BOTH {_text(_AROUND)} FROM {_STRING}), NULL) AS _text"
+_BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
+_STRIPPED = f"TRIM(BOTH {_text(_AROUND)} FROM {_STRING})"
+_TRIMMED = f"IF(IS_VALID_UTF8({_STRING}), IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
 _NO_PATTERN = ("__globPaths__", "false")
 """Spark's own option for paths that are to be taken as they are, brackets and stars included."""
 
@@ -332,12 +335,13 @@ _RFC_4180 = f"MAP({_PERMISSIVE}, 'escape', '\"')"
 _FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'
 _QUOTED_WELL = rf"\A{_FIELD}(?:,{_FIELD})*+\z"
 
-# Spark's parser stops at the end of the object. Nothing follows the only brace there is; else two more parsers tell.
+# Spark's parser stops at the end of the object. Nothing follows where the only brace comes last; else two more tell.
 _ARRAYS = ("'[1,' || _text || ']'", "'[' || _text || ',1]'")
 _ALONE = " AND ".join(f"JSON_ARRAY_LENGTH({array}) <=> 2" for array in _ARRAYS)
-_ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (LOCATE('}}', _text) = LENGTH(_text) OR ({_ALONE}))"
+_REST = "SUBSTRING(CAST(_text AS binary), 1, OCTET_LENGTH(_text) - 1)"
+_ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (ENDSWITH(_text, '}}') AND NOT CONTAINS({_REST}, X'7D') OR ({_ALONE}))"
 
 # An escape such as \ud83d without its other half; Spark would make a question mark of it.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = _text(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
-_HALF_A_PAIR = f"(CONTAINS(_text, '\\\\ud') OR CONTAINS(_text, '\\\\uD')) AND _text RLIKE {_LONE}"
+_HALF_A_PAIR = f"CONTAINS(_text, '\\\\u') AND _text RLIKE {_LONE}"

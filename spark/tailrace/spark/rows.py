@@ -12,7 +12,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, null, quoted
 from tailrace.spark.partials import listed, names
-from tailrace.spark.transitions import PHASES
+from tailrace.spark.transitions import any_emits, phases
 
 
 class Rows:
@@ -27,13 +27,36 @@ class Rows:
 
     def of_transitions(self, transitions: str) -> str:
         """The partials, panes and retractions of view `transitions`, in the ledger's columns."""
-        entries = [self._partial(), *self._panes()]
-        arrays = [f"ARRAY({', '.join(entries)})"]
-        if self.pipeline.where.merges:
-            arrays += [self._taken_back(), self._absorbed()]
-        said = arrays[0] if len(arrays) == 1 else f"CONCAT({', '.join(arrays)})"
-        unrolled = f"SELECT {listed(names(self.pipeline), [f'INLINE({said})'])} FROM {transitions}"
-        return f"SELECT {self._ordered()} FROM ({unrolled}) WHERE kind IS NOT NULL"
+        entries = self._entries()
+        numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
+        items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
+        unrolled = f"SELECT *, EXPLODE(ARRAY({numbers})) AS entry FROM {transitions}"
+        said = f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL"
+        if not self.pipeline.where.merges:
+            return said
+        # What merged away comes in arrays of its own, one element for each window.
+        merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
+        inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
+        return f"{said} UNION ALL SELECT {self._ordered()} FROM ({inlined})"
+
+    def _entries(self) -> list[tuple[str, dict[str, str]]]:
+        """The rows that a window may write: on what condition each is written, and its columns that are not null."""
+        return [("touched", self._partial()), *self._panes()]
+
+    def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
+        """A ledger column: what the entry at hand has for it."""
+        if name in self.keys:
+            return quoted(name)
+        by_term: dict[str, list[str]] = {}
+        for number, (_, values) in enumerate(entries):
+            if name in values:
+                by_term.setdefault(values[name], []).append(str(number))
+        if not by_term:
+            return null(type)
+        if len(by_term) == 1 and len(next(iter(by_term.values()))) == len(entries):
+            return f"CAST({next(iter(by_term))} AS {type})"
+        branches = " ".join(f"WHEN entry IN ({', '.join(at)}) THEN {term}" for term, at in by_term.items())
+        return f"CAST(CASE {branches} END AS {type})"
 
     def of_late(self, late: str) -> str:
         """The late records of a query in the shape of `partials.late`, in the ledger's columns."""
@@ -80,7 +103,7 @@ class Rows:
         """The state after the epoch: what remains of view `transitions`."""
         columns = [quoted(name) for name in self.rules.columns()]
         if self.pipeline.where.merges:
-            emitted = "(a_emits OR b_emits OR c_emits)"
+            emitted = any_emits(self.pipeline)
             columns.append(f"IF({emitted}, SLICE(predecessors, 1, 0), predecessors) AS predecessors")
         items = listed(names(self.pipeline), ["window_start", "window_end"], columns)
         return f"SELECT {items} FROM {transitions} WHERE remains"
@@ -96,7 +119,7 @@ class Rows:
         )
         return f"NAMED_STRUCT({inside})"
 
-    def _partial(self) -> str:
+    def _partial(self) -> dict[str, str]:
         values = {
             "kind": f"'{PARTIAL}'",
             "window_start": "TIMESTAMP_MICROS(window_start)",
@@ -117,8 +140,8 @@ class Rows:
             slots = [name for name in self.rules.columns() if name.startswith("trigger_")]
             values["trigger"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(name)}' for name in slots)})"
         if self.pipeline.where.merges:
-            values["predecessors"] = "IF(a_emits OR b_emits OR c_emits, SLICE(predecessors, 1, 0), predecessors)"
-        return f"IF(touched, {self._struct(values)}, NULL)"
+            values["predecessors"] = f"IF({any_emits(self.pipeline)}, SLICE(predecessors, 1, 0), predecessors)"
+        return values
 
     def _packed(self, prefix: str) -> str:
         return f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(prefix + name)}' for name in self.pipeline.parts)})"
@@ -143,12 +166,12 @@ class Rows:
             "writer": "'stream'",
         }
 
-    def _panes(self) -> Iterator[str]:
-        for letter in PHASES:
+    def _panes(self) -> Iterator[tuple[str, dict[str, str]]]:
+        for letter in phases(self.pipeline):
             shared = self._fired(letter)
             if self.rules.retracts:
                 taken = shared | {"retraction": "true"} | self._results(f"{letter}_before_")
-                yield f"IF({letter}_emits AND {letter}_index > 0L, {self._struct(taken)}, NULL)"
+                yield f"{letter}_emits AND {letter}_index > 0L", taken
             pane = shared | {"retraction": "false"}
             if self.rules.discards:
                 answer = self._results(f"{letter}_total_")
@@ -157,16 +180,18 @@ class Rows:
                 pane["pending"] = self._packed(f"{letter}_delta_")
             else:
                 pane |= self._results(f"{letter}_total_")
-            yield f"IF({letter}_emits, {self._struct(pane)}, NULL)"
+            yield f"{letter}_emits", pane
 
     def _taken_back(self) -> str:
         """The retractions of the windows that merged into one that fires now (rule V3)."""
-        emitted = "(a_emits OR b_emits OR c_emits)"
+        emitted = any_emits(self.pipeline)
+        early = "a" in phases(self.pipeline)
+        watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
         values = self._fired("b") | {
             "retraction": "true",
-            "timing": "IF(a_emits, a_timing, IF(b_emits, b_timing, c_timing))",
-            "watermark": "TIMESTAMP_MICROS(IF(a_emits, watermark_before, watermark_after))",
-            **{name: f"old.{name}" for name in ("generation",)},
+            "timing": f"CASE {' '.join(f'WHEN {at}_emits THEN {at}_timing' for at in phases(self.pipeline))} END",
+            "watermark": f"TIMESTAMP_MICROS({watermark})",
+            "generation": "old.generation",
             "pane_index": "old.panes",
             "window_start": "TIMESTAMP_MICROS(old.window_start)",
             "window_end": "TIMESTAMP_MICROS(old.window_end)",

@@ -15,6 +15,27 @@ from tailrace.spark.merging import TIMES
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
 
+
+
+def phases(pipeline: Pipeline) -> list[str]:
+    """The phases in which a pane of this definition may fire at all; the others are left out of the text.
+
+    After the watermark only a trigger that looks at it can have become ready. Nothing is left to fire as a window
+    closes where every fresh record fires at once.
+    """
+    letters = ["a"]
+    if pipeline.when.looks_at_watermark:
+        letters.append("b")
+    if not pipeline.when.fires_at_once or pipeline.closing == "always":
+        letters.append("c")
+    return letters
+
+
+def any_emits(pipeline: Pipeline) -> str:
+    """Whether a window fires in any phase of the epoch."""
+    return "(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")"
+
+
 _CLOCK = Times("watermark_before", "watermark_after", "before", "now")
 _END = "window_end"
 
@@ -47,9 +68,9 @@ def transitions(pipeline: Pipeline, met: str) -> str:
     extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
     chain = _Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
     _arrive(pipeline, rules, chain, state)
-    for letter, phase in PHASES.items():
-        _fire(rules, chain, state, letter, phase)
-    touched = "(arrived > 0L OR a_advances OR b_advances OR c_advances)"
+    for letter in phases(pipeline):
+        _fire(rules, chain, state, letter, PHASES[letter])
+    touched = " OR ".join(["(arrived > 0L", *(f"{letter}_advances" for letter in phases(pipeline))]) + ")"
     chain.add({"touched": touched, "remains": f"(NOT {rules.out_of_reach(_END, 'watermark_after')})"})
     return chain.text()
 
@@ -67,7 +88,7 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) ->
 
 def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phase | None) -> None:
     if phase is None:
-        asked = rules.asked_to_close(state, _END, _CLOCK, "b_emits")
+        asked = rules.asked_to_close(state, _END, _CLOCK, "b_emits" if "b_emits" in chain.columns else "false")
     else:
         asked = rules.asked(state, _END, _CLOCK, phase)
     chain.add({f"{letter}_{name}": term for name, term in asked.items()})
