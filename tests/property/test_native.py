@@ -46,7 +46,9 @@ def test_each_figure_of_the_paper_comes_out_natively(spark: SparkSession, number
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())
-def test_a_random_definition_over_random_epochs_says_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
+def test_a_random_definition_over_random_epochs_says_the_same_natively(
+    plain: SparkSession, data: st.DataObject
+) -> None:
     pipeline = data.draw(pipelines())
     made = data.draw(epochs(pipeline))
     assume(sum(len(bundle) for bundle, _ in made) >= 6 and len(made) <= 7)

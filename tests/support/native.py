@@ -39,9 +39,7 @@ def _plain(value: Any, type: str) -> Any:
     return moment(value) if type == "timestamp" and isinstance(value, int) else value
 
 
-def run_native(
-    spark: SparkSession, pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]
-) -> Said:
+def run_native(spark: SparkSession, pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]) -> Said:
     """What the native execution says of these epochs."""
     native, said = Native(spark, pipeline), Said()
     state = native.nothing()
@@ -66,8 +64,18 @@ def said_by_reference(pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[
     for pane in panes:
         answer = tuple(pane.answer.values()) if pipeline.how.value == "discarding" else ()
         said[
-            ("pane", pane.key, *pane.window, *pane.version, pane.retraction, pane.timing.value)
-            + (pane.watermark, pane.processing_time, _exact(pane.values.values()), _exact(answer))
+            (
+                "pane",
+                pane.key,
+                *pane.window,
+                *pane.version,
+                pane.retraction,
+                pane.timing.value,
+                pane.watermark,
+                pane.processing_time,
+                _exact(pane.values.values()),
+                _exact(answer),
+            )
         ] += 1
     for one in late:
         at = instant(one.record[pipeline.log.event_time])
@@ -88,11 +96,10 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-
 def _pane_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
     key = tuple(row[name] for name in pipeline.key)
     values = tuple(row[name] for name in pipeline.what)
-    answer = tuple(row["answer"]) if "answer" in row and row["answer"] else ()
+    answer = tuple(row["answer"]) if row.asDict().get("answer") else ()
     span = (row["window_start"], row["window_end"])
     version = (row["generation"], row["epoch"], row["pane_index"])
     times = (row["watermark"], row["processing_time"])

@@ -109,7 +109,8 @@ class Lake:
         except TableAlreadyExistsError:
             return self.table(contract.table)
         # A first snapshot, empty: there is then always one to branch from and to assert.
-        self.mark(contract.table, said or {}, None)
+        first = {PREFIX + name: value for name, value in (said or {}).items()}
+        table.append(no_rows(table), snapshot_properties=first)
         return table
 
     def head(self, table: str, branch: str = MAIN) -> Head:
@@ -121,7 +122,14 @@ class Lake:
 
         Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again.
         """
-        update = SetSnapshotRefUpdate(ref_name=branch, type="branch", snapshot_id=to)
+        update = SetSnapshotRefUpdate(
+            ref_name=branch,
+            type="branch",
+            snapshot_id=to,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
         for _ in range(_TRIES):
             loaded = self.table(table)
             ref = loaded.metadata.refs.get(branch)
@@ -142,19 +150,34 @@ class Lake:
         loaded = self.table(table)
         if expected is not None and head_of(loaded).snapshot != expected:
             raise MovedError(f"{table} moved away from snapshot {expected}")
-        nothing = loaded.schema().as_arrow().empty_table()
-        return self.append(loaded, nothing, said)
+        return self.append(loaded, no_rows(loaded), said)
 
     def append(self, loaded: Table, rows: pa.Table, said: Mapping[str, str]) -> int:
-        """Append rows to a loaded table if nothing was committed to it since; gives the snapshot's id."""
+        """Append rows to a loaded table if nothing was committed to it since; gives the snapshot's id.
+
+        Raises `MovedError` if something was.
+        """
+        # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
+        once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
+        loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
         try:
             loaded.append(rows, snapshot_properties={PREFIX + name: value for name, value in said.items()})
         except CommitFailedException as error:
+            raise MovedError(str(error)) from error
+        except ValueError as error:
+            # So it tells of a commit to another branch of the table.
+            if "sequence number" not in str(error):
+                raise
             raise MovedError(str(error)) from error
         snapshot = loaded.current_snapshot()
         if snapshot is None:
             raise LakeError(f"{loaded.name()} has no snapshot after an append")
         return snapshot.snapshot_id
+
+
+def no_rows(table: Table) -> pa.Table:
+    """An empty frame of a table's columns: what a commit of nothing but properties appends."""
+    return table.schema().as_arrow().empty_table()
 
 
 _TRIES = 20

@@ -29,9 +29,7 @@ PROPERTIES = {
     "history.expire.max-snapshot-age-ms": str(30 * 24 * 3600 * 1000),
 }
 
-MERGE_ON_READ = {
-    f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")
-}
+MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
 
 
 @dataclass(frozen=True)

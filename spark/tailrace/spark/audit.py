@@ -93,7 +93,9 @@ class _Audit:
         name, log = self.pipeline.name, self.pipeline.log.name
         self.log, self.late, self.panes = (f"tailrace_audit_{name}_{part}" for part in ("log", "late", "panes"))
         table = self.lake.spark_name(f"{name}__ledger")
-        self.spark.sql(f"SELECT * FROM {self.lake.spark_name(log)} WHERE _epoch <= {self.epoch}L").createOrReplaceTempView(self.log)
+        self.spark.sql(
+            f"SELECT * FROM {self.lake.spark_name(log)} WHERE _epoch <= {self.epoch}L"
+        ).createOrReplaceTempView(self.log)
         rows = f"SELECT * FROM {table} VERSION AS OF {self.head.snapshot} WHERE kind = "
         self.spark.sql(f"{rows}'{LATE}'").createOrReplaceTempView(self.late)
         self.spark.sql(f"{rows}'{PANE}'").createOrReplaceTempView(self.panes)
@@ -159,7 +161,10 @@ class _Audit:
                 if before.said and now.number(name) < before.number(name):
                     faults.append(f"the {name} went back in epoch {now.number('epoch')}")
             before = now
-        detail = "; ".join(faults[:SHOWN]) or f"{len({said['epoch'] for said in own}):,} epochs, the watermark is at {text(self.watermark)}"
+        detail = (
+            "; ".join(faults[:SHOWN])
+            or f"{len({said['epoch'] for said in own}):,} epochs, the watermark is at {text(self.watermark)}"
+        )
         return Check("epochs follow each other, and their clocks", not faults, detail)
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
@@ -201,7 +206,9 @@ class _Audit:
         stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
-        return self._compared("panes give the answers", differences(self.pipeline, latest, current(self.pipeline, table)))
+        return self._compared(
+            "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, table))
+        )
 
     def _compared(self, name: str, text_: str) -> Check:
         found: DataFrame = self.spark.sql(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
@@ -213,9 +220,7 @@ class _Audit:
         told = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
         parts = {quoted(f"part_{part}") for part in self.pipeline.parts}
         rows = self.spark.sql(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}").collect()
-        quotes = "; ".join(
-            str({n: v for n, v in row.asDict().items() if quoted(n) not in parts}) for row in rows
-        )
+        quotes = "; ".join(str({n: v for n, v in row.asDict().items() if quoted(n) not in parts}) for row in rows)
         return Check(name, False, f"{same:,} windows the same, {told}: {quotes}")
 
     def _closed(self) -> str:

@@ -1,9 +1,9 @@
 """A backfill: one step over everything that the log holds for a range, replacing the range by a minimal diff (V4).
 
 It pins the log at the ledger's epoch, computes the answers of the windows whose timestamp lies in the range (V5), and
-writes what differs from the current answers: a changed window is taken back and fired again, one that is not produced any
-more is taken back, one that comes out equal is left untouched. The rows go into the ledger in a generation of their own
-beside a running stream, and table `p` follows. Windows that a stream can still reach are refused (X4).
+writes what differs from the current answers: a changed window is taken back and fired again, one that is not produced
+any more is taken back, one that comes out equal is left untouched. The rows go into the ledger in a generation of their
+own beside a running stream, and table `p` follows. Windows that a stream can still reach are refused (X4).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Backfill:
     def _check_range(self) -> None:
         if self.first >= self.last:
             raise BackfillError(
-                f"the range from {text(self.first)} to {text(self.last)} is empty: pass a --to that is later than --from"
+                f"the range from {text(self.first)} to {text(self.last)} is empty: pass a --to later than --from"
             )
         if self.pinned.number("epoch") < 0:
             raise BackfillError(f"{self.ledger} has no epoch yet: run a stream of the definition first")

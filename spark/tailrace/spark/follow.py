@@ -32,7 +32,7 @@ class Follower:
     owner: str
 
     def __post_init__(self) -> None:
-        # A session of its own, for MERGE takes its snapshot's properties from the session and other writers have theirs.
+        # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
         self.spark = open_session(self.lake.settings)
         self.branch = Branch(self.lake, self.pipeline.name, f"follow_{self.owner}")
         self._head: Head | None = None
@@ -40,8 +40,8 @@ class Follower:
     def follow(self, *, fresh: int | None = None) -> int:
         """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
 
-        `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows are
-        appended, which is the same and cheaper.
+        `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows
+        are appended, which is the same and cheaper.
         """
         while True:
             head = self._head or self.branch.start()

@@ -1,4 +1,4 @@
-"""How an epoch's partials meet the open windows, in Spark SQL: joined where windows stay apart, merged where they merge.
+"""How an epoch's partials meet the open windows, in Spark SQL: joined where windows stay apart, else merged.
 
 Either way the result has one row for each window that is open or touched, with the state columns of
 `tailrace.model.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
@@ -71,7 +71,9 @@ def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
     grouped = f"SELECT {listed(keys, _grouped(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
-    return _started(pipeline, rules, f"SELECT g.*, {listed([f'c.{n}' for n in TIMES])} FROM ({grouped}) g CROSS JOIN {clock} c")
+    return _started(
+        pipeline, rules, f"SELECT g.*, {listed([f'c.{n}' for n in TIMES])} FROM ({grouped}) g CROSS JOIN {clock} c"
+    )
 
 
 def _grouped(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
@@ -118,13 +120,18 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
     opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
     opened["waiting_since"] = "now"
     for name, part in pipeline.parts.items():
-        both = part.merged(o, *(_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in ("fired", "pending")))
+        both = part.merged(
+            o, *(_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in ("fired", "pending"))
+        )
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
     items = [*names(pipeline), "window_start", "window_end"]
     items += [f"IF(held, {quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
     items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *TIMES]
     empty = "SLICE(members, 1, 0)"
-    items += ["IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors", f"IF(held, {empty}, members) AS absorbed"]
+    items += [
+        "IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors",
+        f"IF(held, {empty}, members) AS absorbed",
+    ]
     return f"SELECT {listed(items)} FROM ({grouped})"
 
 

@@ -101,9 +101,7 @@ class Native:
         )
         checkpointed = frame.localCheckpoint()
         found = seen.get
-        return Consumed(
-            checkpointed, found["records"] or 0, found["late"] or 0, found["latest"], found["known"]
-        )
+        return Consumed(checkpointed, found["records"] or 0, found["late"] or 0, found["latest"], found["known"])
 
     def step(self, state: NativeState, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.
@@ -143,7 +141,9 @@ class Native:
         columns |= Transition(self.pipeline, Sql()).columns()
         if self.pipeline.where.merges:
             columns["predecessors"] = spark_type([predecessor_shape(self.pipeline)])
-        return StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in columns.items()))
+        schema = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in columns.items()))
+        assert isinstance(schema, StructType)
+        return schema
 
 
 _VIEWS = ("bundle", "clock", "partials", "state", "transitions", "ledger")

@@ -91,7 +91,6 @@ def partials(pipeline: Pipeline, source: str, clock: str) -> str:
     Windows that do not merge are judged by group, for their lateness depends on the window alone: `expired` marks those
     that are too late. Records of windows that merge are judged each by its own window, before any merging.
     """
-    keys = names(pipeline)
     expired = f"LEAST(window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
     if not pipeline.where.merges:
         grouped = _grouped(pipeline, assigned(pipeline, source))
@@ -134,7 +133,9 @@ def late(pipeline: Pipeline, source: str, clock: str) -> str:
     Columns: the keys, `at`, the window, where the record came from, the clock's columns, and the `reason`.
     """
     expired = f"LEAST(r.window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
-    return _too_late(pipeline, "r.window_start, r.window_end", "expired", source, f"CROSS JOIN {clock} c WHERE {expired}")
+    return _too_late(
+        pipeline, "r.window_start, r.window_end", "expired", source, f"CROSS JOIN {clock} c WHERE {expired}"
+    )
 
 
 def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> str:

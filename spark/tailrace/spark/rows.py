@@ -114,7 +114,9 @@ class Rows:
         if unknown:
             raise KeyError(f"no such ledger columns: {sorted(unknown)}")
         inside = ", ".join(
-            f"'{name}', CAST({values[name]} AS {self.types[name]})" if name in values else f"'{name}', {null(self.types[name])}"
+            f"'{name}', CAST({values[name]} AS {self.types[name]})"
+            if name in values
+            else f"'{name}', {null(self.types[name])}"
             for name in fields
         )
         return f"NAMED_STRUCT({inside})"

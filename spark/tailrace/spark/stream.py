@@ -20,8 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.lake.errors import LakeError
-from tailrace.lake.lease import TOKEN
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.folding import Fold, Folded, Phases
@@ -115,19 +113,21 @@ class Stream:
         if self.query is None:
             return True
         try:
-            ended = self.query.awaitTermination(seconds) if seconds is not None else self._await()
+            # Its own time-out is in whole seconds by its types, but takes any number.
+            ended = self.query.awaitTermination(seconds)  # type: ignore[arg-type]
         except PySparkException as error:
             if self._failure is not None:
                 raise self._failure from None
             raise self._explained(error) from error
-        return bool(ended)
+        return True if seconds is None else bool(ended)
 
     def stop(self) -> None:
         """Stop at an epoch boundary: an epoch that has begun is finished first."""
         with self._lock:
             self._stopped = True
-            if self.query is not None:
-                self.query.stop()
+        # Not under the lock: stopping waits for the query's thread, which may wait for the lock to begin an epoch.
+        if self.query is not None:
+            self.query.stop()
 
     def close(self) -> None:
         """Bring the answers up with the ledgers and let go of the tables."""
@@ -136,28 +136,25 @@ class Stream:
         self.landing.close()
         self._pool.shutdown()
 
-    def _await(self) -> bool:
-        if self.query is not None:
-            self.query.awaitTermination()
-        return True
-
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         with self._lock:
             if self._stopped:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                self._landed_and_folded(batch, batch_id)
+                report = self._landed_and_folded(batch, batch_id)
             except BaseException as error:
                 self._failure = error
                 raise
+        if report is not None:
+            self._report(report)
 
-    def _landed_and_folded(self, batch: DataFrame, batch_id: int) -> None:
+    def _landed_and_folded(self, batch: DataFrame, batch_id: int) -> EpochReport | None:
         phases = Phases(_since=self._started)
         started = self._started
         phases.end("trigger")
         if batch_id <= self.landing.batch:
             # Landed before a crash; `_catch_up` has folded it from the log.
-            return
+            return None
         self._checked = self._checked or self._query_id()
         epoch, now = self.landing.epoch + 1, time.time_ns() // 1000
         frame = read(self.spark, self.source, self.log, batch)
@@ -180,7 +177,7 @@ class Stream:
             fold.follow()
         phases.end("follow")
         self._started = time.perf_counter()
-        self._report(EpochReport(epoch, landed, folded, self._started - started, phases.seconds))
+        return EpochReport(epoch, landed, folded, self._started - started, phases.seconds)
 
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
@@ -215,7 +212,7 @@ class Stream:
         return {int(one["epoch"]): int(one["processing_time"]) for one in said if "processing_time" in one}
 
     def _check_checkpoint(self) -> str:
-        """The query's id by the checkpoint, empty if it is yet to be made. Raises `StreamError` where it cannot serve."""
+        """The query's id by the checkpoint, empty if there is none yet. Raises `StreamError` where it cannot serve."""
         landed = self.lake.head(self.log.name) if self.lake.has(self.log.name) else None
         known = landed.said.get("query", "") if landed and landed.number("epoch") >= 0 else ""
         found = self._query_id()
@@ -245,6 +242,3 @@ class Stream:
             f"the stream of log {self.log.name} from {self.source} failed: {text}; if it names the checkpoint "
             f"{self.checkpoint}, that is corrupt and is to be put back from a copy"
         )
-
-
-__all__ = ["TOKEN", "EpochReport", "LakeError", "Stream", "StreamError"]

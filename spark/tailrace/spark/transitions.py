@@ -16,7 +16,6 @@ PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
 
 
-
 def phases(pipeline: Pipeline) -> list[str]:
     """The phases in which a pane of this definition may fire at all; the others are left out of the text.
 

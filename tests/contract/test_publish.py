@@ -1,0 +1,136 @@
+"""The commit protocol on the embedded catalog: branches, the lease, generations (rules X1, X2, V2). No JVM."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import ledger_contract, log_contract
+from tailrace.lake.errors import FencedError, LakeError, MovedError
+from tailrace.lake.lease import Lease
+from tailrace.lake.publish import Branch
+from tailrace.lake.runs import Runs
+from tailrace.model import examples
+from tailrace.settings import Settings
+
+PIPELINE = examples.figure(14)
+LEDGER = ledger_contract(PIPELINE).table
+
+
+@pytest.fixture
+def lake(settings: Settings) -> Lake:
+    made = Lake(settings)
+    made.ensure(ledger_contract(PIPELINE), {"epoch": "-1", "generation": "1"})
+    return made
+
+
+def write(lake: Lake, branch: Branch, epoch: int) -> None:
+    """What Spark does: an append to the branch, which says its epoch."""
+    loaded = lake.table(branch.table)
+    schema = loaded.schema().as_arrow()
+    row = dict.fromkeys(schema.names) | {"kind": "pane", "epoch": epoch}
+    rows = pa.Table.from_pylist([row], schema=schema)
+    loaded.append(rows, branch=branch.name, snapshot_properties={"tailrace.epoch": str(epoch)})
+
+
+def epochs(lake: Lake) -> list[int]:
+    return sorted(lake.table(LEDGER).scan().to_arrow()["epoch"].to_pylist())
+
+
+def test_X2_what_is_written_is_not_visible_until_it_is_published(lake: Lake) -> None:
+    lease = Lease.take(lake, LEDGER)
+    write(lake, lease.branch, 0)
+    assert epochs(lake) == []
+    lease.publish({"epoch": "0"})
+    assert epochs(lake) == [0]
+    assert lake.head(LEDGER).number("epoch") == 0
+
+
+def test_X1_a_writer_that_lost_its_lease_publishes_nothing(lake: Lake) -> None:
+    zombie = Lease.take(lake, LEDGER)
+    write(lake, zombie.branch, 0)
+    heir = Lease.take(lake, LEDGER)
+    with pytest.raises(FencedError, match="another stream took the lease"):
+        zombie.publish({"epoch": "0"})
+    assert epochs(lake) == []
+    write(lake, heir.branch, 0)
+    heir.publish({"epoch": "0", "token": str(heir.token)})
+    assert epochs(lake) == [0]
+
+
+def test_X1_a_commit_overtaken_by_a_backfill_is_written_again_on_top(lake: Lake) -> None:
+    lease = Lease.take(lake, LEDGER)
+    write(lake, lease.branch, 0)
+    other = Branch(lake, LEDGER, "backfill_x")
+    head = other.start()
+    loaded = lake.table(LEDGER)
+    rows = pa.Table.from_pylist(
+        [dict.fromkeys(loaded.schema().as_arrow().names) | {"kind": "pane", "epoch": 99}],
+        schema=loaded.schema().as_arrow(),
+    )
+    said = {f"tailrace.{name}": value for name, value in head.said.items()}
+    loaded.append(rows, branch="backfill_x", snapshot_properties=said)
+    other.publish()
+    with pytest.raises(MovedError):
+        lease.publish({"epoch": "0"})
+    assert epochs(lake) == [99], "nothing of the overtaken commit is there"
+    write(lake, lease.branch, 0)
+    lease.publish({"epoch": "0"})
+    assert epochs(lake) == [0, 99]
+
+
+def test_X1_of_many_that_publish_from_one_snapshot_just_one_succeeds(lake: Lake) -> None:
+    branches = [Branch(lake, LEDGER, f"racer_{n}") for n in range(6)]
+    for number, branch in enumerate(branches):
+        branch.start()
+        write(lake, branch, number)
+
+    def publish(branch: Branch) -> bool:
+        try:
+            branch.publish()
+        except MovedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(publish, branches))
+    assert sum(won) == 1
+    assert epochs(lake) == [won.index(True)]
+
+
+def test_X3_a_foreign_commit_does_not_hide_the_last_epoch(lake: Lake) -> None:
+    lease = Lease.take(lake, LEDGER)
+    write(lake, lease.branch, 7)
+    lease.publish({"epoch": "7"})
+    loaded = lake.table(LEDGER)
+    loaded.append(loaded.schema().as_arrow().empty_table())
+    assert lake.head(LEDGER).number("epoch") == 7
+
+
+def test_V2_runs_that_start_at_once_take_generations_of_their_own(lake: Lake) -> None:
+    runs = Runs(lake, PIPELINE)
+    with ThreadPoolExecutor(4) as pool:
+        started = list(pool.map(lambda n: runs.start("backfill", n, n + 1, log_epoch=0), range(8)))
+    assert sorted(run.generation for run in started) == list(range(1, 9))
+
+
+def test_V4_a_run_sees_that_a_higher_generation_covers_its_range(lake: Lake) -> None:
+    runs = Runs(lake, PIPELINE)
+    low = runs.start("backfill", 0, 100, log_epoch=0)
+    high = runs.start("backfill", 50, 150, log_epoch=0)
+    assert runs.above(low) is None, "a run that has not committed covers nothing"
+    runs.note(high, status="committed")
+    above = runs.above(low)
+    assert above is not None
+    assert above.run == high.run
+    assert runs.above(high) is None
+
+
+def test_a_missing_table_says_what_to_do(settings: Settings) -> None:
+    lake = Lake(settings)
+    with pytest.raises(LakeError, match="start a stream of its definition first"):
+        lake.head(log_contract(PIPELINE.log).table)
+    assert not lake.exists, "asking made no catalog"

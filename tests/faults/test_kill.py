@@ -1,0 +1,124 @@
+"""A stream that is killed at any moment loses nothing and doubles nothing (rules X1 to X3, X6): real processes, SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.lake.catalog import Lake
+from tailrace.model.pipeline import Pipeline
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+
+KILLS = 20
+SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
+"""Printed with a failure, and settable, so that a schedule can be run again."""
+
+DEFINITION = """
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Log, Pipeline, Sessions, Sum
+from tailrace import seconds
+
+clicks = Log(
+    name="clicks",
+    columns={"who": "string", "cents": "bigint", "at": "timestamp", "seen": "timestamp"},
+    event_time="at",
+    arrival_time="seen",
+    disorder=seconds(20),
+)
+visits = Pipeline(
+    name="visits",
+    log=clicks,
+    key="who",
+    what={"clicks": Count(), "cents": Sum("cents")},
+    where=Sessions(seconds(30)),
+    when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)),
+    how=RETRACTING,
+    allowed_lateness=seconds(40),
+)
+"""
+
+
+class Landing:
+    """Files that keep landing, a little malformed, with some records far behind the rest."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.folder, self.chance, self.count, self.records, self.broken = folder, chance, 0, 0, 0
+        folder.mkdir()
+
+    def land(self, files: int) -> None:
+        for _ in range(files):
+            lines = []
+            for _ in range(12):
+                seen = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=5 * self.count + self.chance.random() * 5)
+                behind = self.chance.choice([1, 5, 15, 60, 300])
+                at = seen - timedelta(seconds=behind)
+                row = {"who": self.chance.choice("abcde"), "cents": self.chance.randrange(500)}
+                lines.append(json.dumps(row | {"at": at.isoformat(), "seen": seen.isoformat()}))
+                self.records += 1
+            if self.chance.random() < 0.2:
+                lines.append('{"who": 1, ')
+                self.broken += 1
+            name = self.folder / f"{self.count:05}.json"
+            hidden = self.folder / f".{self.count:05}.json"
+            hidden.write_text("\n".join(lines) + "\n")
+            os.utime(hidden, (1_700_000_000 + self.count, 1_700_000_000 + self.count))
+            hidden.rename(name)
+            self.count += 1
+
+
+def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random) -> bool:
+    """Start a stream and kill it, its JVM too, some time after its first epoch; gives whether it was still running."""
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.random() * 2.5)
+        running = process.poll() is None
+        # Only where the group is still there; the leader is not reaped yet, so its id is its own.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return running
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_X2_a_stream_killed_at_twenty_moments_ends_as_if_it_never_was(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    definition = tmp_path / "visits.py"
+    definition.write_text(DEFINITION)
+    landing = Landing(tmp_path / "landing", chance)
+    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
+    command = [sys.executable, "-m", "tailrace.cli.main", "stream", str(definition), "--from", str(landing.folder)]
+    command += ["--per-epoch", "1", "--json"]
+    killed = 0
+    for _ in range(KILLS):
+        landing.land(6)
+        killed += run_and_kill(command, env, chance)
+    assert killed == KILLS, f"seed {SEED}"
+    done = subprocess.run([*command, "--once"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = audit(spark, Lake(settings), _visits(definition))
+    assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
+    assert found.counts["records"] == landing.records, f"seed {SEED}"
+    assert found.counts["rejected"] == landing.broken, f"seed {SEED}"
+    assert found.counts["epochs"] == landing.count, f"seed {SEED}"
+    assert found.counts["late"] > 0, "the data has records that are too late"
+
+
+def _visits(definition: Path) -> Pipeline:
+    from tailrace.cli.definitions import load
+
+    return load(str(definition))
