@@ -84,7 +84,9 @@ def test_X4_windows_that_the_stream_can_reach_are_refused(lake: Lake, spark: Spa
     stream.wait()
     stream.close()
     with pytest.raises(BackfillError, match="still open to the stream"):
-        backfill(spark, lake, PIPELINE, instant(datetime(2013, 3, 9, tzinfo=UTC)), instant(datetime(2013, 4, 1, tzinfo=UTC)))
+        backfill(
+            spark, lake, PIPELINE, instant(datetime(2013, 3, 9, tzinfo=UTC)), instant(datetime(2013, 4, 1, tzinfo=UTC))
+        )
 
 
 def answers(spark: SparkSession, end: str) -> set[tuple[object, ...]]:

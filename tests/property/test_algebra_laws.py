@@ -1,4 +1,3 @@
-# ruff: noqa: N802  (tests name the rule they hold)
 """The laws that docstrings of the model state, each on random input: windows, triggers, combiners, time."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: N802  (tests name the rule they hold)
 """The laws of DESIGN.md, section 4, on random definitions and random epochs, of the reference execution.
 
 `DEEP=20 pytest tests/property` tries twenty times as many examples of each.

@@ -1,4 +1,3 @@
-# ruff: noqa: N802  (tests name the rule they hold)
 """The reference execution against the transcripts: the paper's figures and one file for each claim of the rules."""
 
 from __future__ import annotations

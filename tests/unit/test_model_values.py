@@ -1,4 +1,3 @@
-# ruff: noqa: N802  (tests name the rule they hold)
 """Clocks, versions, exact numbers and the state: the parts of the model that a transcript does not show."""
 
 from __future__ import annotations
