@@ -1,4 +1,4 @@
-"""A stream that is killed at any moment loses nothing and doubles nothing (rules X1 to X3, X6): real processes, SIGKILL."""
+"""A stream killed at any moment loses nothing and doubles nothing (X1 to X3, X6): real processes and SIGKILL."""
 
 from __future__ import annotations
 
