@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -81,10 +80,8 @@ class Bench:
         home = self.folder / label
         how |= {"number": number, "memory": self.plan.memory}
         task = Task(job, home, lake or home / "lake", self.views, self.warm_up, **how)
-        load = os.getloadavg()[0]
         self.plan.say(f"{self.name} {self.views.events:,} events: {label}")
         outcome = measure.run(side, task)
-        outcome.facts["load_before"] = round(load, 2)
         if task.answers.is_file():
             self._truth = expected(self.views.folder) if self._truth is None else self._truth
             outcome.facts["rows"] = same([task.answers], self._truth)
@@ -232,8 +229,8 @@ def _result(
     memory = {f"{names[side]}_{peak}": _median_of(found[side], f"{peak}_mb") for side in SIDES for peak in _PEAKS}
     cpu = {names[side]: _median_of(found[side], "cpu") for side in SIDES}
     each = {names[side]: [one.seconds for one in found[side]] for side in SIDES}
-    loads = [one.facts["load_before"] for side in SIDES for one in found[side]]
-    common = {"rows": found["ours"][0].facts["rows"], "cpu_seconds": cpu, "loads_before": loads, "each": each}
+    others = {names[side]: [one.facts["others_cores"] for one in found[side]] for side in SIDES}
+    common = {"rows": found["ours"][0].facts["rows"], "cpu_seconds": cpu, "others_cores": others, "each": each}
     phases = {
         names[side]: {phase: median(one.phases[phase] for one in found[side]) for phase in found[side][0].phases}
         for side in SIDES

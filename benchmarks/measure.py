@@ -97,6 +97,7 @@ def run(side: str, task: Task) -> Outcome:
     request = task.home / "task.json"
     request.write_text(json.dumps(asdict(replace(task, launched=time.time())), default=str))
     command = [sys.executable, "-m", f"benchmarks.{side}", str(request)]
+    started, busy = time.perf_counter(), _machine_seconds()
     with (task.home / "output.txt").open("w") as output:
         ended = subprocess.run(
             command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT, timeout=LONGEST
@@ -105,7 +106,10 @@ def run(side: str, task: Task) -> Outcome:
     if ended.returncode or not found.is_file():
         said = (task.home / "output.txt").read_text()[-3000:]
         raise JobError(f"{side}: {task.job} failed (exit code {ended.returncode}); {shown}/output.txt ends:\n{said}")
-    return Outcome(**json.loads(found.read_text()))
+    outcome = Outcome(**json.loads(found.read_text()))
+    others = _machine_seconds() - busy - outcome.facts["process_cpu"]
+    outcome.facts["others_cores"] = round(max(0.0, others) / (time.perf_counter() - started), 2)
+    return outcome
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -121,7 +125,7 @@ def serve(jobs: Mapping[str, Job]) -> None:
     views = {name: Views(Path(given[name]["folder"]), given[name]["files"]) for name in ("views", "warm_up")}
     task = Task(**{**given, **views, "home": Path(given["home"]), "lake": Path(given["lake"])})
     outcome = jobs[task.job](task)
-    outcome.facts.update(memory(task.home))
+    outcome.facts.update(memory(task.home), process_cpu=cpu_seconds())
     unfinished = task.home / "outcome.unfinished"
     unfinished.write_text(json.dumps(asdict(outcome)))
     unfinished.rename(task.home / "outcome.json")
@@ -149,6 +153,16 @@ def cpu_seconds() -> float:
         fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
         ticks += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return ticks
+
+
+def _machine_seconds() -> float:
+    """Seconds so far that the machine's cores were not idle, or were another machine's; 0 where that is not told."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return 0.0
+    # user, nice, system; then idle and waiting; then interrupts and what the host took.
+    return sum(int(fields[place]) for place in (1, 2, 3, 6, 7, 8)) / os.sysconf("SC_CLK_TCK")
 
 
 def _jvms() -> list[int]:

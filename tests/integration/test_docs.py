@@ -1,0 +1,69 @@
+"""Every command and snippet of the README and the docs does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(page.read_text()) if found == language]
+
+
+def commands(page: Path) -> list[list[str]]:
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines() if line.strip()]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_the_definition_in_the_readme_is_the_one_in_pipelines() -> None:
+    shown = blocks(ROOT / "README.md", "python")[0].strip()
+    held = (ROOT / "pipelines" / "flights.py").read_text()
+    assert held.endswith(shown + "\n")
+    assert len(held.splitlines()) <= 25
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_that_are_named_exist(page: Path) -> None:
+    targets = {words[1] for words in commands(page) if words and words[0] == "make" and len(words) > 1}
+    for target in targets:
+        found = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> None:
+    from tailrace.observe.flights import landing_cuts, load, write_files
+
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    first, last = date(2013, 3, 7), date(2013, 3, 11)
+    write_files(load(first, last), tmp_path / "landing", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
+    env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
+    ran = 0
+    for words in [*commands(ROOT / "README.md"), *commands(ROOT / "docs" / "running.md")]:
+        if Path(words[0]).name != "tailrace":
+            continue
+        command = [sys.executable, "-m", "tailrace.cli.main", *words[1:]]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        assert done.stdout.strip(), f"{words} says something"
+        ran += 1
+    assert ran >= 7
