@@ -54,7 +54,7 @@ def _flight(hour: int, place: int, origin: str, known: int | None = None) -> dic
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     lake = Settings(warehouse=tmp_path_factory.mktemp("cli") / "lake")
     own = {"WAREHOUSE": str(lake.warehouse), "DRIVER_MEMORY": "1g", "SHUFFLE_PARTITIONS": "2"}
-    return {**os.environ, **{f"TAILRACE_{name}": value for name, value in own.items()}}
+    return {**os.environ, "COLUMNS": "200", **{f"TAILRACE_{name}": value for name, value in own.items()}}
 
 
 def start(environment: dict[str, str], *args: str) -> subprocess.Popen[str]:

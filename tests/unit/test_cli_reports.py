@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*"
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
     return Lake(settings)
 
 
