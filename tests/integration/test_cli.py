@@ -170,7 +170,8 @@ def test_a_backfill_takes_in_what_came_too_late(
     found = json.loads(done.stdout)
     assert (found["status"], found["changed"], found["untouched"]) == ("committed", 1, 14)
     again = run(environment, "panes", DEFINITION, "--key", "EWR", "--window", "2013-03-08T01:00Z")
-    assert "answer  flights 2, departures 2, mean_delay 30  (correction, written by the backfill)" in again.stdout
+    told = " ".join(again.stdout.split())
+    assert "answer flights 2, departures 2, mean_delay 30 (correction, written by the backfill)" in told, told
     runs = json.loads(run(environment, "status", DEFINITION, "--json").stdout)["runs"]
     assert [(one["kind"], one["status"], one["reason"]) for one in runs][-1] == (
         "backfill",
