@@ -126,7 +126,8 @@ def test_a_restart_goes_on_where_it_was(
     assert drained.returncode == 0, drained.stderr
     last = interrupted[3]
     left = -(-(12 - last) // 4)
-    assert drained.stdout.startswith(f"{left} epoch{'s' if left > 1 else ''}, ")
+    # An epoch that was landed but not folded when the signal came is folded again, and told.
+    assert int(drained.stdout.split()[0]) in (left, left + 1)
     assert f"epoch {last + 1}  " in drained.stderr
     assert " of 13 files" in drained.stderr
     found = json.loads(run(environment, "status", DEFINITION, "--json").stdout)
