@@ -18,7 +18,7 @@ CASES = 64
 """How many random definitions are run through real Spark."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plain(spark: SparkSession) -> SparkSession:
     """The session without generated code: a definition is run for a few tiny epochs, which compiling would dwarf."""
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
