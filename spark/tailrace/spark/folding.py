@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +19,10 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.spark.follow import Follower
 from tailrace.spark.native import Native, NativeState, Stepped
+from tailrace.spark.worker import Worker
+
+_AHEAD = 2
+"""How many epochs before `p` would be too far behind it is asked to follow, as epochs go on beside."""
 
 
 @dataclass
@@ -71,7 +76,7 @@ class Fold:
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
-        self._behind = 0
+        self._published = self._asked = self._followed = 0
 
     @property
     def epoch(self) -> int:
@@ -118,19 +123,25 @@ class Fold:
                 self._write(staged.stepped, staged.said, staged.folded.clock)
         self.state.windows.unpersist()
         self.state, self._staged = staged.stepped.state, None
-        self._behind += 1
+        self._published += 1
 
-    def follow(self, *, now: bool = False) -> None:
-        """Bring `p` up with the ledger if it is `follow_every` epochs behind, or at all when `now`."""
-        if self._behind >= (1 if now else self.follow_every):
-            self.follower.follow()
-            self._behind = 0
+    def follow(self, beside: Worker) -> None:
+        """Have `p` brought up with the ledger beside the stream: it is never more than `follow_every` epochs behind."""
+        if self._published - self._asked >= max(1, self.follow_every - _AHEAD):
+            self._asked = self._published
+            beside.submit(partial(self._follow, self._published))
+        if self._published - self._followed >= self.follow_every:
+            beside.settle()
 
     def close(self) -> None:
         """Bring `p` up with the ledger and remove the branches."""
         self.follower.follow()
         self.follower.close()
         self.lease.give_back()
+
+    def _follow(self, published: int) -> None:
+        self.follower.follow()
+        self._followed = published
 
     def _write(self, stepped: Stepped, said: dict[str, str], clock: Clock) -> Folded:
         seen = Observation()

@@ -1,4 +1,4 @@
-"""How an epoch's partials meet the open windows, in Spark SQL: joined where windows stay apart, else merged.
+"""How an epoch's partials meet the open windows, in Spark SQL: grouped where windows stay apart, else merged.
 
 Either way the result has one row for each window that is open or touched, with the state columns of
 `tailrace.model.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
@@ -20,23 +20,36 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 
 def met(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     """The open windows of view `state` with the partials of view `partials`, each row with the clock's columns."""
-    merge = _merged if pipeline.where.merges else _joined
+    merge = _merged if pipeline.where.merges else _grouped
     return merge(pipeline, state, partials, clock)
 
 
-def _joined(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+def _grouped(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+    """Each window with what arrived for it; rows of windows that closed before the epoch are left out (rule M1).
+
+    State and partials are both partitioned by key and window, so grouping their union moves no rows, and leaves the
+    next state partitioned alike. A group has at most one row of each, so any aggregate that skips nulls picks it.
+    """
     rules = Transition(pipeline, Sql())
+    columns, parts = rules.columns(), pipeline.parts
+    window = [*names(pipeline), "window_start", "window_end"]
+    held = [f"{null('bigint')} AS arrived", *(f"{null(part.type)} AS {quoted(name)}" for name, part in parts.items())]
+    came = ["arrived", *(quoted(name) for name in parts)]
+    both = (
+        f"SELECT {listed(window, held, [quoted(name) for name in columns])} FROM {state} "
+        f"UNION ALL SELECT {listed(window, came, [null(type) for type in columns.values()])} FROM {partials}"
+    )
+    picked = [f"MAX({name}) AS {name}" for name in [*came, *(quoted(name) for name in columns)]]
+    grouped = f"SELECT {listed(window, picked)} FROM ({both}) GROUP BY {listed(window)}"
     opened = rules.opened("c.new_generation")
-    held = "s.generation IS NOT NULL"
-    spans = ["`window_start`", "`window_end`"]
-    items = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *spans]]
-    items += [f"IF({held}, s.{quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
-    items += [f"{held} AS held", "COALESCE(p.arrived, 0L) AS arrived"]
-    items += _arrived_parts(pipeline, "p")
+    is_held = "g.generation IS NOT NULL"
+    items = [f"g.{name}" for name in window]
+    items += [f"IF({is_held}, g.{quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in columns]
+    items += [f"{is_held} AS held", "COALESCE(g.arrived, 0L) AS arrived"]
+    items += _arrived_parts(pipeline, "g")
     items += [f"c.{name}" for name in TIMES]
-    same = " AND ".join([f"s.{name} <=> p.{name}" for name in names(pipeline)] + [f"s.{n} = p.{n}" for n in spans])
-    alive = f"SELECT * FROM {partials} WHERE NOT expired"
-    return f"SELECT {listed(items)} FROM {state} s FULL OUTER JOIN ({alive}) p ON {same} CROSS JOIN {clock} c"
+    alive = f"({is_held} OR NOT {rules.closed('g.window_end', 'c.watermark_before')})"
+    return f"SELECT {listed(items)} FROM ({grouped}) g CROSS JOIN {clock} c WHERE {alive}"
 
 
 def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
@@ -70,13 +83,13 @@ def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     spaced = f"SELECT *, IF(window_start >= {reached}, 1L, 0L) AS apart FROM ({members})"
     frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
-    grouped = f"SELECT {listed(keys, _grouped(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+    grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
     return _started(
         pipeline, rules, f"SELECT g.*, {listed([f'c.{n}' for n in TIMES])} FROM ({grouped}) g CROSS JOIN {clock} c"
     )
 
 
-def _grouped(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
+def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
     """A span's window, whether it is one held alone, its arrivals, and what the windows held in it add up to."""
     same = "(COUNT_IF(held) = 1 AND MIN(IF(held, window_start, NULL)) = MIN(window_start) AND "
     same += "MAX(IF(held, window_end, NULL)) = MAX(window_end))"

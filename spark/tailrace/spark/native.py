@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tailrace.lake.contracts import key_columns, predecessor_shape, spark_type
+from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
@@ -39,15 +40,14 @@ class NativeState:
 class Consumed:
     """What the first job of an epoch found in the bundle.
 
-    `records` counts a record once for each of its windows. `latest` and `known` are the latest event and arrival times
-    in microseconds, None in an empty bundle. `late` counts records too late for a window that does not merge.
+    `latest` and `known` are the latest event and arrival times in microseconds, and `closest` the end of the first
+    window, all None in an empty bundle.
     """
 
     partials: DataFrame
-    records: int
-    late: int
     latest: int | None
     known: int | None
+    closest: int | None
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,11 @@ class Native:
         seen = Observation()
         frame = self.spark.sql(self._partials).observe(
             seen,
-            F.sum("arrived").alias("records"),
-            F.sum(F.expr("IF(expired, arrived, 0L)")).alias("late"),
             F.max("latest").alias("latest"),
             F.max("known").alias("known"),
+            F.min("window_end").alias("closest"),
         )
-        checkpointed = frame.localCheckpoint()
-        found = seen.get
-        return Consumed(checkpointed, found["records"] or 0, found["late"] or 0, found["latest"], found["known"])
+        return Consumed(frame.localCheckpoint(), **seen.get)
 
     def step(self, state: NativeState, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.
@@ -115,11 +112,19 @@ class Native:
         moved = self.spark.sql(self._transitions).localCheckpoint(eager=False)
         moved.createOrReplaceTempView(self._views["transitions"])
         rows = self.spark.sql(self._said)
-        if consumed.late or self.pipeline.where.merges:
+        if self._any_late(state, consumed):
             rows = rows.unionAll(self.spark.sql(self._late))
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
         return Stepped(rows, NativeState(self.spark.sql(self._remains), clock, state.generation))
+
+    def _any_late(self, state: NativeState, consumed: Consumed) -> bool:
+        """Whether the bundle may hold late records. Partials of windows that merge do not say."""
+        if self.pipeline.where.merges:
+            return True
+        if state.clock is None or consumed.closest is None:
+            return False
+        return bool(Transition(self.pipeline, Scalars()).closed(consumed.closest, state.clock.watermark))
 
     def _clock_view(self, state: NativeState, clock: Clock) -> None:
         before = state.clock

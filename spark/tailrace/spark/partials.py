@@ -86,17 +86,16 @@ def _slid(where: Sliding, carried: str, records: str) -> str:
 
 
 def partials(pipeline: Pipeline, source: str, clock: str) -> str:
-    """The partials of a bundle, judged by the watermark before it (rule M1).
+    """The partials of a bundle.
 
-    Windows that do not merge are judged by group, for their lateness depends on the window alone: `expired` marks those
-    that are too late. Records of windows that merge are judged each by its own window, before any merging.
+    Windows that do not merge are judged by the watermark later, as groups: their lateness depends on the window alone.
+    Records of windows that merge are judged here, each by its own window before any merging (rule M1).
     """
-    expired = f"LEAST(window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
     if not pipeline.where.merges:
-        grouped = _grouped(pipeline, assigned(pipeline, source))
-        return f"SELECT g.*, {expired} AS expired FROM ({grouped}) g CROSS JOIN {clock} c"
+        return _grouped(pipeline, assigned(pipeline, source))
+    expired = f"LEAST(window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
     alive = f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}"
-    return f"SELECT *, false AS expired FROM ({_sessions(pipeline, alive)})"
+    return _sessions(pipeline, alive)
 
 
 def aggregated(pipeline: Pipeline, rows: str) -> str:
@@ -151,6 +150,6 @@ def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> st
 
 
 def _too_late(pipeline: Pipeline, span: str, reason: str, source: str, joined: str) -> str:
-    items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._epoch", "r._source", "r._offset"]
+    items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._source", "r._offset"]
     items += ["c.watermark_before", "c.epoch", "c.now", f"'{reason}' AS reason"]
     return f"SELECT {listed(items)} FROM ({assigned(pipeline, source)}) r {joined}"

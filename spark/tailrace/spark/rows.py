@@ -70,7 +70,7 @@ class Rows:
             "event_time": "TIMESTAMP_MICROS(at)",
             "behind": "watermark_before - window_end",
             "reason": "reason",
-            "source_epoch": "_epoch",
+            "source_epoch": "epoch",
             "source_partition": "_source",
             "source_offset": "_offset",
             **{name: quoted(name) for name in self.keys},

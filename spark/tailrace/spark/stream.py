@@ -1,8 +1,9 @@
 """The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3, in DESIGN section 4).
 
 An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. The
-log is written in a thread beside the fold. After a crash anywhere the query brings the same micro-batch again: what is
-in the log by then is read from the log, with the recorded clock, and what is in a ledger is left alone.
+folds run in a thread beside the query, which goes on to the next micro-batch once the log is published: from then on
+the epoch can be folded from the log, whatever dies. After a crash anywhere the ledgers first catch up with the log,
+with the recorded clocks, and a micro-batch that the query brings again is left alone if the log has it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake, lineage, properties
@@ -26,6 +28,10 @@ from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.reading import read
 from tailrace.spark.sources import Files, Source
+from tailrace.spark.worker import Worker
+
+_POLL = 0.2
+"""Seconds between two looks at whether the folds have failed."""
 
 FOLLOW_EVERY = 10
 """How many epochs table `p` may be behind the ledger."""
@@ -37,7 +43,11 @@ class StreamError(TailraceError, RuntimeError):
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What one epoch did, for whoever watches: by pipeline what it folded, and where the time went, in seconds."""
+    """What one epoch did, for whoever watches: by pipeline what it folded, and where the time went.
+
+    `seconds` is from the end of the epoch before it to its own: `trigger`, `read` and `land` of an epoch run beside the
+    other phases of the one before it, so the phases add up to more.
+    """
 
     epoch: int
     landed: Landed
@@ -52,11 +62,17 @@ Watch = Callable[[EpochReport], None]
 
 @dataclass(frozen=True)
 class _Bundle:
-    """One epoch's records and the processing time at which they were read, in microseconds."""
+    """One epoch's records and the processing time at which they were read, in microseconds.
+
+    `landed` comes when the records are in the published log; `kept` is what holds them until they are folded.
+    """
 
     frame: DataFrame
+    kept: DataFrame
     epoch: int
     now: int
+    landed: Future[Landed]
+    phases: Phases
 
 
 class Stream:
@@ -81,12 +97,12 @@ class Stream:
         self._lock = threading.Lock()
         self._stopped = False
         self._failure: BaseException | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="landing")
+        self._folding, self._following = Worker("folding", room=2), Worker("following", room=1)
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self._checked = self._check_checkpoint()
         self.landing = Landing(spark, lake, self.log)
         self.folds = [Fold(spark, lake, pipeline, follow_every=follow_every) for pipeline in pipelines]
-        self._started = time.perf_counter()
+        self._started = self._ended = time.perf_counter()
 
     @property
     def checkpoint(self) -> Path:
@@ -102,7 +118,7 @@ class Stream:
         writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(f"tailrace_{self.log.name}")
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
-        self._started = time.perf_counter()
+        self._started = self._ended = time.perf_counter()
         try:
             self.query = writer.start()
         except PySparkException as error:
@@ -112,14 +128,16 @@ class Stream:
         """Wait for the query to end, at most so long; gives whether it has. Raises what made it fail."""
         if self.query is None:
             return True
-        try:
-            # Its own time-out is in whole seconds by its types, but takes any number.
-            ended = self.query.awaitTermination(seconds)  # type: ignore[arg-type]
-        except PySparkException as error:
-            if self._failure is not None:
-                raise self._failure from None
-            raise self._explained(error) from error
-        return True if seconds is None else bool(ended)
+        until = None if seconds is None else time.perf_counter() + seconds
+        while not self._awaited(_POLL if until is None else max(0.0, min(_POLL, until - time.perf_counter()))):
+            if self._folding.failure is not None:
+                # With no input the query would not come by to see it.
+                self.query.stop()
+                raise self._folding.failure
+            if until is not None and time.perf_counter() >= until:
+                return False
+        self._settle()
+        return True
 
     def stop(self) -> None:
         """Stop at an epoch boundary: an epoch that has begun is finished first."""
@@ -128,33 +146,46 @@ class Stream:
         # Not under the lock: stopping waits for the query's thread, which may wait for the lock to begin an epoch.
         if self.query is not None:
             self.query.stop()
+        self._settle()
 
     def close(self) -> None:
         """Bring the answers up with the ledgers and let go of the tables."""
+        self._folding.close()
+        self._following.close()
         for fold in self.folds:
             fold.close()
         self.landing.close()
-        self._pool.shutdown()
+
+    def _settle(self) -> None:
+        self._folding.settle()
+        self._following.settle()
+
+    def _awaited(self, seconds: float) -> bool:
+        assert self.query is not None
+        try:
+            # Its own time-out is in whole seconds by its types, but takes any number.
+            return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
+        except PySparkException as error:
+            if self._failure is not None:
+                raise self._failure from None
+            raise self._explained(error) from error
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         with self._lock:
             if self._stopped:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                report = self._landed_and_folded(batch, batch_id)
+                # Landed before a crash where the log has it; `_catch_up` has folded it from there.
+                if batch_id > self.landing.batch:
+                    self._land(batch, batch_id)
             except BaseException as error:
                 self._failure = error
                 raise
-        if report is not None:
-            self._report(report)
 
-    def _landed_and_folded(self, batch: DataFrame, batch_id: int) -> EpochReport | None:
+    def _land(self, batch: DataFrame, batch_id: int) -> None:
+        """Bring the micro-batch into the log, and have it folded beside."""
         phases = Phases(_since=self._started)
-        started = self._started
         phases.end("trigger")
-        if batch_id <= self.landing.batch:
-            # Landed before a crash; `_catch_up` has folded it from the log.
-            return None
         self._checked = self._checked or self._query_id()
         epoch, now = self.landing.epoch + 1, time.time_ns() // 1000
         frame = read(self.spark, self.source, self.log, batch)
@@ -162,22 +193,37 @@ class Stream:
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(kept, self._clock_view)
         said = {"epoch": str(epoch), "batch": str(batch_id), "processing_time": str(now), "query": self._checked}
+        # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
+        good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        bundle = _Bundle(good, kept, epoch, now, Future(), phases)
         phases.end("read")
-        writing = self._pool.submit(self.landing.write, stamped, said)
-        bundle = _Bundle(stamped.where("_error IS NULL").drop("_error", "_raw"), epoch, now)
-        folded = {fold.pipeline.name: fold.stage(bundle.frame, epoch, now, phases) for fold in self.folds}
-        landed = writing.result()
+        self._folding.submit(lambda: self._fold(bundle))
+        try:
+            landed = self.landing.write(stamped, said)
+            self.landing.publish()
+        except BaseException as error:
+            bundle.landed.set_exception(error)
+            raise
         phases.end("land")
-        self.landing.publish()
+        bundle.landed.set_result(landed)
+        self._started = time.perf_counter()
+
+    def _fold(self, bundle: _Bundle) -> None:
+        """Fold an epoch into each pipeline, and publish once the log has it (X2)."""
+        phases = Phases()
+        folded = {fold.pipeline.name: fold.stage(bundle.frame, bundle.epoch, bundle.now, phases) for fold in self.folds}
+        landed = bundle.landed.result()
+        phases.end("wait")
         for fold in self.folds:
             fold.publish()
-        kept.unpersist()
+        bundle.kept.unpersist()
         phases.end("publish")
         for fold in self.folds:
-            fold.follow()
+            fold.follow(self._following)
         phases.end("follow")
-        self._started = time.perf_counter()
-        return EpochReport(epoch, landed, folded, self._started - started, phases.seconds)
+        before, self._ended = self._ended, time.perf_counter()
+        seconds = {**bundle.phases.seconds, **phases.seconds}
+        self._report(EpochReport(bundle.epoch, landed, folded, self._ended - before, seconds))
 
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
@@ -200,7 +246,7 @@ class Stream:
                 if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
                     folded[fold.pipeline.name] = fold.stage(bundle, epoch, clocks.get(epoch, 0), phases)
                     fold.publish()
-                    fold.follow()
+                    fold.follow(self._following)
             seconds = time.perf_counter() - started
             self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 

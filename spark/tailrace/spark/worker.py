@@ -1,0 +1,54 @@
+"""A thread beside the stream's own that works off tasks in the order in which they came.
+
+A task that fails is the last one: those behind it build on what it did, so they are never begun.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+
+class Worker:
+    """One thread, and room for `room` tasks that are not done; who brings one more waits.
+
+    >>> done, worker = [], Worker("doctest", room=2)
+    >>> for number in range(5):
+    ...     worker.submit(lambda number=number: done.append(number))
+    >>> worker.settle()
+    >>> done
+    [0, 1, 2, 3, 4]
+    >>> worker.close()
+    """
+
+    def __init__(self, name: str, room: int) -> None:
+        self.room = room
+        self.failure: BaseException | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._pending: deque[Future[None]] = deque()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do `work` after what was brought before it. Raises what an earlier task failed with."""
+        self.settle(self.room - 1)
+        self._pending.append(self._pool.submit(self._run, work))
+
+    def settle(self, left: int = 0) -> None:
+        """Wait until at most `left` tasks are not done. Raises what one failed with."""
+        while len(self._pending) > left:
+            self._pending.popleft().result()
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        """End the thread once its task is done; tasks that were not begun are dropped."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self, work: Callable[[], None]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            work()
+        except BaseException as error:
+            self.failure = error
+            raise
