@@ -129,7 +129,7 @@ class Stream:
         if self.query is None:
             return True
         until = None if seconds is None else time.perf_counter() + seconds
-        while not self._awaited(_POLL if until is None else max(0.0, min(_POLL, until - time.perf_counter()))):
+        while not self._awaited(_POLL if until is None else max(0.01, min(_POLL, until - time.perf_counter()))):
             if self._folding.failure is not None:
                 # With no input the query would not come by to see it.
                 self.query.stop()
