@@ -121,7 +121,7 @@ class Fold:
                 break
             except MovedError:
                 self._write(staged.stepped, staged.said, staged.folded.clock)
-        self.state.windows.unpersist()
+        self.state.forget()
         self.state, self._staged = staged.stepped.state, None
         self._published += 1
 

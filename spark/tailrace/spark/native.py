@@ -29,11 +29,21 @@ from tailrace.spark.transitions import transitions
 
 @dataclass(frozen=True)
 class NativeState:
-    """The open windows between two epochs: a checkpointed frame, and the clock of the last epoch."""
+    """The open windows between two epochs, and the clock of the last epoch. `held` are the checkpoints behind it."""
 
     windows: DataFrame
     clock: Clock | None
     generation: int
+    held: tuple[DataFrame, ...] = ()
+
+    def forget(self) -> None:
+        """Free the checkpoints, once the state after this one is computed.
+
+        Left to itself Spark frees them when its own memory is collected, by when those of many epochs have piled up.
+        """
+        for frame in self.held:
+            # Of a checkpointed frame nothing but its own classes gives the blocks away.
+            frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,8 @@ class Native:
         rules = Transition(self.pipeline, Sql())
         gone = rules.out_of_reach("window_end", f"{clock.watermark}L")
         frame = self.spark.sql(f"SELECT * FROM ({self.rows.restored(view)}) WHERE NOT {gone}")
-        return NativeState(frame.localCheckpoint(), clock, generation)
+        windows = frame.localCheckpoint()
+        return NativeState(windows, clock, generation, (windows,))
 
     def consume(self, bundle: DataFrame, state: NativeState) -> Consumed:
         """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
@@ -116,7 +127,8 @@ class Native:
             rows = rows.unionAll(self.spark.sql(self._late))
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
-        return Stepped(rows, NativeState(self.spark.sql(self._remains), clock, state.generation))
+        held = (moved, consumed.partials)
+        return Stepped(rows, NativeState(self.spark.sql(self._remains), clock, state.generation, held))
 
     def _any_late(self, state: NativeState, consumed: Consumed) -> bool:
         """Whether the bundle may hold late records. Partials of windows that merge do not say."""
