@@ -32,6 +32,9 @@ SEED = 20260301
 WARM_UP_SEED = 19991231
 """Of files that are only there to warm a session up."""
 
+WARM = 6
+"""How often a job is done before it counts, where a warm session is what is measured."""
+
 VERSION = "1"
 """Of the generator: files of another one are made anew."""
 

@@ -35,10 +35,12 @@ class Head:
     """Where a branch of a table stands: its snapshot, and what the last of our commits below it says of itself.
 
     `said` holds our snapshot properties without their prefix. A foreign commit, a compaction say, is looked through.
+    `records` is how many the snapshot holds, deleted ones included, and None where it does not say.
     """
 
     snapshot: int | None
     said: Mapping[str, str]
+    records: int | None = None
 
     def number(self, name: str, default: int = -1) -> int:
         """A property as a number."""
@@ -188,11 +190,14 @@ def head_of(table: Table, branch: str = MAIN) -> Head:
     ref = table.metadata.refs.get(branch)
     if ref is None:
         return Head(None, {})
+    at = table.metadata.snapshot_by_id(ref.snapshot_id)
+    held = at.summary.additional_properties.get("total-records") if at and at.summary else None
+    records = None if held is None else int(held)
     for snapshot in lineage(table, ref.snapshot_id):
         said = properties(snapshot)
         if said:
-            return Head(ref.snapshot_id, said)
-    return Head(ref.snapshot_id, {})
+            return Head(ref.snapshot_id, said, records)
+    return Head(ref.snapshot_id, {}, records)
 
 
 def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:

@@ -55,7 +55,8 @@ class Follower:
             since = int(stamped) if stamped and int(stamped) in known else None
             gained = [s.snapshot_id for s in lineage(ledger, reached.snapshot)]
             only = since is not None and gained[:2] == [fresh, since]
-            self._merge(self._panes(since, reached.snapshot), stamp, fresh=only)
+            self._stamped(stamp)
+            self._merge(self._panes(since, reached.snapshot), fresh=only, empty=head.records == 0)
             try:
                 snapshot = self.branch.publish()
             except MovedError:
@@ -77,27 +78,35 @@ class Follower:
             reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
         return reader.load(table).where(f"kind = '{PANE}'")
 
-    def _merge(self, panes: DataFrame, stamp: Mapping[str, str], *, fresh: bool) -> None:
-        view = f"tailrace_follow_{self.pipeline.name}_{self.owner}"
-        panes.createOrReplaceTempView(view)
+    def _stamped(self, stamp: Mapping[str, str]) -> None:
         for name, value in stamp.items():
             self.spark.conf.set(f"spark.sql.iceberg.snapshot-property.{PREFIX}{name}", value)
+
+    def _merge(self, panes: DataFrame, *, fresh: bool, empty: bool) -> None:
+        """Merge panes into `p`. Where it has no row that they could meet they are appended, which is the same.
+
+        Panes that are `fresh` have no retractions and are one to a window; `empty` says that `p` has no row at all.
+        """
+        view = f"tailrace_follow_{self.pipeline.name}_{self.owner}"
+        panes.createOrReplaceTempView(view)
         keys = names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.results]
         shown = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
         columns = [*keys, *_SPAN, *results, "timing", *_VERSION]
         items = listed(keys, list(_SPAN), shown, ["timing", *_VERSION, "retraction"])
-        if fresh:
-            rows = f"SELECT {listed(columns)} FROM (SELECT {items} FROM {view}) WHERE NOT retraction"
-            self.spark.sql(f"INSERT INTO {self.branch.target} ({listed(columns)}) {rows}")
-            return
         order = ", ".join(f"{name} DESC" for name in _VERSION) + ", retraction"
         place = f"ROW_NUMBER() OVER (PARTITION BY {listed(keys, list(_SPAN))} ORDER BY {order}) AS place"
+        latest = f"SELECT * FROM (SELECT {items}, {place} FROM {view}) WHERE place = 1"
+        if fresh or empty:
+            rows = f"SELECT {items} FROM {view}" if fresh else latest
+            insert = f"INSERT INTO {self.branch.target} ({listed(columns)})"
+            self.spark.sql(f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction")
+            return
         on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in _SPAN)])
         sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *_VERSION])
         self.spark.sql(
             f"MERGE INTO {self.branch.target} t "
-            f"USING (SELECT * FROM (SELECT {items}, {place} FROM {view}) WHERE place = 1) s ON {on} "
+            f"USING ({latest}) s ON {on} "
             f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
             f"WHEN MATCHED AND ({_NEWER}) THEN UPDATE SET {sets} "
             f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "

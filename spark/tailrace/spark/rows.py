@@ -40,8 +40,11 @@ class Rows:
         return f"{said} UNION ALL SELECT {self._ordered()} FROM ({inlined})"
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
-        """The rows that a window may write: on what condition each is written, and its columns that are not null."""
-        return [("touched", self._partial()), *self._panes()]
+        """The rows that a window may write: on what condition each is written, and its columns that are not null.
+
+        A window that leaves the state has no partial: by the watermark alone nobody would take it up again.
+        """
+        return [("touched AND remains", self._partial()), *self._panes()]
 
     def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
         """A ledger column: what the entry at hand has for it."""
