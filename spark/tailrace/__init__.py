@@ -8,14 +8,19 @@ What a definition is written with is here, and needs nothing but the standard li
 {'rides': 'bigint'}
 """
 
-from tailrace.model.combiners import Count, Max, Mean, Min, Sum
+from tailrace.model.calendars import Calendar
+from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import DefinitionError, TailraceError
+from tailrace.model.matching import Match, Missing
 from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING
 from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.spread import Variance
 from tailrace.model.time import days, hours, minutes, seconds
 from tailrace.model.triggers import (
+    AfterBytes,
     AfterCount,
     AfterDelay,
+    AfterMatch,
     AfterWatermark,
     AllOf,
     AnyOf,
@@ -33,21 +38,29 @@ __all__ = [
     "ACCUMULATING",
     "DISCARDING",
     "RETRACTING",
+    "AfterBytes",
     "AfterCount",
     "AfterDelay",
+    "AfterMatch",
     "AfterWatermark",
     "AllOf",
+    "AllTrue",
     "AnyOf",
+    "AnyTrue",
+    "AnyValue",
     "AtWatermark",
+    "Calendar",
     "Count",
     "DefinitionError",
     "Every",
     "Fixed",
     "Global",
     "Log",
+    "Match",
     "Max",
     "Mean",
     "Min",
+    "Missing",
     "Pipeline",
     "Repeat",
     "Sequence",
@@ -56,6 +69,7 @@ __all__ = [
     "Sum",
     "TailraceError",
     "Until",
+    "Variance",
     "days",
     "hours",
     "minutes",

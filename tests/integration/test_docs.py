@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -45,6 +46,14 @@ def test_make_targets_that_are_named_exist(page: Path) -> None:
     for target in targets:
         found = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
         assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_say_what_is_printed(page: Path) -> None:
+    found = doctest.testfile(str(page), module_relative=False)
+    assert not found.failed
+    if page.parent.name == "model" and page.stem != "terms":
+        assert found.attempted > 5
 
 
 @pytest.mark.slow

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+import statistics
 from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.algebra import Scalars
+from tailrace.model.calendars import UNITS, Calendar
 from tailrace.model.clock import BoundedDisorder
 from tailrace.model.time import END_OF_TIME, instant, moment
 from tailrace.model.trigger import Moment, Phase, Trigger
-from tailrace.model.windows import Fixed, Sessions, Sliding, Window, gathered, merge
+from tailrace.model.windows import Fixed, Sessions, Sliding, Window, gathered, merge, phase_of
 from tests.support.strategies import BASE, EVERYTHING, LOG, bundles, examples, triggers
 
 O = Scalars()  # noqa: E741
@@ -39,6 +43,32 @@ def test_T1_fixed_windows_cut_time_into_pieces_of_one_size(at: int, size: timede
     assert window.start <= at < window.end
     assert windowing.assign(window.start) == windowing.assign(window.timestamp) == [window]
     assert windowing.assign(window.end)[0].start == window.end
+
+
+@examples(60)
+@given(INSTANTS, DURATIONS, st.text(), st.text())
+def test_T1_a_phase_moves_all_windows_of_a_key_alike(at: int, size: timedelta, one: str, other: str) -> None:
+    windowing = Fixed(size, phase="key")
+    (mine,), (theirs,) = windowing.assign(at, {"key": one}), windowing.assign(at, {"key": other})
+    assert mine.start <= at < mine.end
+    assert windowing.assign(mine.end, {"key": one})[0].start == mine.end
+    assert (mine.start - theirs.start - phase_of(one) + phase_of(other)) % (size // timedelta(microseconds=1)) == 0
+
+
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut"])
+
+
+@examples(300)
+@given(st.integers(0, 2 * 10**15), ZONES, st.sampled_from(UNITS))
+def test_T1_calendar_windows_cut_time_without_a_gap(at: int, zone: str, unit: Any) -> None:
+    windowing = Calendar(unit, zone)
+    (window,) = windowing.assign(at)
+    assert window.start <= at < window.end
+    assert windowing.assign(window.start) == windowing.assign(window.timestamp) == [window]
+    assert windowing.assign(window.end)[0].start == window.end
+    assert window.end - window.start <= (windowing.longest or 0)
+    local = [moment(end).astimezone(ZoneInfo(zone)) for end in (window.start - 1, window.start)]
+    assert local[0].date() != local[1].date(), "it begins with a day"
 
 
 @examples(150)
@@ -116,7 +146,8 @@ MOMENTS = st.builds(
 def test_M4_a_trigger_that_is_done_is_never_ready_again(trigger: Trigger, moments: list[Moment]) -> None:
     slots: dict[str, Any] = dict(trigger.slots())
     was_on_time = False
-    for at in moments:
+    for bare in moments:
+        at = bare._replace(measures=dict.fromkeys(trigger.measures(), bare.fresh))
         ready = trigger.ready(O, slots, at)
         assert ready.fires or not ready.on_time
         was_on_time = was_on_time or ready.on_time
@@ -135,12 +166,15 @@ def test_M4_a_trigger_that_is_done_is_never_ready_again(trigger: Trigger, moment
 @given(bundles(), bundles(), bundles())
 def test_combiners_merge_in_any_order_and_grouping(a: Any, b: Any, c: Any) -> None:
     for combiner in EVERYTHING.values():
-        parts = combiner.parts(None if combiner.column is None else LOG.columns[combiner.column])
+        type_ = None if combiner.column is None else LOG.columns[combiner.column]
+        parts = combiner.parts(type_)
 
-        def accumulated(records: list[dict[str, Any]], combiner: Any = combiner, parts: Any = parts) -> list[Any]:
+        def accumulated(
+            records: list[dict[str, Any]], combiner: Any = combiner, parts: Any = parts, type_: Any = type_
+        ) -> list[Any]:
             held = [part.zero(O) for part in parts]
             for record in records:
-                lifted = combiner.lift(O, None if combiner.column is None else record[combiner.column])
+                lifted = combiner.lift(O, None if combiner.column is None else record[combiner.column], type_)
                 held = [part.merged(O, x, y) for part, x, y in zip(parts, held, lifted, strict=True)]
             return held
 
@@ -158,12 +192,13 @@ def test_combiners_merge_in_any_order_and_grouping(a: Any, b: Any, c: Any) -> No
 def test_combiners_compute_what_their_names_say(records: list[dict[str, Any]]) -> None:
     def result(name: str) -> Any:
         combiner = EVERYTHING[name]
-        parts = combiner.parts(None if combiner.column is None else LOG.columns[combiner.column])
+        type_ = None if combiner.column is None else LOG.columns[combiner.column]
+        parts = combiner.parts(type_)
         held = [part.zero(O) for part in parts]
         for record in records:
-            lifted = combiner.lift(O, None if combiner.column is None else record[combiner.column])
+            lifted = combiner.lift(O, None if combiner.column is None else record[combiner.column], type_)
             held = [part.merged(O, x, y) for part, x, y in zip(parts, held, lifted, strict=True)]
-        return combiner.result(O, {part.name: term for part, term in zip(parts, held, strict=True)})
+        return combiner.result(O, {part.name: term for part, term in zip(parts, held, strict=True)}, type_)
 
     def values(column: str) -> list[Any]:
         return [record[column] for record in records if record[column] is not None]
@@ -177,6 +212,13 @@ def test_combiners_compute_what_their_names_say(records: list[dict[str, Any]]) -
     assert result("least_price") == min(values("price"), default=None)
     assert result("most_value") == max(values("value"), default=None)
     assert result("first_label") == min(values("label"), default=None)
+    for name, column in (("spread_value", "value"), ("spread_price", "price")):
+        expected = statistics.variance(values(column)) if len(values(column)) > 1 else None
+        assert result(name) == (expected if expected is None else pytest.approx(float(expected), rel=1e-12))
+    assert result("spread_lanes") == (statistics.pvariance(values("lane")) if values("lane") else None)
+    assert result("all_good") == (all(values("good")) if values("good") else None)
+    assert result("any_good") == (any(values("good")) if values("good") else None)
+    assert result("some_label") in (values("label") or [None])
     assert result("last_at") == max(values("at"), default=None)
 
 

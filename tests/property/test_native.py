@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -10,9 +15,13 @@ from support.native import run_native, said_by_reference
 from support.strategies import epochs, pipelines
 
 from tailrace.model import examples
+from tailrace.model.calendars import UNITS, Calendar
 from tailrace.model.clock import Clock
 from tailrace.model.reference import fold
-from tailrace.model.time import END_OF_TIME
+from tailrace.model.time import END_OF_TIME, instant
+from tailrace.model.windows import Window
+from tailrace.spark.assigning import assigned
+from tests.transcripts import Transcript, transcripts
 
 CASES = 64
 """How many random definitions are run through real Spark."""
@@ -35,6 +44,37 @@ def test_each_figure_of_the_paper_comes_out_natively(spark: SparkSession, number
         epochs_ = [(examples.records(), Clock(0, END_OF_TIME, 0))]
     run = fold(pipeline, epochs_)
     assert run_native(spark, pipeline, epochs_) == said_by_reference(pipeline, run.panes, run.late)
+
+
+@pytest.mark.parametrize("transcript", transcripts(), ids=str)
+def test_a_transcript_comes_out_natively(plain: SparkSession, transcript: Transcript) -> None:
+    run = fold(transcript.pipeline, transcript.epochs)
+    expected = said_by_reference(transcript.pipeline, run.panes, run.late)
+    assert run_native(plain, transcript.pipeline, transcript.epochs) == expected, transcript.claim
+
+
+def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
+    chance = random.Random(7)
+    zones = ["UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza"]
+    # Around midnights, for there it may go wrong; Apia's 30 December 2011 never was.
+    times = [chance.randrange(0, 2 * 10**15) for _ in range(400)]
+    times += [at - at % 3_600_000_000 + by for at in times for by in (-1, 0)]
+    times += [instant(datetime(2011, 12, day, 10, tzinfo=UTC)) + by for day in (29, 30, 31) for by in (-1, 0)]
+    log = replace(examples.SCORES, arrival_time=None)
+    frame = pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "id": range(len(times))})
+    spark.createDataFrame(frame).createOrReplaceTempView("calendar_times")
+    source = (
+        "(SELECT at, CAST(id AS string) AS team, 0L AS value, at AS seen, 0L AS _epoch, '' AS _source, id AS _offset "
+        "FROM calendar_times)"
+    )
+    for zone in zones:
+        for unit in UNITS:
+            where = Calendar(unit, zone)
+            pipeline = replace(examples.figure(10), log=log, where=where)
+            rows = spark.sql(f"SELECT team, window_start, window_end FROM ({assigned(pipeline, source)})").collect()
+            found = {times[int(row["team"])]: Window(row["window_start"], row["window_end"]) for row in rows}
+            wrong = {at: (found[at], where.assign(at)) for at in times if [found[at]] != where.assign(at)}
+            assert not wrong, f"{zone}, {unit}: {len(wrong)} of {len(times)}, {next(iter(wrong.items()))}"
 
 
 @settings(

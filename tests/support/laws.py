@@ -14,11 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 from tailrace.model.clock import Clock
-from tailrace.model.combiners import Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import ClockError
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import Run, backfilled, batch, fold
+from tailrace.model.spread import Variance
 from tailrace.model.step import Record, State
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.windows import Window
@@ -147,13 +148,16 @@ def _combined(combiner: Combiner, a: Any, b: Any) -> Any:
         Sum: lambda x, y: x + y,
         Min: min,
         Max: max,
+        AnyValue: min,
+        AllTrue: lambda x, y: x and y,
+        AnyTrue: lambda x, y: x or y,
     }
     return a if b is None else b if a is None else choices[type(combiner)](a, b)
 
 
 def combinable(pipeline: Pipeline) -> Pipeline:
-    """The same definition with a sum in the place of each mean, whose panes combine."""
-    what = {name: Sum(c.column) if isinstance(c, Mean) else c for name, c in pipeline.what.items()}
+    """The same definition with a sum in the place of each mean and variance, whose panes combine."""
+    what = {name: Sum(c.column) if isinstance(c, Mean | Variance) else c for name, c in pipeline.what.items()}
     return replace(pipeline, what=what)
 
 
@@ -208,7 +212,7 @@ def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> 
 
     `run` is of a definition with the result `counted`, a `Count()`.
     """
-    given = sum(len(pipeline.where.assign(instant(record[pipeline.log.event_time]))) for record in records)
+    given = sum(len(pipeline.where.assign(instant(record[pipeline.log.event_time]), record)) for record in records)
     open_windows = {(key, window): row for key, own in run.state.windows.items() for window, row in own.items()}
     merging = {(key, p.window) for (key, _), row in open_windows.items() for p in row["predecessors"]}
     settled = sum(
@@ -234,7 +238,7 @@ def lateness_is_right(pipeline: Pipeline, epochs: Epochs, late: Iterable[Late]) 
     before = BEGINNING
     for bundle, clock in epochs:
         for record in bundle:
-            for window in pipeline.where.assign(instant(record[pipeline.log.event_time])):
+            for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
                 if before >= min(END_OF_TIME, window.end + pipeline.lateness):
                     expected[id(record), window, clock.epoch] += 1
         before = clock.watermark
@@ -260,7 +264,7 @@ def timings_are_right(pipeline: Pipeline, epochs: Epochs, panes: Iterable[Pane],
     for bundle, clock in epochs:
         for record in bundle:
             key = tuple(record[column] for column in pipeline.key)
-            for window in pipeline.where.assign(instant(record[pipeline.log.event_time])):
+            for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
                 if (id(record), window) not in lost:
                     fresh.setdefault((key, window), []).append(before < window.end)
         for pane in fired.get(clock.epoch, []):

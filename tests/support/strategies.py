@@ -18,14 +18,19 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tailrace.model.calendars import Calendar
 from tailrace.model.clock import BoundedDisorder, Clock
-from tailrace.model.combiners import Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
 from tailrace.model.panes import Accumulation
 from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.spread import Variance
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment, seconds
 from tailrace.model.triggers import (
+    AfterBytes,
     AfterCount,
     AfterDelay,
+    AfterMatch,
     AfterWatermark,
     AllOf,
     AnyOf,
@@ -50,6 +55,7 @@ LOG = Log(
         "value": "bigint",
         "price": "decimal(10,2)",
         "label": "string",
+        "good": "boolean",
         "at": "timestamp",
     },
     event_time="at",
@@ -83,6 +89,12 @@ EVERYTHING: dict[str, Combiner] = {
     "first_label": Min("label"),
     "last_label": Max("label"),
     "last_at": Max("at"),
+    "spread_value": Variance("value"),
+    "spread_price": Variance("price"),
+    "spread_lanes": Variance("lane", population=True),
+    "all_good": AllTrue("good"),
+    "any_good": AnyTrue("good"),
+    "some_label": AnyValue("label"),
 }
 """The results that a random definition picks from."""
 
@@ -98,8 +110,21 @@ def windowings() -> st.SearchStrategy[Windowing]:
         st.builds(Fixed, few, offset),
         st.builds(Sessions, few),
         st.builds(Sliding, few, few, offset),
+        st.sampled_from([Calendar("day", "Asia/Tokyo"), Calendar("month")]),
         st.just(Global()),
     )
+
+
+def _conditions() -> st.SearchStrategy[Condition]:
+    operators = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+    one = st.one_of(
+        st.builds(Match, st.just("value"), operators, st.integers(-3, 9)),
+        st.builds(Match, st.just("price"), operators, st.sampled_from([Decimal("1.50"), 2])),
+        st.builds(Match, st.just("label"), operators, st.sampled_from(["x", "Z", "é", "it's \\"])),
+        st.builds(Match, st.just("good"), st.sampled_from(["==", "!="]), st.booleans()),
+        st.builds(Missing, st.just("lane")),
+    )
+    return st.one_of(one, st.builds(Both, one, one), st.builds(Either, one, one), st.builds(Not, one))
 
 
 _PROCESSING_TIMES = st.sampled_from([1, 20, 60]).map(seconds)
@@ -111,6 +136,8 @@ def _leaves() -> st.SearchStrategy[Trigger]:
         st.builds(AtWatermark),
         st.builds(AfterDelay, _PROCESSING_TIMES),
         st.builds(Every, _PROCESSING_TIMES, st.sampled_from([0, 0, 7]).map(seconds)),
+        st.builds(AfterBytes, st.integers(1, 4), st.just("label")),
+        st.builds(AfterMatch, _conditions()),
     )
 
 
@@ -172,12 +199,16 @@ def pipelines(draw: st.DrawFn, *, where: Windowing | None = None, how: Accumulat
     if not late and isinstance(when, Sequence) and any(part.finishes_only_on_time for part in when.parts[:-1]):
         lateness = seconds(2)  # so that the parts after the watermark get their turn
     names = draw(st.lists(st.sampled_from(sorted(EVERYTHING)), min_size=1, max_size=4, unique=True))
+    key = draw(st.sampled_from([("place",), ("place",), (), ("place", "lane")]))
+    within = where if where is not None else draw(windowings())
+    if type(within) is Fixed and key and draw(st.integers(0, 3)) == 0:
+        within = replace(within, phase=key[-1])
     return Pipeline(
         name="random",
         log=replace(LOG, disorder=seconds(draw(st.sampled_from([0, 2, 5])))),
-        key=draw(st.sampled_from([("place",), ("place",), (), ("place", "lane")])),
+        key=key,
         what={name: EVERYTHING[name] for name in names},
-        where=where if where is not None else draw(windowings()),
+        where=within,
         when=when,
         how=how if how is not None else draw(st.sampled_from(Accumulation)),
         allowed_lateness=lateness,
@@ -195,6 +226,7 @@ _VALUES = {
     "value": st.integers(-3, 9) | st.none(),
     "price": st.integers(-300, 900).map(lambda cents: Decimal(cents).scaleb(-2)) | st.none(),
     "label": st.sampled_from(["x", "y", "Z", "é", "", None]),
+    "good": st.sampled_from([True, True, False, None]),
 }
 
 

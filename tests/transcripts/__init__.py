@@ -1,31 +1,42 @@
 """Transcripts: what goes in and what must come out, worked out by hand, for every execution to replay.
 
-A file says one claim. Its head is the definition; then come the epochs, each with the panes that fire in it and the
-records that are too late. `render` writes what an execution did in the same words, so a test compares two texts:
+A file says one claim. It has the definition, each part as a definition would have it; then the epochs, each with the
+panes that fire in it and the records that are too late. `render` writes what an execution did in the same words, so a
+test compares two texts:
 
-    # M2. Sessions that just touch stay apart.
-    where = Sessions(minutes(1))
-    when = AfterWatermark()
-
-    06:00 [02:00]  a 00:10 5, a 01:10 7
-      + a 00:10-01:10 5 on_time 0
-    06:30 [end]  a 01:20 1
-      ! a 01:20 in 01:20-02:20 expired
+    claim: M2. Sessions that just touch stay apart.
+    where: Sessions(minutes(1))
+    when: AfterWatermark()
+    epochs:
+    - now: "06:00"
+      watermark: "02:00"
+      records: [a 00:10 5, a 01:10 7]
+      panes:
+      - + a 00:10-01:10 5 on_time 0
+    - now: "06:30"
+      watermark: end
+      records: [a 01:20 1]
+      late:
+      - a 01:20 in 01:20-02:20 expired
 
 An epoch is its processing time, its watermark (`-` is before everything, `end` is after) and its records: key, event
-time and value. A pane is `+`, or `-` when it takes back; then key, window, results (`of` the answer, where they
-differ), timing and pane index. All times are minutes and seconds past noon, as in the paper. A generation other than 0
-is told at the end of the pane's line, and so is a watermark other than the epoch's: that before the epoch advanced it.
+time and value, and with `log: VISITS` other columns by their names (`page=home`). A pane is `+`, or `-` when it takes
+back; then key, window, results (`of` the answer, where they differ), timing and pane index. All times are minutes and
+seconds past noon, as in the paper. A generation other than 0 is told at the end of the pane's line, and so is a
+watermark other than the epoch's: that before the epoch advanced it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tailrace.model import combiners, examples, panes, time, triggers, windows
+import yaml
+
+from tailrace.model import calendars, combiners, examples, matching, panes, spread, time, triggers, windows
 from tailrace.model.clock import Clock
 from tailrace.model.examples import SCORES, at
 from tailrace.model.panes import Late, Pane
@@ -34,8 +45,11 @@ from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.windows import Window
 
 HERE = Path(__file__).parent
-_WORDS = {name: value for module in (combiners, panes, time, triggers, windows) for name, value in vars(module).items()}
+_MODULES = (calendars, combiners, matching, panes, spread, time, triggers, windows)
+_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()}
 _NOON = instant(examples.NOON)
+_PLAIN = ("on_time", "closing", "finishing")
+"""Parts of a definition that are a word."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +66,26 @@ class Transcript:
         return self.name
 
 
+VISITS = replace(
+    SCORES, name="visits", columns={**SCORES.columns, "page": "string", "paid": "boolean", "price": "decimal(8,2)"}
+)
+"""A log with more columns than the paper's."""
+
+
 def transcripts() -> list[Transcript]:
     """All of them, by name."""
-    return [load(path.stem) for path in sorted(HERE.glob("*.txt"))]
+    return [load(path.stem) for path in sorted(HERE.glob("*.yaml"))]
 
 
 def load(name: str) -> Transcript:
     """The transcript of that name."""
-    text = (HERE / f"{name}.txt").read_text(encoding="utf-8")
-    lines = [line.split("  # ")[0].rstrip() for line in text.splitlines()]
-    claim = " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
-    head, story = dict[str, Any](), list[str]()
-    for line in lines:
-        if line and not line.startswith("#"):
-            question, equals, value = line.partition(" = ")
-            if equals and not story:
-                head[question] = eval(value, dict(_WORDS))
-            else:
-                story.append(line)
+    said = yaml.safe_load((HERE / f"{name}.yaml").read_text(encoding="utf-8"))
+    claim, story = said.pop("claim"), said.pop("epochs")
+    head = {part: value if part in _PLAIN else eval(value, _WORDS | {"VISITS": VISITS}) for part, value in said.items()}
     usual = {"what": {"total": combiners.Sum("value")}, "key": ("team",), "log": SCORES, "where": windows.Global()}
-    epochs = [_epoch(number, line) for number, line in enumerate(line for line in story if not line.startswith(" "))]
-    return Transcript(name, claim, Pipeline(name=name.lower()[:63], **(usual | head)), tuple(epochs), "\n".join(story))
+    epochs = [_epoch(number, one) for number, one in enumerate(story)]
+    expected = "\n".join(line for one in story for line in _lines(one))
+    return Transcript(name, claim, Pipeline(name=name.lower()[:63], **(usual | head)), tuple(epochs), expected)
 
 
 def render(
@@ -81,7 +94,7 @@ def render(
     """What an execution did, in the words of a transcript; within an epoch by key and window."""
     panes, lost, lines = list(fired), list(late), list[str]()
     for bundle, clock in epochs:
-        records = ", ".join(f"{_place(record)} {_value(record['value'])}" for record in bundle)
+        records = ", ".join(f"{_place(record)} {_value(record['value'])}{_more(record)}" for record in bundle)
         lines.append(f"{_told(clock.processing_time)} [{_told(clock.watermark)}]  {records}".rstrip())
         own = [pane for pane in panes if pane.version.epoch == clock.epoch]
         for pane in sorted(own, key=lambda p: (repr(p.key), p.window, p.version, not p.retraction)):
@@ -91,23 +104,40 @@ def render(
     return "\n".join(lines)
 
 
-def _epoch(number: int, line: str) -> tuple[list[dict[str, Any]], Clock]:
-    clock, _, came = line.partition("]")
-    now, watermark = clock.split(" [")
+def _epoch(number: int, said: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Clock]:
+    now, watermark = said["now"], said["watermark"]
     bundle = []
-    for record in filter(None, (part.strip() for part in came.split(","))):
-        team, when, value = record.split()
+    for record in said.get("records", ()):
+        team, when, value, *more = record.split()
         bundle.append(
             {
                 "team": None if team == "null" else team,
                 "value": None if value == "null" else int(value),
                 "at": at(when),
                 "seen": at(now),
+                **{name: _read(text) for name, _, text in (one.partition("=") for one in more)},
             }
         )
     named = {"-": BEGINNING, "end": END_OF_TIME}
     reached = named[watermark] if watermark in named else instant(at(watermark))
     return bundle, Clock(number, reached, instant(at(now)))
+
+
+def _read(text: str) -> Any:
+    if text in ("true", "false", "null"):
+        return {"true": True, "false": False, "null": None}[text]
+    return Decimal(text) if text[:1].isdigit() or text[:1] == "-" else text
+
+
+def _lines(said: Mapping[str, Any]) -> Iterable[str]:
+    yield f"{said['now']} [{said['watermark']}]  {', '.join(said.get('records', ()))}".rstrip()
+    yield from (f"  {pane}" for pane in said.get("panes", ()))
+    yield from (f"  ! {late}" for late in said.get("late", ()))
+
+
+def _more(record: Mapping[str, Any]) -> str:
+    own = {name: value for name, value in record.items() if name not in SCORES.columns and value is not None}
+    return "".join(f" {name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in own.items())
 
 
 def _pane(pane: Pane, clock: Clock) -> str:

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from tailrace.model.combiners import Count, Max, Mean, Min, Sum
+from tailrace.model.calendars import Calendar
+from tailrace.model.combiners import AllTrue, AnyTrue, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import DefinitionError, Fault, TailraceError
+from tailrace.model.matching import Match
 from tailrace.model.panes import DISCARDING, RETRACTING
 from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.spread import Variance
 from tailrace.model.time import hours, minutes
 from tailrace.model.triggers import (
+    AfterBytes,
     AfterCount,
     AfterDelay,
+    AfterMatch,
     AfterWatermark,
     AllOf,
     AnyOf,
@@ -141,6 +146,103 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
     "a_gap_below_zero": (
         {"where": Sessions(minutes(-5))},
         [Fault("where.gap", minutes(-5), POSITIVE, "write for example Sessions(minutes(30))")],
+    ),
+    "a_calendar_of_nowhere": (
+        {"where": Calendar("decade", zone="Mars/Olympus")},  # type: ignore[arg-type]
+        [
+            Fault("where.unit", "decade", "one of day, week, month, quarter, year", 'write Calendar("day")'),
+            Fault(
+                "where.zone",
+                "Mars/Olympus",
+                "the name of a time zone in the IANA database",
+                'write for example zone="Europe/Berlin"',
+            ),
+        ],
+    ),
+    "a_phase_by_what_is_no_key": (
+        {"where": Fixed(hours(1), phase="ride"), "key": "zone"},
+        [
+            Fault(
+                "where.phase",
+                "ride",
+                "a column of the key (zone)",
+                "write key=('ride',), or leave phase out",
+            )
+        ],
+    ),
+    "a_phase_by_what_is_written_in_many_ways": (
+        {"where": Fixed(hours(1), phase="at"), "key": ("at",)},
+        [
+            Fault(
+                "where.phase",
+                "at: timestamp",
+                "a column of type string, boolean, int, bigint, date",
+                "take another column",
+            )
+        ],
+    ),
+    "truth_and_variance_of_other_types": (
+        {"what": {"all": AllTrue("zone"), "any": AnyTrue("at"), "spread": Variance("meters")}},
+        [
+            Fault("what['all'].column", "zone: string", "a boolean column", "declare it as boolean in the log"),
+            Fault("what['any'].column", "at: timestamp", "a boolean column", "declare it as boolean in the log"),
+            Fault(
+                "what['spread'].column",
+                "meters: double",
+                "an integer or decimal column",
+                "declare it for example decimal(18,6) in the log, so that its totals are exact in any order",
+            ),
+        ],
+    ),
+    "bytes_of_a_column_that_has_none": (
+        {"when": Repeat(AfterBytes(0, "zone"))},
+        [Fault("when.part.size", 0, "a whole number of at least 1", "write AfterBytes(1_000_000, 'zone')")],
+    ),
+    "bytes_of_a_column_that_is_no_text": (
+        {"when": AfterWatermark(early=AfterBytes(9, "at"))},
+        [Fault("when.part.part.column", "at", "a string column of the log (zone, kind)", "name one of those")],
+    ),
+    "a_match_with_what_cannot_be": (
+        {
+            "when": Repeat(
+                AfterMatch(
+                    Match("zone", "==", 7) & Match("meters", ">", 7)
+                    | ~Match("zon", "==", "a") & Match("zone", "~", "a")  # type: ignore[arg-type]
+                )
+            )
+        },
+        [
+            Fault(
+                "when.part.condition.one.one.value",
+                7,
+                "a value of the column's type, string",
+                'write a string, for example "end"',
+            ),
+            Fault(
+                "when.part.condition.one.other.column",
+                "meters: double",
+                "a column of strings, truth values, integers or decimals",
+                "compare another column",
+            ),
+            Fault("when.part.condition.other.one.one.column", "zon", COLUMNS, DECLARE),
+            Fault(
+                "when.part.condition.other.other.operator",
+                "~",
+                "one of ==, !=, <, <=, >, >=",
+                'write for example "=="',
+            ),
+        ],
+    ),
+    "a_match_that_is_none": (
+        {"when": Repeat(AfterMatch("zone == 'a'"))},  # type: ignore[arg-type]
+        [
+            Fault(
+                "when.part.condition",
+                "zone == 'a'",
+                "a condition",
+                'write for example Match("kind", "==", "end")',
+            )
+        ],
     ),
     "an_accumulation_in_words": (
         {"how": "discarding"},

@@ -17,15 +17,18 @@ from tailrace import (
     DISCARDING,
     AfterCount,
     AfterDelay,
+    AfterMatch,
     AfterWatermark,
     AllOf,
     AnyOf,
     AtWatermark,
+    Calendar,
     Count,
     DefinitionError,
     Every,
     Fixed,
     Global,
+    Match,
     Max,
     Pipeline,
     Repeat,
@@ -38,16 +41,24 @@ from tailrace import (
     seconds,
 )
 from tailrace.cli.main import app
+from tailrace.model.written import written
 from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
 from tailrace.plan.stages import Execution
-from tailrace.plan.written import written
 from tailrace.spark.native import Native
 
-WHERE = [Fixed(hours(1)), Sliding(hours(1), every=minutes(10)), Sessions(minutes(30)), Global()]
+WHERE = [
+    Fixed(hours(1)),
+    Fixed(hours(1), phase="city"),
+    Calendar("day"),
+    Sliding(hours(1), every=minutes(10)),
+    Sessions(minutes(30)),
+    Global(),
+]
 DEFINITIONS = [
     *(replace(HOURLY, where=where) for where in WHERE),
     replace(HOURLY, how=DISCARDING, key=()),
+    replace(HOURLY, when=Repeat(AfterMatch(Match("city", "==", "Rome"))), finishing="close"),
     replace(HOURLY, how=ACCUMULATING, when=AfterCount(3), finishing="close"),
     replace(HOURLY, what={"highest": Max("city")}, on_time="if_non_empty", closing="always"),
 ]
@@ -134,9 +145,9 @@ def test_what_has_no_execution_yet_is_refused_with_the_reason() -> None:
         pass
 
     class Other:
-        merges, reach = False, 0
+        columns, merges, longest, reach = (), False, None, 0
 
-        def assign(self, at: int) -> list[Any]:
+        def assign(self, at: int, record: object = None) -> list[Any]:
             return []
 
         def faults(self, path: str) -> tuple[()]:

@@ -7,7 +7,7 @@ executions cannot disagree about a rule: there is one text of it.
 
 from __future__ import annotations
 
-from decimal import Context
+from decimal import Context, Decimal
 from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.errors import AnswerError
@@ -20,7 +20,7 @@ Term: TypeAlias = Any
 class Algebra(Protocol):
     """What an execution must be able to do with terms. Truth values are never null; numbers may be."""
 
-    def literal(self, value: bool | int | str | None, type: str) -> Term:
+    def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
         """A constant of a column type."""
 
     def add(self, a: Term, b: Term, type: str) -> Term:
@@ -28,6 +28,12 @@ class Algebra(Protocol):
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
         """a - b, exactly, as `type`."""
+
+    def multiply(self, a: Term, b: Term, type: str) -> Term:
+        """a * b, exactly, as `type`; both are whole numbers of at most 38 digits."""
+
+    def size(self, a: Term) -> Term:
+        """How many bytes a string takes in UTF-8; it is not null."""
 
     def at_least(self, a: Term, b: Term) -> Term:
         """Whether a >= b; neither is null."""
@@ -87,7 +93,7 @@ class Scalars:
     (3, 3.5)
     """
 
-    def literal(self, value: bool | int | str | None, type: str) -> Term:
+    def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
         return value
 
     def add(self, a: Term, b: Term, type: str) -> Term:
@@ -95,6 +101,12 @@ class Scalars:
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
         return _fit(a - b if _whole(a, b) else _EXACT.subtract(a, b), type)
+
+    def multiply(self, a: Term, b: Term, type: str) -> Term:
+        return _fit(a * b if _whole(a, b) else _EXACT.multiply(a, b), type)
+
+    def size(self, a: Term) -> Term:
+        return len(a.encode())
 
     def at_least(self, a: Term, b: Term) -> Term:
         return a >= b

@@ -57,10 +57,10 @@ class Combiner(Protocol):
     def parts(self, type: str | None) -> tuple[Part, ...]:
         """The accumulator's parts over a column of this type."""
 
-    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
-        """What one record adds to each part; `value` is the column's, which may be null."""
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        """What one record adds to each part; `value` is the column's, which may be null, and `type` its type."""
 
-    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         """The result that an accumulator stands for."""
 
     def result_type(self, type: str | None) -> str:
@@ -83,7 +83,7 @@ class Count:
     """How many records, or how many with a value in `column`.
 
     >>> from tailrace.model.algebra import Scalars
-    >>> Count().lift(Scalars(), None), Count("delay").lift(Scalars(), None)
+    >>> Count().lift(Scalars(), None, None), Count("delay").lift(Scalars(), None, "int")
     ((1,), (0,))
     """
 
@@ -93,11 +93,11 @@ class Count:
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("n", "bigint", Merge.ADD),)
 
-    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         one = o.literal(1, "bigint")
         return (one if self.column is None else _has(o, value, one, o.literal(0, "bigint")),)
 
-    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return parts["n"]
 
     def result_type(self, type: str | None) -> str:
@@ -117,7 +117,7 @@ class _Total:
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("total", sum_type(type or "bigint"), Merge.ADD), Part("n", "bigint", Merge.ADD))
 
-    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         zero = o.literal(0, "bigint")
         return (_has(o, value, value, zero), _has(o, value, o.literal(1, "bigint"), zero))
 
@@ -136,11 +136,11 @@ class Sum(_Total):
     """The total of a column's values; null when there are none.
 
     >>> from tailrace.model.algebra import Scalars
-    >>> Sum("price").result(Scalars(), {"total": 0, "n": 0}) is None
+    >>> Sum("price").result(Scalars(), {"total": 0, "n": 0}, "bigint") is None
     True
     """
 
-    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         none = o.equal(parts["n"], o.literal(0, "bigint"))
         return o.choose(none, o.literal(None, "null"), parts["total"])
 
@@ -153,11 +153,11 @@ class Mean(_Total):
     """The mean of a column's values as a double, divided once from the exact total; null when there are none.
 
     >>> from tailrace.model.algebra import Scalars
-    >>> Mean("delay").result(Scalars(), {"total": 7, "n": 2})
+    >>> Mean("delay").result(Scalars(), {"total": 7, "n": 2}, "int")
     3.5
     """
 
-    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         zero = o.literal(0, "bigint")
         none = o.equal(parts["n"], zero)
         # The divisor is kept off zero because an SQL engine may compute both branches.
@@ -179,10 +179,10 @@ class _Extreme:
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("value", type or "string", self._merge),)
 
-    def lift(self, o: Algebra, value: Term) -> tuple[Term, ...]:
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         return (value,)
 
-    def result(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return parts["value"]
 
     def result_type(self, type: str | None) -> str:
@@ -204,3 +204,70 @@ class Max(_Extreme):
     """The largest of a column's values; null when there are none. It cannot uncombine."""
 
     _merge: ClassVar[Merge] = Merge.GREATEST
+
+
+@dataclass(frozen=True)
+class AnyValue(_Extreme):
+    """One of a column's values, the same one in every execution: the smallest. Null when there are none.
+
+    For a column that has one value in each window, such as a name that goes with the key.
+    """
+
+    _merge: ClassVar[Merge] = Merge.LEAST
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What `AllTrue` and `AnyTrue` share: how many values there are, and how many of them are true."""
+
+    column: str
+    uncombines: ClassVar[bool] = True
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("true", "bigint", Merge.ADD), Part("n", "bigint", Merge.ADD))
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        one, zero = o.literal(1, "bigint"), o.literal(0, "bigint")
+        given = _has(o, value, value, o.literal(False, "boolean"))
+        return (o.choose(given, one, zero), _has(o, value, one, zero))
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        none = o.equal(parts["n"], o.literal(0, "bigint"))
+        return o.choose(none, o.literal(None, "null"), o.at_least(parts["true"], self._enough(o, parts)))
+
+    def _enough(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        raise NotImplementedError
+
+    def result_type(self, type: str | None) -> str:
+        return "boolean"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        if type is not None and type != "boolean":
+            expected = "a boolean column"
+            yield Fault(f"{path}.column", f"{self.column}: {type}", expected, "declare it as boolean in the log")
+
+
+@dataclass(frozen=True)
+class AllTrue(_Truth):
+    """Whether all of a column's values are true; null when there are none.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> AllTrue("paid").result(Scalars(), {"true": 2, "n": 3}, "boolean")
+    False
+    """
+
+    def _enough(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        return parts["n"]
+
+
+@dataclass(frozen=True)
+class AnyTrue(_Truth):
+    """Whether any of a column's values is true; null when there are none.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> AnyTrue("paid").result(Scalars(), {"true": 2, "n": 3}, "boolean")
+    True
+    """
+
+    def _enough(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
+        return o.literal(1, "bigint")

@@ -15,13 +15,14 @@ from types import MappingProxyType
 from typing import Literal
 
 from tailrace.model.clock import BoundedDisorder
-from tailrace.model.combiners import Combiner, Part
+from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import DefinitionError, Fault
 from tailrace.model.panes import ACCUMULATING, Accumulation
 from tailrace.model.time import END_OF_TIME, duration
 from tailrace.model.triggers import AtWatermark, Sequence, Trigger, trigger_faults
 from tailrace.model.types import is_type
-from tailrace.model.windows import Windowing
+from tailrace.model.windows import PHASE_TYPES, Fixed, Windowing
+from tailrace.model.written import written
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -30,10 +31,13 @@ RESERVED = frozenset({
     "kind", "window_start", "window_end", "generation", "epoch", "pane_index", "timing", "retraction", "watermark",
     "processing_time", "writer", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
     "fresh_on_time", "waiting_since", "panes", "settled", "arrived", "latest", "event_time", "behind", "reason",
-    "source_partition", "source_offset",
+    "source_partition", "source_offset", "when",
 })
 # fmt: on
 """Column names that the tables of a pipeline use themselves."""
+
+MEASURED = "when"
+"""What stands before those parts of the accumulator that the trigger measures, as a result's name before its own."""
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -152,12 +156,17 @@ class Pipeline:
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Every part of the accumulator, by the result's name and the part's: `mean_delay__total`."""
-        return {
+        """Every part of the accumulator, by the result's name and the part's: `mean_delay__total`.
+
+        What the trigger measures is added up beside them.
+        """
+        parts = {
             f"{name}__{part.name}": part
             for name, combiner in self.what.items()
             for part in combiner.parts(self.type_of(combiner))
         }
+        measures = {f"{MEASURED}__{name}": Part(name, "bigint", Merge.ADD) for name in self.when.measures()}
+        return parts | measures
 
     @property
     def results(self) -> dict[str, str]:
@@ -170,12 +179,15 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning. Its name and the source do not."""
+        """A digest of everything that gives the definition its meaning. Its name and the source do not.
+
+        Parts are taken as they are written, without what they leave out: a new option changes no digest.
+        """
         meaning = (
             sorted(self.log.columns.items()),
             (self.log.event_time, self.log.disorder),
-            (self.key, sorted((name, repr(combiner)) for name, combiner in self.what.items())),
-            (repr(self.where), repr(self.when), self.how.value, self.allowed_lateness),
+            (self.key, sorted((name, written(combiner)) for name, combiner in self.what.items())),
+            (written(self.where), written(self.when), self.how.value, self.allowed_lateness),
             (self.on_time, self.closing, self.finishing),
         )
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
@@ -192,6 +204,7 @@ class Pipeline:
             yield Fault("where", self.where, "a windowing", "write for example where=Fixed(hours(1))")
         else:
             yield from self.where.faults("where")
+            yield from self._where_faults()
         if not isinstance(self.how, Accumulation):
             yield Fault("how", self.how, "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING")
         for option in ("on_time", "closing"):
@@ -209,6 +222,15 @@ class Pipeline:
                 yield _reserved(f"key[{place}]", column)
         if len(set(self.key)) < len(self.key):
             yield Fault("key", self.key, "each column once", "leave out the repeated one")
+
+    def _where_faults(self) -> Iterable[Fault]:
+        for column in self.where.columns if isinstance(self.where, Fixed) else ():
+            if column not in self.key:
+                expected = f"a column of the key ({', '.join(self.key) or 'there is none'})"
+                yield Fault("where.phase", column, expected, f"write key=({column!r},), or leave phase out")
+            elif self.log.columns.get(column) not in (*PHASE_TYPES, None):
+                expected = f"a column of type {', '.join(PHASE_TYPES)}"
+                yield Fault("where.phase", f"{column}: {self.log.columns[column]}", expected, "take another column")
 
     def _what_faults(self) -> Iterable[Fault]:
         if not self.what:
@@ -235,6 +257,8 @@ class Pipeline:
         if self.finishing not in ("refuse", "close"):
             yield Fault("finishing", self.finishing, '"refuse" or "close"', "leave it out")
         faults = list(trigger_faults("when", self.when))
+        if not faults:
+            faults = list(self.when.column_faults("when", self.log.columns))
         yield from faults
         if faults:
             return

@@ -60,7 +60,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
     for record in records:
         key = tuple(record.get(column) for column in pipeline.key)
         lost = dropped.get(id(record), ())
-        for window in pipeline.where.assign(instant(record[pipeline.log.event_time])):
+        for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
             if window not in lost and not (pipeline.where.merges and lost):
                 placed.setdefault(key, {}).setdefault(window, []).append(record)
     found: Answers = {}
@@ -89,10 +89,11 @@ def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: 
 
 def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scalars) -> object:
     combiner = pipeline.what[name]
-    parts = combiner.parts(pipeline.type_of(combiner))
+    type_ = pipeline.type_of(combiner)
+    parts = combiner.parts(type_)
     held = [part.zero(o) for part in parts]
     for record in records:
         value = None if combiner.column is None else record.get(combiner.column)
-        lifted = combiner.lift(o, value)
+        lifted = combiner.lift(o, value, type_)
         held = [part.merged(o, a, b) for part, a, b in zip(parts, held, lifted, strict=True)]
-    return combiner.result(o, {part.name: term for part, term in zip(parts, held, strict=True)})
+    return combiner.result(o, {part.name: term for part, term in zip(parts, held, strict=True)}, type_)

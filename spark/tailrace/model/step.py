@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from tailrace.model.algebra import Algebra, Scalars, Term
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Key, Late, Pane, Timing, Version
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.pipeline import MEASURED, Pipeline
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Row, Times, Transition
-from tailrace.model.triggers import Phase
+from tailrace.model.triggers import Measure, Phase
 from tailrace.model.windows import Window, gathered
 
 Record = Mapping[str, Any]
@@ -58,8 +58,8 @@ class _Arrivals(NamedTuple):
     parts: Row
 
 
-_Reader = tuple[str | None, Callable[[Algebra, Term], tuple[Term, ...]], tuple[str, ...]]
-"""Of a combiner: the column it reads, its `lift`, and the names of its parts."""
+_Reader = tuple[str | None, str | None, Callable[[Algebra, Term, str | None], tuple[Term, ...]], tuple[str, ...]]
+"""Of a combiner: the column it reads and its type, its `lift`, and the names of its parts."""
 
 
 def step(pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
@@ -100,11 +100,14 @@ class _Step:
         """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         readers = list(self._readers())
+        measures = self.pipeline.when.measures()
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         for record in bundle:
             key = tuple(record.get(column) for column in columns)
             parts = _lifted(readers, record)
-            for window in assign(instant(record[at])):
+            if measures:
+                parts |= self._measured(measures, record)
+            for window in assign(instant(record[at]), record):
                 if self.rules.closed(window.end, self.times.watermark_before):
                     self._too_late(record, key, window, "expired")
                     continue
@@ -119,8 +122,15 @@ class _Step:
 
     def _readers(self) -> Iterable[_Reader]:
         for name, combiner in self.pipeline.what.items():
-            parts = combiner.parts(self.pipeline.type_of(combiner))
-            yield combiner.column, combiner.lift, tuple(f"{name}__{part.name}" for part in parts)
+            type_ = self.pipeline.type_of(combiner)
+            names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
+            yield combiner.column, type_, combiner.lift, names
+
+    def _measured(self, measures: Mapping[str, Measure], record: Record) -> Row:
+        """What one record adds to the trigger's measures."""
+        o, types = self.rules.o, self.pipeline.log.columns
+        values = {column: record.get(column) for column in types}
+        return {f"{MEASURED}__{name}": measure.of(o, values, types) for name, measure in measures.items()}
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
         """One key's windows after its records have come: merged where they merge, opened where they are new."""
@@ -147,9 +157,10 @@ class _Step:
         generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
         row = self.rules.opened(generation) | {"predecessors": ()}
         for window, old in sorted(absorbed.items()):
-            everything, _, fired = self.rules.contents(old)
+            everything, pending, fired = self.rules.contents(old)
             fresh, fresh_on_time = old["fresh"], old["fresh_on_time"]
-            row = row | self.rules.arrived(row, 0, everything, window.end, self.times)
+            measured = {name: pending[name] for name in everything if name.startswith(f"{MEASURED}__")}
+            row = row | self.rules.arrived(row, 0, everything | measured, window.end, self.times)
             row["fresh"] += fresh
             row["fresh_on_time"] += fresh_on_time
             row["predecessors"] += old["predecessors"]
@@ -210,9 +221,9 @@ def _lifted(readers: Iterable[_Reader], record: Record) -> Row:
     """The accumulator of one record."""
     o = Scalars()
     parts: Row = {}
-    for column, lift, names in readers:
+    for column, type_, lift, names in readers:
         value = None if column is None else record.get(column)
-        parts.update(zip(names, lift(o, value), strict=True))
+        parts.update(zip(names, lift(o, value, type_), strict=True))
     return parts
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Part
 from tailrace.model.panes import Accumulation, Timing
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.pipeline import MEASURED, Pipeline
 from tailrace.model.time import END_OF_TIME
 from tailrace.model.triggers import Moment, Phase, slot_types
 
@@ -180,11 +180,14 @@ class Transition:
 
     def results(self, parts: Mapping[str, Term]) -> Row:
         """The named results that an accumulator stands for."""
-        own: dict[str, dict[str, Term]] = {name: {} for name in self.pipeline.what}
+        own: dict[str, dict[str, Term]] = {name: {} for name in (*self.pipeline.what, MEASURED)}
         for column, term in parts.items():
             name, part = column.split("__", 1)
             own[name][part] = term
-        return {name: combiner.result(self.o, own[name]) for name, combiner in self.pipeline.what.items()}
+        return {
+            name: combiner.result(self.o, own[name], self.pipeline.type_of(combiner))
+            for name, combiner in self.pipeline.what.items()
+        }
 
     @property
     def retracts(self) -> bool:
@@ -206,7 +209,8 @@ class Transition:
         return o.choose(passed, o.choose(on_time, timely, late), early)
 
     def _moment(self, row: Row, end: Term, watermark: Term, times: Times, phase: Phase) -> Moment:
-        return Moment(phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before)
+        measures = {name: row[f"pending_{MEASURED}__{name}"] for name in self.pipeline.when.measures()}
+        return Moment(phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before, measures)
 
     def _slots(self, row: Row) -> Row:
         return {name: row[column] for name, column in self.slots.items()}

@@ -6,7 +6,8 @@ trigger's next state. Its whole state is a few named slots of numbers and truth 
 algebra, so the same text runs in every execution.
 
 Fresh records are those in no pane yet. They, the time since the first of them, and the window itself are the
-window's own (`Moment`); a trigger's slots only remember which of its parts are done.
+window's own (`Moment`); a trigger's slots only remember which of its parts are done. What a trigger wants to know of
+the fresh records beyond their number it says as a `Measure`, which is added up beside the accumulators.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
+from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.time import duration, duration_faults, offset_faults
 
 Slots = Mapping[str, Term]
@@ -47,6 +49,15 @@ class Moment(NamedTuple):
     """The epoch's processing time."""
     before: Term
     """The processing time of the epoch before."""
+    measures: Mapping[str, Term] = {}
+    """What each of the trigger's measures adds up to over the fresh records."""
+
+
+class Measure(Protocol):
+    """A number of each record that is added up over a window's fresh records."""
+
+    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        """What one record adds, a bigint; `record` has its columns' values, `types` their types."""
 
 
 class Ready(NamedTuple):
@@ -57,10 +68,14 @@ class Ready(NamedTuple):
 
 
 class Trigger:
-    """The base of every trigger: no slots, never done."""
+    """The base of every trigger: no slots, no measures, never done."""
 
     def slots(self) -> dict[str, bool | int]:
         """The slots' names and what they start at."""
+        return {}
+
+    def measures(self) -> dict[str, Measure]:
+        """What it wants to know of the fresh records besides how many they are."""
         return {}
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
@@ -102,6 +117,10 @@ class Trigger:
 
     def faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with it or its parts, each with the sub-expression at fault."""
+        return ()
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        """What is wrong with the columns that it looks at, in a log with columns of these types."""
         return ()
 
 
@@ -183,6 +202,68 @@ class AfterDelay(_Once):
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.delay", self.delay, "AfterDelay(minutes(1))")
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    column: str
+
+    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        term = record[self.column]
+        given = o.choose(o.missing(term), o.literal("", "string"), term)
+        return o.size(given)
+
+
+@dataclass(frozen=True)
+class AfterBytes(_Once):
+    """Once, when the values of a string column in the fresh records come to `size` bytes of UTF-8 or more."""
+
+    size: int
+    column: str
+
+    def measures(self) -> dict[str, Measure]:
+        return {"bytes": _Bytes(self.column)}
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        reached = o.at_least(moment.measures["bytes"], o.literal(self.size, "bigint"))
+        return Ready(reached, o.literal(False, "boolean"))
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        size: object = self.size
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            remedy = f"write AfterBytes(1_000_000, {self.column!r})"
+            yield Fault(f"{path}.size", size, "a whole number of at least 1", remedy)
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if types.get(self.column) != "string":
+            strings = ", ".join(name for name, type in types.items() if type == "string") or "there is none"
+            yield Fault(f"{path}.column", self.column, f"a string column of the log ({strings})", "name one of those")
+
+
+@dataclass(frozen=True)
+class _Matches:
+    condition: Condition
+
+    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        one, none = o.literal(1, "bigint"), o.literal(0, "bigint")
+        return o.choose(self.condition.holds(o, record, types), one, none)
+
+
+@dataclass(frozen=True)
+class AfterMatch(_Once):
+    """Once, when a fresh record meets the condition: punctuation in the data (Dataflow Model, 2.3)."""
+
+    condition: Condition
+
+    def measures(self) -> dict[str, Measure]:
+        return {"matches": _Matches(self.condition)}
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        came = o.at_least(moment.measures["matches"], o.literal(1, "bigint"))
+        return Ready(came, o.literal(False, "boolean"))
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        return condition_faults(f"{path}.condition", self.condition, types)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
 from tailrace.model.trigger import (
+    AfterBytes,
     AfterCount,
     AfterDelay,
+    AfterMatch,
     AtWatermark,
     Every,
+    Measure,
     Moment,
     Phase,
     Ready,
@@ -25,13 +28,16 @@ from tailrace.model.trigger import (
 )
 
 __all__ = [
+    "AfterBytes",
     "AfterCount",
     "AfterDelay",
+    "AfterMatch",
     "AfterWatermark",
     "AllOf",
     "AnyOf",
     "AtWatermark",
     "Every",
+    "Measure",
     "Moment",
     "Phase",
     "Ready",
@@ -73,20 +79,29 @@ class _Composite(Trigger):
             f"{place}_{name}": start for place, part in enumerate(self._parts) for name, start in part.slots().items()
         }
 
+    def measures(self) -> dict[str, Measure]:
+        return {
+            f"{place}_{name}": one for place, part in enumerate(self._parts) for name, one in part.measures().items()
+        }
+
     def _split(self, slots: Slots) -> Iterator[tuple[int, Trigger, Slots]]:
         for place, part in enumerate(self._parts):
             yield place, part, {name: slots[f"{place}_{name}"] for name in part.slots()}
+
+    def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
+        """The moment with the part's own measures."""
+        return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
 
     def _part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
         """The parts' slots, each as after a pane where its condition in `only` holds."""
         after = dict(slots)
         for place, part, own in self._split(slots):
-            for name, value in part.fired(o, own, moment).items():
+            for name, value in part.fired(o, own, self._seen_by(place, part, moment)).items():
                 after[f"{place}_{name}"] = o.choose(only[place], value, own[name])
         return after
 
     def _ready_parts(self, o: Algebra, slots: Slots, moment: Moment) -> list[Ready]:
-        return [part.ready(o, own, moment) for _, part, own in self._split(slots)]
+        return [part.ready(o, own, self._seen_by(place, part, moment)) for place, part, own in self._split(slots)]
 
     def _done_parts(self, o: Algebra, slots: Slots) -> list[Term]:
         return [part.done(o, own) for _, part, own in self._split(slots)]
@@ -99,6 +114,10 @@ class _Composite(Trigger):
                 yield fault
         if sound:
             yield from self._own_faults(path)
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        for place, part in zip(self._places, self._parts, strict=True):
+            yield from part.column_faults(path + place, types)
 
     def _own_faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with how its parts, each of them sound, go together."""

@@ -1,16 +1,18 @@
 """Where in event time: how a record is assigned to windows and which windows merge (Dataflow Model, 2.2).
 
-Windows are half open, `[start, end)`, in microseconds (rule T1). Assignment looks at one event time alone; merging
-looks at one key's windows alone. All the built-in kinds say their parts as data, so that each execution can compile
-them.
+Windows are half open, `[start, end)`, in microseconds (rule T1). Assignment looks at one record alone, and of the
+built-in kinds only `Fixed` with a phase at more of it than its event time; merging looks at one key's windows alone.
+All the built-in kinds say their parts as data, so that each execution can compile them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.model.errors import Fault
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, duration_faults, offset_faults, text
@@ -39,15 +41,27 @@ class Window(NamedTuple):
         return f"[{text(self.start)}, {text(self.end)})"
 
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""No record: all that windows which look at the event time alone need to know of one."""
+
+
 class Windowing(Protocol):
     """A way to put records into windows."""
 
-    def assign(self, at: int) -> list[Window]:
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         """The windows of a record with event time `at`, by start."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The log's columns that it looks at besides the event time."""
 
     @property
     def merges(self) -> bool:
         """Whether windows of one key that overlap become one."""
+
+    @property
+    def longest(self) -> int | None:
+        """How long a window can be, in microseconds; None where that depends on the records."""
 
     @property
     def reach(self) -> int:
@@ -68,10 +82,12 @@ class Global:
     True
     """
 
+    columns = ()
     merges = False
+    longest = None
     reach = 0
 
-    def assign(self, at: int) -> list[Window]:
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         return [Window(BEGINNING, END_OF_TIME)]
 
     def faults(self, path: str) -> Iterable[Fault]:
@@ -82,6 +98,9 @@ class Global:
 class Fixed:
     """Windows of one size, end to end, aligned to 1970 plus `offset` (figures 10 to 13).
 
+    `phase` names a column of the key by whose value they are moved further: unaligned windows, which spread the load of
+    completing them over time (Dataflow Model, 1.2).
+
     Law: every instant is in exactly one window.
 
     >>> from tailrace.model.time import minutes
@@ -91,18 +110,30 @@ class Fixed:
 
     size: timedelta
     offset: timedelta = timedelta(0)
+    phase: str | None = None
 
     merges = False
     reach = 0
 
-    def assign(self, at: int) -> list[Window]:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self.phase is None else (self.phase,)
+
+    @property
+    def longest(self) -> int | None:
+        return duration(self.size)
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         size = duration(self.size)
-        start = at - (at - duration(self.offset)) % size
+        phase = 0 if self.phase is None else phase_of(record.get(self.phase))
+        start = at - (at - duration(self.offset) - phase) % size
         return [Window(start, start + size)]
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.size", self.size, "Fixed(minutes(10))")
         yield from offset_faults(f"{path}.offset", self.offset)
+        if self.phase is not None and not isinstance(self.phase, str):
+            yield Fault(f"{path}.phase", self.phase, "the name of a column of the key", "leave it out")
 
 
 @dataclass(frozen=True)
@@ -122,10 +153,15 @@ class Sliding:
     every: timedelta
     offset: timedelta = timedelta(0)
 
+    columns = ()
     merges = False
     reach = 0
 
-    def assign(self, at: int) -> list[Window]:
+    @property
+    def longest(self) -> int | None:
+        return duration(self.size)
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         size, every = duration(self.size), duration(self.every)
         last = at - (at - duration(self.offset)) % every
         count = max(0, -(-(size - (at - last)) // every))
@@ -151,17 +187,38 @@ class Sessions:
 
     gap: timedelta
 
+    columns = ()
     merges = True
+    longest = None
 
     @property
     def reach(self) -> int:
         return duration(self.gap)
 
-    def assign(self, at: int) -> list[Window]:
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         return [Window(at, at + duration(self.gap))]
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.gap", self.gap, "Sessions(minutes(30))")
+
+
+PHASE_TYPES = ("string", "boolean", "int", "bigint", "date")
+"""The types of column whose values are written the same everywhere, so that a phase can be made of them."""
+
+PHASE_STEP = 1_000_003
+"""Spreads a checksum of 32 bits over 136 years of microseconds: more than any window."""
+
+
+def phase_of(value: object) -> int:
+    """How far the windows of a key with this value are moved, in microseconds, before it is taken by their size.
+
+    A checksum of the value as it is written, so that it is the same in every execution and in every year.
+
+    >>> phase_of("a") == phase_of("a") != phase_of("b"), phase_of(None)
+    (True, 0)
+    """
+    written = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return zlib.crc32(written.encode()) * PHASE_STEP
 
 
 def merge(windows: Iterable[Window]) -> list[Window]:

@@ -153,7 +153,7 @@ def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend:
     shape = alt.Shape(
         "kind:N",
         scale=alt.Scale(domain=names, range=[marks[name][0] for name in names]),
-        legend=alt.Legend(title=None) if legend else None,
+        legend=alt.Legend(title=None) if legend and names else None,
     )
     wrong = alt.datum.kind == RECORDS[True]
     ink = alt.when(wrong).then(alt.value(_WRONG)).otherwise(alt.value(_INK))
@@ -191,7 +191,8 @@ def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
     used = {row["kind"] for row in [*laid.boxes, *laid.far_boxes]}
     kinds = [(name, ink) for name, ink in KINDS.values() if name in used]
     names = [name for name, _ in kinds]
-    key = alt.Legend(title=None, symbolType="square", columns=5) if legend else None
+    # A legend of nothing would make the drawing infinitely large.
+    key = alt.Legend(title=None, symbolType="square", columns=5) if legend and names else None
     fill = alt.Scale(domain=names, range=[_pale(ink) for _, ink in kinds])
     stroke = alt.Scale(domain=names, range=[ink for _, ink in kinds])
     return alt.Fill("kind:N", scale=fill, legend=key), alt.Stroke("kind:N", scale=stroke, legend=key)
@@ -207,7 +208,8 @@ def _dash(laid: Scene) -> alt.StrokeDash:
     dashes = {LINES[0]: [5, 4], LINES[1]: [2, 4]}
     names = [name for name in LINES if any(row["line"] == name for row in laid.lines)]
     scale = alt.Scale(domain=names, range=[dashes[name] for name in names])
-    return alt.StrokeDash("line:N", scale=scale, legend=alt.Legend(title=None, symbolType="stroke"))
+    key = alt.Legend(title=None, symbolType="stroke") if names else None
+    return alt.StrokeDash("line:N", scale=scale, legend=key)
 
 
 def _text() -> alt.Text:

@@ -9,7 +9,8 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import duration, instant, text
 from tailrace.model.transition import Transition
 from tailrace.model.types import decimal_parts
-from tailrace.model.windows import Fixed, Global, Sessions, Sliding
+from tailrace.model.windows import Global, Sliding
+from tailrace.model.written import written
 from tailrace.plan.stages import (
     AdvanceWatermark,
     Aggregate,
@@ -30,14 +31,12 @@ from tailrace.plan.stages import (
     StateColumn,
     WatermarkTriggers,
 )
-from tailrace.plan.written import written
 from tailrace.spark.algebra import Sql
+from tailrace.spark.assigning import NATIVE
 from tailrace.spark.merging import met
 from tailrace.spark.partials import late, partials, refused
 from tailrace.spark.rows import Rows
 from tailrace.spark.transitions import transitions
-
-_WINDOWS = (Global, Fixed, Sliding, Sessions)
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "partials",
@@ -95,8 +94,8 @@ def check(pipeline: Pipeline) -> None:
     Combiners and triggers are terms of the algebra, so one's own run natively too; windows are compiled kind by kind,
     so a subclass of a built-in one would silently be run as that one.
     """
-    if type(pipeline.where) not in _WINDOWS:
-        names = ", ".join(kind.__name__ for kind in _WINDOWS)
+    if type(pipeline.where) not in NATIVE:
+        names = ", ".join(kind.__name__ for kind in NATIVE)
         expected = f"a built-in windowing ({names}): others have no execution on Spark yet"
         remedy = "write it with one of those, or run it with tailrace.model.reference"
         raise DefinitionError(pipeline.name, [Fault("where", pipeline.where, expected, remedy)])
@@ -137,7 +136,11 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
             parts={name: _merges(part.merge, part.type) for name, part in pipeline.parts.items()},
         ),
         Meet(
-            choice=_native("spans are gathered by window functions" if where.merges else "one full outer join"),
+            choice=_native(
+                "spans are gathered by window functions"
+                if where.merges
+                else "state and bundle are grouped where they lie"
+            ),
             query=TRANSITIONS,
             merges=where.merges,
         ),
@@ -234,9 +237,9 @@ def _overlapping(pipeline: Pipeline) -> int | None:
     where, log = pipeline.where, pipeline.log
     if isinstance(where, Global):
         return 1
-    if not isinstance(where, Fixed | Sliding):
+    if where.longest is None:
         return None
-    every = duration(where.size) if isinstance(where, Fixed) else duration(where.every)
+    every = duration(where.every) if isinstance(where, Sliding) else where.longest
     # From the start of the oldest one that is open to the latest event: its size, its lateness, and the disorder.
-    alive = duration(where.size) + pipeline.lateness + duration(log.disorder)
+    alive = where.longest + pipeline.lateness + duration(log.disorder)
     return -(-alive // every)

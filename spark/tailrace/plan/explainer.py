@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tailrace.lake.contracts import spark_type
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.written import length
 from tailrace.plan.stages import (
     AdvanceWatermark,
     Aggregate,
@@ -34,7 +35,6 @@ from tailrace.plan.stages import (
     Stage,
     WatermarkTriggers,
 )
-from tailrace.plan.written import length
 
 _COLOURS = {Execution.NATIVE: "green", Execution.DRIVER: "cyan"}
 

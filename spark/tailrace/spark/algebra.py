@@ -6,6 +6,8 @@ the one before, so Spark's generated code is found in its cache.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from tailrace.model.algebra import Term
 from tailrace.model.types import decimal_parts
 
@@ -35,13 +37,15 @@ class Sql:
     '(fresh >= 2L)'
     """
 
-    def literal(self, value: bool | int | str | None, type: str) -> Term:
+    def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
         if value is None:
             return "NULL" if type == "null" else null(type)
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, int):
             return f"{value}L" if decimal_parts(type) is None else f"CAST({value} AS {type})"
+        if isinstance(value, Decimal):
+            return f"CAST('{value:f}' AS {type})"
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def add(self, a: Term, b: Term, type: str) -> Term:
@@ -49,6 +53,12 @@ class Sql:
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
         return self._number(f"({a} - {b})", type)
+
+    def multiply(self, a: Term, b: Term, type: str) -> Term:
+        return self._number(f"({a} * {b})", type)
+
+    def size(self, a: Term) -> Term:
+        return f"CAST(OCTET_LENGTH({a}) AS bigint)"
 
     def at_least(self, a: Term, b: Term) -> Term:
         return f"({a} >= {b})"

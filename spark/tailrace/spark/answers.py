@@ -7,11 +7,10 @@ given the same way.
 from __future__ import annotations
 
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import duration
 from tailrace.model.transition import Transition
-from tailrace.model.windows import Fixed, Global, Sliding
 from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.partials import aggregated, listed, names
+from tailrace.spark.assigning import listed, names
+from tailrace.spark.partials import aggregated
 
 SPAN = ("window_start", "window_end")
 
@@ -74,6 +73,6 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     None where any may be in it; for sessions that depends on the data.
     """
     where = pipeline.where
-    if isinstance(where, Fixed | Sliding):
-        return first + 1 - duration(where.size)
-    return None if isinstance(where, Global) else first + 1 - where.reach
+    if where.merges:
+        return first + 1 - where.reach
+    return None if where.longest is None else first + 1 - where.longest

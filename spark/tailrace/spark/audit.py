@@ -18,9 +18,9 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import batch, current, differences
+from tailrace.spark.assigning import assigned, listed, names
 from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import STAMP, Follower
-from tailrace.spark.partials import assigned, listed, names
 
 SHOWN = 5
 """How many differences a check quotes."""

@@ -22,12 +22,11 @@ from tailrace.lake.runs import Run, Runs
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, instant, moment, text
-from tailrace.model.windows import Sessions
 from tailrace.spark.algebra import null, quoted
 from tailrace.spark.answers import batch, current, differences, events_from, in_range, new
+from tailrace.spark.assigning import assigned, listed
 from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import Follower
-from tailrace.spark.partials import assigned, listed
 
 
 class BackfillError(TailraceError, RuntimeError):
@@ -154,7 +153,7 @@ class _Backfill:
         log = self.pipeline.log
         table = self.lake.spark_name(log.name)
         since = events_from(self.pipeline, self.first)
-        if isinstance(self.pipeline.where, Sessions) and since is not None:
+        if self.pipeline.where.merges and since is not None:
             since = self._reached_back(since)
         bounds = [f"_epoch <= {self.pinned.number('epoch')}L"]
         if since is not None:

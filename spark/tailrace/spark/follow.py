@@ -17,7 +17,7 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.publish import Branch
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
-from tailrace.spark.partials import listed, names
+from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
 
 STAMP = "ledger_snapshot"

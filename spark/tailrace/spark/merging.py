@@ -7,12 +7,14 @@ Either way the result has one row for each window that is open or touched, with 
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from tailrace.lake.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.pipeline import MEASURED, Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, null, quoted
-from tailrace.spark.partials import listed, names
+from tailrace.spark.assigning import listed, names
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
 """The columns of the clock view: instants in microseconds, the epoch, and the stream's generation."""
@@ -133,8 +135,11 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
     opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
     opened["waiting_since"] = "now"
     for name, part in pipeline.parts.items():
-        both = part.merged(
-            o, *(_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in ("fired", "pending"))
+        # The trigger measures what is fresh; of the answer everything has yet to be told.
+        held = ("pending",) if name.startswith(f"{MEASURED}__") else ("fired", "pending")
+        both = reduce(
+            partial(part.merged, o),
+            (_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in held),
         )
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
     items = [*names(pipeline), "window_start", "window_end"]

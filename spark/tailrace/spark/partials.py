@@ -8,32 +8,11 @@ from __future__ import annotations
 
 from tailrace.model.combiners import Merge
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.windows import Fixed, Global, Sessions, Sliding
-from tailrace.spark.algebra import Sql, quoted
+from tailrace.model.time import END_OF_TIME
+from tailrace.spark.algebra import quoted
+from tailrace.spark.assigning import assigned, listed, names
 
 _AGGREGATE = {Merge.ADD: "SUM", Merge.LEAST: "MIN", Merge.GREATEST: "MAX"}
-
-
-def names(pipeline: Pipeline) -> list[str]:
-    """The key columns, quoted."""
-    return [quoted(name) for name in pipeline.key]
-
-
-def listed(*groups: list[str]) -> str:
-    """Select-list items of several groups, with commas."""
-    return ", ".join(item for group in groups for item in group)
-
-
-def lifted(pipeline: Pipeline) -> list[str]:
-    """What each record adds to each part of the accumulator, as select-list items."""
-    o, items = Sql(), []
-    for name, combiner in pipeline.what.items():
-        value = None if combiner.column is None else quoted(combiner.column)
-        parts = combiner.parts(pipeline.type_of(combiner))
-        for part, term in zip(parts, combiner.lift(o, value), strict=True):
-            items.append(f"{term} AS `{name}__{part.name}`")
-    return items
 
 
 def merged(pipeline: Pipeline) -> list[str]:
@@ -43,46 +22,6 @@ def merged(pipeline: Pipeline) -> list[str]:
         total = f"{_AGGREGATE[part.merge]}({quoted(name)})"
         items.append(f"CAST({total} AS {part.type}) AS {quoted(name)}")
     return items
-
-
-def assigned(pipeline: Pipeline, source: str) -> str:
-    """A bundle's records with the windows each is in: one row for a record and window.
-
-    Columns: the keys, `at` (event time), `known`, `window_start`, `window_end`, the lifted parts, and where it came
-    from. `source` is a view of the log's columns.
-    """
-    log, where = pipeline.log, pipeline.where
-    known = f"UNIX_MICROS({quoted(log.arrival_time)})" if log.arrival_time else "CAST(NULL AS bigint)"
-    records = (
-        f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
-        f"UNIX_MICROS({quoted(log.event_time)}) AS at, {known} AS known, {listed(lifted(pipeline))}, "
-        f"_epoch, _source, _offset FROM {source}"
-    )
-    carried = listed(names(pipeline), ["at", "known"], [quoted(name) for name in pipeline.parts])
-    carried += ", _epoch, _source, _offset"
-    if isinstance(where, Global):
-        return f"SELECT {carried}, {BEGINNING}L AS window_start, {END_OF_TIME}L AS window_end FROM ({records})"
-    if isinstance(where, Fixed):
-        size, offset = duration(where.size), duration(where.offset)
-        start = f"(at - PMOD(at - {offset}L, {size}L))"
-        return f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})"
-    if isinstance(where, Sessions):
-        gap = duration(where.gap)
-        return f"SELECT {carried}, at AS window_start, at + {gap}L AS window_end FROM ({records})"
-    if isinstance(where, Sliding):
-        return _slid(where, carried, records)
-    raise NotImplementedError(f"no native form of {where!r}")
-
-
-def _slid(where: Sliding, carried: str, records: str) -> str:
-    size, every, offset = duration(where.size), duration(where.every), duration(where.offset)
-    last = f"(at - PMOD(at - {offset}L, {every}L))"
-    starts = ", ".join(f"{last} - {place * every}L" for place in range(-(-size // every)))
-    return (
-        f"SELECT {carried}, window_start, window_start + {size}L AS window_end "
-        f"FROM (SELECT *, EXPLODE(ARRAY({starts})) AS window_start FROM ({records})) "
-        f"WHERE window_start + {size}L > at"
-    )
 
 
 def partials(pipeline: Pipeline, source: str, clock: str) -> str:

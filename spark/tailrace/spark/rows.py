@@ -11,7 +11,7 @@ from tailrace.lake.contracts import LATE, PANE, PARTIAL, ledger_contract, spark_
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, null, quoted
-from tailrace.spark.partials import listed, names
+from tailrace.spark.assigning import listed, names
 from tailrace.spark.transitions import any_emits, phases
 
 

@@ -1,0 +1,252 @@
+"""`tailrace simulate`: what a definition makes of a sample, pane by pane, with no Spark and no lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tailrace.cli.console import Output, facts, table
+from tailrace.cli.definitions import load
+from tailrace.cli.errors import LoadError, UsageError
+from tailrace.cli.options import Json
+from tailrace.cli.texts import counted, shown
+from tailrace.model import samples
+from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.time import instant, text
+from tailrace.model.windows import Window
+
+if TYPE_CHECKING:
+    from tailrace.model.panes import Key, Pane
+    from tailrace.observe.simulation import Simulation
+
+_SMALL = 1.0
+"""The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
+
+_MOST = 200
+"""Panes that the table shows; JSON and the page have all of them."""
+
+
+def simulate(
+    definition: Annotated[
+        str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline: FILE or FILE:NAME.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet.")
+    ] = None,
+    per_epoch: Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")] = 1,
+    every: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Let an epoch have all that comes in so much processing time instead."),
+    ] = None,
+    leave_open: Annotated[bool, typer.Option("--open", help="Do not end the input: windows stay open.")] = False,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE", help="Show one key: a value for each column.")
+    ] = None,
+    result: Annotated[str | None, typer.Option(metavar="NAME", help="The result that the plot shows.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")] = None,
+    paper: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the paper's figures 5 to 14 instead, computed.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fold a definition over a sample, in Python alone, and show the panes that it gives.
+
+    The watermark follows the log's rule, processing time its arrival times. A plot has one key: the one with the most
+    panes, or the one asked for. Try --per-epoch and --every: the panes may differ, the last answers never do.
+    """
+    output = Output(json)
+    if paper is not None:
+        _paper(output, paper)
+        return
+    if definition is None or data is None:
+        raise UsageError("a definition and a sample are wanted: tailrace simulate DEFINITION DATA, or --paper FOLDER")
+    if every is not None and every <= 0:
+        raise UsageError(f"--every {every:g}: expected more than no time at all")
+    from tailrace.observe.simulation import Simulation
+
+    pipeline = load(definition)
+    sample = _read(pipeline.log, data)
+    period = timedelta(seconds=every) if every is not None else None
+    epochs = samples.epochs(pipeline.log, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    one = Simulation(pipeline, epochs)
+    chosen = _key(one, key)
+    if page is not None or png is not None:
+        _draw(output, one, chosen, _result(pipeline, result), page, png)
+    if json:
+        output.data(_data(one, sample, chosen))
+    else:
+        output.text(*_shown(one, sample, chosen))
+
+
+def _read(log: Log, path: Path) -> samples.Sample:
+    if not path.is_file():
+        raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            import pyarrow.parquet as pq
+
+            return samples.from_rows(log, pq.read_table(path).to_pylist())
+        if kind not in (".jsonl", ".json", ".csv"):
+            raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
+        with path.open(encoding="utf-8", newline="") as lines:
+            return samples.from_csv(log, lines) if kind == ".csv" else samples.from_json(log, lines)
+    except (OSError, ValueError) as error:
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
+
+
+def _key(one: Simulation, given: list[str] | None) -> Key | None:
+    if not given:
+        return None
+    for key in one.keys:
+        if [str(part) for part in key] == given:
+            return key
+    known = ", ".join("/".join(map(str, key)) for key in one.keys[:5]) or "none"
+    raise UsageError(f"--key {' '.join(given)}: no pane has this key; the keys with the most panes are {known}")
+
+
+def _result(pipeline: Pipeline, given: str | None) -> str:
+    if given is not None and given not in pipeline.what:
+        raise UsageError(f"--result {given}: expected one of {', '.join(pipeline.what)}")
+    return given or next(iter(pipeline.what))
+
+
+def _draw(output: Output, one: Simulation, key: Key | None, result: str, page: Path | None, png: Path | None) -> None:
+    if key is None and not one.keys:
+        raise UsageError("there is nothing to draw: no pane fired")
+    from tailrace.observe.plot import render, render_png
+
+    plot = one.plot(one.keys[0] if key is None else key, result)
+    for path in filter(None, (page, png)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(render(plot).encode() if path is page else render_png(plot))
+        output.say(f"wrote {path}")
+
+
+def _paper(output: Output, folder: Path) -> None:
+    from tailrace.observe.paper import figures, page
+    from tailrace.observe.plot import render_png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "paper.html").write_text(page(), encoding="utf-8")
+    written = ["paper.html"]
+    for figure in figures():
+        name = f"figure_{figure.number:02}.png"
+        (folder / name).write_bytes(render_png(figure.plot, _SMALL))
+        written.append(name)
+    if output.json:
+        output.data({"folder": str(folder), "files": written})
+    else:
+        output.text(f"wrote {len(written)} files to {folder}: paper.html and a picture of each figure")
+
+
+def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator[Any]:
+    from tailrace.observe.simulation import answers
+
+    pipeline = one.pipeline
+    panes = list(one.run.panes) if key is None else one.panes(key)
+    yield Text.assemble((pipeline.name, "bold"), f"  {answers(pipeline)}")
+    if panes:
+        yield _table(pipeline, panes[:_MOST])
+    if len(panes) > _MOST:
+        yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
+    late = [late for late in one.run.late if key is None or late.key == key]
+    if late:
+        made = table("key", "window", "event time", "epoch", "reason", right=("epoch",), title="too late")
+        for each in late[:_MOST]:
+            at = shown(instant(each.record[pipeline.log.event_time]))
+            made.add_row(_named(each.key), _span(each.window), at, str(each.epoch), each.reason)
+        yield made
+    if sample.rejected:
+        made = table("line", "rejected, for", right=("line",))
+        for line, reason in sample.rejected[:_MOST]:
+            made.add_row(str(line), reason)
+        yield made
+    yield facts(_counts(one, sample).items())
+
+
+def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
+    results = list(pipeline.results)
+    made = table(
+        "epoch", "fired at", "key", "window", "timing", "", *results, "pane", right=("epoch", *results, "pane")
+    )
+    for pane in panes:
+        sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
+        values = ("–" if value is None else f"{value}" for value in pane.values.values())
+        timing = pane.timing.value.replace("_", " ")
+        made.add_row(
+            str(pane.version.epoch),
+            shown(pane.processing_time),
+            _named(pane.key),
+            _span(pane.window),
+            timing,
+            sign,
+            *values,
+            str(pane.version.index),
+            style="dim" if pane.retraction else "",
+        )
+    return made
+
+
+def _named(key: Key) -> str:
+    return "/".join("null" if part is None else str(part) for part in key) or "all"
+
+
+def _span(window: Window) -> str:
+    start, end = shown(window.start), shown(window.end)
+    same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
+    return f"[{start}, {end[11:] if same_day else end})"
+
+
+def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
+    taken_back = sum(pane.retraction for pane in one.run.panes)
+    return {
+        "records": f"{len(sample.records):,}, {counted(len(sample.rejected), 'line')} rejected",
+        "epochs": f"{len(one.epochs):,}",
+        "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
+        "too late": counted(len(one.run.late), "record"),
+        "still open": counted(sum(map(len, one.run.state.windows.values())), "window"),
+    }
+
+
+def _data(one: Simulation, sample: samples.Sample, key: Key | None) -> dict[str, Any]:
+    return {
+        "pipeline": one.pipeline.name,
+        "records": len(sample.records),
+        "epochs": len(one.epochs),
+        "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
+        "late": [
+            {"key": list(late.key), "window": _ends(late.window), "epoch": late.epoch, "reason": late.reason}
+            for late in one.run.late
+            if key is None or late.key == key
+        ],
+        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected],
+        "open_windows": sum(map(len, one.run.state.windows.values())),
+    }
+
+
+def _pane(pane: Pane) -> dict[str, Any]:
+    return {
+        "key": list(pane.key),
+        "window": _ends(pane.window),
+        "epoch": pane.version.epoch,
+        "index": pane.version.index,
+        "timing": pane.timing.value,
+        "retraction": pane.retraction,
+        "values": dict(pane.values),
+        "answer": dict(pane.answer),
+        "processing_time": text(pane.processing_time),
+        "watermark": text(pane.watermark),
+    }
+
+
+def _ends(window: Window) -> list[str]:
+    return [text(window.start), text(window.end)]

@@ -1,0 +1,115 @@
+"""A bundle's records with the windows they are in, in Spark SQL: each kind of window is an expression of a record.
+
+Windows are microseconds in here. `NATIVE` lists the kinds; a definition with another one has no native execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.model.calendars import Calendar
+from tailrace.model.pipeline import MEASURED, Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
+from tailrace.spark.algebra import Sql, quoted
+
+
+def names(pipeline: Pipeline) -> list[str]:
+    """The key columns, quoted."""
+    return [quoted(name) for name in pipeline.key]
+
+
+def listed(*groups: list[str]) -> str:
+    """Select-list items of several groups, with commas."""
+    return ", ".join(item for group in groups for item in group)
+
+
+def lifted(pipeline: Pipeline) -> list[str]:
+    """What each record adds to each part of the accumulator, as select-list items."""
+    o, items = Sql(), []
+    for name, combiner in pipeline.what.items():
+        value = None if combiner.column is None else quoted(combiner.column)
+        type_ = pipeline.type_of(combiner)
+        for part, term in zip(combiner.parts(type_), combiner.lift(o, value, type_), strict=True):
+            items.append(f"{term} AS `{name}__{part.name}`")
+    columns = {column: quoted(column) for column in pipeline.log.columns}
+    for name, measure in pipeline.when.measures().items():
+        items.append(f"{measure.of(o, columns, pipeline.log.columns)} AS `{MEASURED}__{name}`")
+    return items
+
+
+def assigned(pipeline: Pipeline, source: str) -> str:
+    """A bundle's records with the windows each is in: one row for a record and window.
+
+    Columns: the keys, `at` (event time), `known`, `window_start`, `window_end`, the lifted parts, and where it came
+    from. `source` is a view of the log's columns.
+    """
+    log, where = pipeline.log, pipeline.where
+    if type(where) not in NATIVE:
+        raise NotImplementedError(f"no native form of {where!r}")
+    known = f"UNIX_MICROS({quoted(log.arrival_time)})" if log.arrival_time else "CAST(NULL AS bigint)"
+    records = (
+        f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
+        f"UNIX_MICROS({quoted(log.event_time)}) AS at, {known} AS known, {listed(lifted(pipeline))}, "
+        f"_epoch, _source, _offset FROM {source}"
+    )
+    carried = listed(names(pipeline), ["at", "known"], [quoted(name) for name in pipeline.parts])
+    return NATIVE[type(where)](where, f"{carried}, _epoch, _source, _offset", records)
+
+
+def _global(where: Global, carried: str, records: str) -> str:
+    return f"SELECT {carried}, {BEGINNING}L AS window_start, {END_OF_TIME}L AS window_end FROM ({records})"
+
+
+def _fixed(where: Fixed, carried: str, records: str) -> str:
+    size, since = duration(where.size), f"{duration(where.offset)}L"
+    if where.phase is not None:
+        # As `model.windows.phase_of` has it.
+        since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
+    start = f"(at - PMOD(at - {since}, {size}L))"
+    return f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})"
+
+
+def _sliding(where: Sliding, carried: str, records: str) -> str:
+    size, every, offset = duration(where.size), duration(where.every), duration(where.offset)
+    last = f"(at - PMOD(at - {offset}L, {every}L))"
+    starts = ", ".join(f"{last} - {place * every}L" for place in range(-(-size // every)))
+    return (
+        f"SELECT {carried}, window_start, window_start + {size}L AS window_end "
+        f"FROM (SELECT *, EXPLODE(ARRAY({starts})) AS window_start FROM ({records})) "
+        f"WHERE window_start + {size}L > at"
+    )
+
+
+def _sessions(where: Sessions, carried: str, records: str) -> str:
+    gap = duration(where.gap)
+    return f"SELECT {carried}, at AS window_start, at + {gap}L AS window_end FROM ({records})"
+
+
+def _calendar(where: Calendar, carried: str, records: str) -> str:
+    zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
+    # Local times pass for UTC ones in between; Spark takes the first of two instants that a clock shows alike, and for
+    # a time that clocks skip the instant at which they do, as the model does.
+    local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
+    ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
+        ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip
+    return f"SELECT {carried}, {ends['start']}, {ends['end']} FROM (SELECT *, {local} AS local FROM ({records}))"
+
+
+_STEPS = {
+    "day": "INTERVAL '1' DAY",
+    "week": "INTERVAL '7' DAY",
+    "month": "INTERVAL '1' MONTH",
+    "quarter": "INTERVAL '3' MONTH",
+    "year": "INTERVAL '12' MONTH",
+}
+
+NATIVE: dict[type, Callable[[Any, str, str], str]] = {
+    Global: _global,
+    Fixed: _fixed,
+    Sliding: _sliding,
+    Sessions: _sessions,
+    Calendar: _calendar,
+}
+"""How each kind of window is written in SQL: the windowing, the columns to carry on, and the query of the records."""

@@ -1,0 +1,193 @@
+"""`tailrace simulate`: what it reads, what it rejects, and that it shows what the reference execution gives."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
+from tailrace.model import samples
+from tailrace.model.panes import answers
+from tailrace.model.reference import batch, fold
+from tailrace.model.time import instant
+from tests.support.strategies import LOG, bundles, examples, pipelines
+
+DEFINITION = """
+from tailrace import *
+log = Log(
+    name="sales",
+    columns={"shop": "string", "price": "decimal(8,2)", "paid": "boolean", "on": "date", "at": "timestamp"},
+    event_time="at",
+    disorder=seconds(30),
+)
+sales = Pipeline(
+    name="sales_by_minute",
+    log=log,
+    key="shop",
+    what={"total": Sum("price"), "sales": Count()},
+    where=Fixed(minutes(1)),
+    when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)),
+    how=RETRACTING,
+    allowed_lateness=minutes(5),
+)
+"""
+ROWS = [
+    {"shop": "a", "price": "1.50", "paid": True, "on": "2024-01-01", "at": "2024-01-01T00:00:10Z"},
+    {"shop": "b", "price": "2.00", "paid": False, "on": None, "at": "2024-01-01T00:00:50Z"},
+    {"shop": "a", "price": None, "paid": None, "on": None, "at": "2024-01-01T00:02:10Z"},
+    {"shop": "a", "price": "4.25", "paid": True, "on": None, "at": "2024-01-01T00:00:20Z"},
+]
+
+
+@pytest.fixture
+def definition(tmp_path: Path) -> Path:
+    file = tmp_path / "sales.py"
+    file.write_text(DEFINITION)
+    return file
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    file = tmp_path / "sales.jsonl"
+    lines = [re.sub(r'"(\d+\.\d+)"', r"\1", json.dumps(row)) for row in ROWS]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def simulated(*args: object, status: int = 0) -> Any:
+    done = CliRunner().invoke(app, ["simulate", *map(str, args), "--json"])
+    assert done.exit_code == status, done.output
+    return json.loads(done.stdout) if status == 0 else done.stderr
+
+
+def test_it_shows_early_late_and_retracted_panes(definition: Path, sample: Path) -> None:
+    panes = simulated(definition, sample, "--key", "a")["panes"]
+    told = [(one["values"]["total"], one["timing"], one["retraction"]) for one in panes]
+    assert told == [
+        ("1.50", "early", False),
+        ("1.50", "on_time", True),
+        ("1.50", "on_time", False),
+        (None, "early", False),
+        ("1.50", "late", True),
+        ("5.75", "late", False),
+        (None, "on_time", True),
+        (None, "on_time", False),
+    ]
+    shown = CliRunner().invoke(app, ["simulate", str(definition), str(sample)])
+    assert shown.exit_code == 0
+    assert "5.75" in shown.stdout
+    assert "−" in shown.stdout
+
+
+def test_json_csv_and_parquet_say_the_same(definition: Path, sample: Path, tmp_path: Path) -> None:
+    text = tmp_path / "sales.csv"
+    cells = [[str(v).lower() if isinstance(v, bool) else v or "" for v in row.values()] for row in ROWS]
+    text.write_text("\n".join([",".join(ROWS[0]), *(",".join(row) for row in cells)]) + "\n")
+    rows = [row | {"price": row["price"] and Decimal(str(row["price"]))} for row in ROWS]
+    table = pa.Table.from_pylist([{**row, "on": None, "at": None} for row in rows]).drop_columns(["on", "at"])
+    at = pa.array([samples._zoned(__import__("datetime").datetime.fromisoformat(str(row["at"]))) for row in ROWS])
+    pq.write_table(table.append_column("at", at), tmp_path / "sales.parquet")
+    expected = simulated(definition, sample)
+    assert simulated(definition, text) == expected
+    assert simulated(definition, tmp_path / "sales.parquet") == expected
+
+
+def test_X6_every_line_is_a_record_or_rejected_with_its_reason(definition: Path, tmp_path: Path) -> None:
+    bad = {
+        "{": "not JSON",
+        "[1]": "not a JSON object",
+        '{"shop": "a"}': "the event time at is missing",
+        '{"at": "yesterday"}': "at = 'yesterday': expected timestamp",
+        '{"at": "0001-01-01T00:00:00Z"}': "lies outside",
+        '{"at": "2024-01-01T00:00:00Z", "price": "1.50"}': "price = '1.50': expected decimal(8,2)",
+        '{"at": "2024-01-01T00:00:00Z", "price": 1.505}': "expected decimal(8,2)",
+        '{"at": "2024-01-01T00:00:00Z", "price": 1234567.00}': "expected decimal(8,2)",
+        '{"at": "2024-01-01T00:00:00Z", "shop": 7}': "shop = 7: expected string",
+        '{"at": "2024-01-01T00:00:00Z", "paid": 1}': "paid = 1: expected boolean",
+        '{"at": "2024-01-01T00:00:00Z", "on": "1.1.24"}': "expected date",
+        '{"at": "2024-01-01T00:00:00Z", "size": 7}': "unknown column 'size'",
+    }
+    file = tmp_path / "bad.jsonl"
+    file.write_text("\n".join([*bad, '{"at": "2024-01-01T00:00:00Z"}', ""]))
+    found = simulated(definition, file)
+    assert found["records"] == 1
+    assert [one["line"] for one in found["rejected"]] == list(range(1, len(bad) + 1))
+    for one, expected in zip(found["rejected"], bad.values(), strict=True):
+        assert expected in one["reason"]
+
+
+def test_epochs_by_number_and_by_time_end_in_the_same_answers(definition: Path, sample: Path) -> None:
+    def last(*how: str) -> dict[Any, Any]:
+        return {
+            (*one["key"], *one["window"]): one["answer"]
+            for one in simulated(definition, sample, *how)["panes"]
+            if not one["retraction"]
+        }
+
+    assert last("--per-epoch", "3") == last("--every", "60") == last()
+    assert simulated(definition, sample, "--per-epoch", "3")["epochs"] == 3
+
+
+def test_open_leaves_the_windows_open(definition: Path, sample: Path) -> None:
+    assert simulated(definition, sample, "--open")["open_windows"] == 3
+    assert simulated(definition, sample)["open_windows"] == 0
+
+
+def test_the_plot_is_a_page_and_a_picture(definition: Path, sample: Path, tmp_path: Path) -> None:
+    page, picture = tmp_path / "out" / "plot.html", tmp_path / "out" / "plot.png"
+    simulated(definition, sample, "--html", page, "--png", picture, "--result", "sales")
+    assert "<svg" in page.read_text()
+    assert "shop = a" in page.read_text()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_papers_figures_come_out_on_one_page(tmp_path: Path) -> None:
+    assert len(simulated("--paper", tmp_path)["files"]) == 11
+    page = (tmp_path / "paper.html").read_text()
+    assert page.count("<svg") == 10
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert not re.findall(r"url\(#(?!figure-)", page)
+    assert "http:" not in re.sub(r'xmlns(:\w+)?="http[^"]*"', "", page)
+    assert "https:" not in page
+    assert (tmp_path / "figure_14.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], "a definition and a sample are wanted"),
+        (["{definition}"], "a definition and a sample are wanted"),
+        (["{definition}", "nowhere.jsonl"], "no such file"),
+        (["{definition}", "{definition}"], ".csv or .parquet"),
+        (["{definition}", "{sample}", "--key", "z"], "the keys with the most panes are a, b"),
+        (["{definition}", "{sample}", "--result", "z", "--html", "x.html"], "expected one of total, sales"),
+        (["{definition}", "{sample}", "--every", "0"], "more than no time"),
+    ],
+)
+def test_what_makes_no_sense_is_said(definition: Path, sample: Path, given: list[str], expected: str) -> None:
+    said = simulated(*(one.format(definition=definition, sample=sample) for one in given), status=2)
+    assert expected in " ".join(said.split())
+
+
+@examples(40)
+@given(pipelines(), bundles(max_size=12))
+def test_L1_a_sample_that_ends_gives_the_batch_answer(pipeline: Any, records: list[dict[str, Any]]) -> None:
+    for per_epoch in (1, 5, 100):
+        run = fold(pipeline, samples.epochs(pipeline.log, records, per_epoch=per_epoch))
+        assert not run.state.windows
+        assert answers(run.panes) == batch(pipeline, records, run.late)
+    period = timedelta(seconds=7)
+    clocks = [clock for _, clock in samples.epochs(LOG, records, every=period, ends=False)]
+    assert all(clock.processing_time % (7 * 10**6) == 0 for clock in clocks)
+    assert len(clocks) <= len({instant(record["at"]) for record in records})
