@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WHAT = ROOT / "docs" / "model" / "what.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -62,12 +63,13 @@ def test_the_examples_of_a_page_say_what_is_printed(page: Path) -> None:
 def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> None:
     from tailrace.observe.flights import landing_cuts, load, write_files
 
-    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    for folder in ("pipelines", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     first, last = date(2013, 3, 7), date(2013, 3, 11)
     write_files(load(first, last), tmp_path / "landing", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
     env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
     ran = 0
-    for words in [*commands(ROOT / "README.md"), *commands(ROOT / "docs" / "running.md")]:
+    for words in [*commands(ROOT / "README.md"), *commands(ROOT / "docs" / "running.md"), *commands(WHAT)]:
         if Path(words[0]).name != "tailrace":
             continue
         command = [sys.executable, "-m", "tailrace.cli.main", *words[1:]]
@@ -75,4 +77,4 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         assert done.stdout.strip(), f"{words} says something"
         ran += 1
-    assert ran >= 7
+    assert ran >= 9

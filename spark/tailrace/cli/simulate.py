@@ -180,7 +180,7 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
     )
     for pane in panes:
         sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
-        values = ("–" if value is None else f"{value}" for value in pane.values.values())
+        values = (_value(value) for value in pane.values.values())
         timing = pane.timing.value.replace("_", " ")
         made.add_row(
             str(pane.version.epoch),
@@ -194,6 +194,12 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
             style="dim" if pane.retraction else "",
         )
     return made
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value}"
 
 
 def _named(key: Key) -> str:
