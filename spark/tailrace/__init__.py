@@ -11,7 +11,9 @@ What a definition is written with is here, and needs nothing but the standard li
 from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import DefinitionError, TailraceError
+from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.matching import Match, Missing
+from tailrace.model.own import OwnCombiner, OwnWindows
 from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING
 from tailrace.model.pipeline import Log, Pipeline
 from tailrace.model.spread import Variance
@@ -50,8 +52,10 @@ __all__ = [
     "AnyValue",
     "AtWatermark",
     "Calendar",
+    "Collect",
     "Count",
     "DefinitionError",
+    "Distinct",
     "Every",
     "Fixed",
     "Global",
@@ -61,13 +65,17 @@ __all__ = [
     "Mean",
     "Min",
     "Missing",
+    "OwnCombiner",
+    "OwnWindows",
     "Pipeline",
+    "Quantile",
     "Repeat",
     "Sequence",
     "Sessions",
     "Sliding",
     "Sum",
     "TailraceError",
+    "TopK",
     "Until",
     "Variance",
     "days",

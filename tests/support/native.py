@@ -1,4 +1,4 @@
-"""Runs a definition natively on real Spark, bundle by bundle, and puts its ledger rows beside the reference's panes."""
+"""Runs a definition on real Spark, bundle by bundle, and puts its ledger rows beside the panes of the reference."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tailrace.model.panes import Late, Pane
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import instant, moment
+from tailrace.spark.execution import Execution
 from tailrace.spark.native import Native
 
 Said = Counter[tuple[Any, ...]]
@@ -39,13 +40,18 @@ def _plain(value: Any, type: str) -> Any:
     return moment(value) if type == "timestamp" and isinstance(value, int) else value
 
 
-def run_native(spark: SparkSession, pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]) -> Said:
-    """What the native execution says of these epochs."""
-    native, said = Native(spark, pipeline), Said()
-    state = native.nothing()
+def run_native(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    epochs: Iterable[tuple[Sequence[Record], Clock]],
+    execution: type[Execution] = Native,
+) -> Said:
+    """What the native execution says of these epochs, or another one."""
+    one, said = execution(spark, pipeline), Said()
+    state = one.nothing()
     for records, clock in epochs:
-        consumed = native.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
-        stepped = native.step(state, consumed, clock)
+        consumed = one.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
+        stepped = one.step(state, consumed, clock)
         for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
             said[_pane_row(pipeline, row) if row["kind"] == "pane" else _late_row(pipeline, row)] += 1
         state = stepped.state
@@ -90,6 +96,8 @@ def _exact(values: Iterable[Any]) -> tuple[Any, ...]:
 def _comparable(value: Any) -> Any:
     if isinstance(value, Decimal):
         return value.normalize()
+    if isinstance(value, list):
+        return tuple(map(_comparable, value))
     if isinstance(value, datetime):
         # pyspark gives naive instants in the process's own zone.
         return instant(value.astimezone(UTC))

@@ -23,8 +23,8 @@ from tailrace import (
     AnyOf,
     AtWatermark,
     Calendar,
+    Collect,
     Count,
-    DefinitionError,
     Every,
     Fixed,
     Global,
@@ -81,7 +81,7 @@ def test_the_sql_is_what_the_native_execution_runs(pipeline: Pipeline) -> None:
         "too_late": native._late,
         "refused": native._refused,
         "state": native._remains,
-        "restore": native.rows.restored(native._views["ledger"]),
+        "restore": native.rows.restored("ledger"),
     }
     if pipeline.finishing != "close":
         del runs["refused"]
@@ -139,23 +139,25 @@ def test_native_but_for_the_clock() -> None:
     assert {name for name, execution in where.items() if execution is not Execution.NATIVE} == {"AdvanceWatermark"}
 
 
-def test_what_has_no_execution_yet_is_refused_with_the_reason() -> None:
-    @dataclass(frozen=True)
-    class Own(Fixed):
-        pass
+@dataclass(frozen=True)
+class Own(Fixed):
+    """A windowing of one's own, if only by its name."""
 
-    class Other:
-        columns, merges, longest, reach = (), False, None, 0
 
-        def assign(self, at: int, record: object = None) -> list[Any]:
-            return []
-
-        def faults(self, path: str) -> tuple[()]:
-            return ()
-
-    for where in (Own(hours(1)), Other()):
-        with pytest.raises(DefinitionError, match=r"where = .*: expected a built-in windowing .* on Spark yet"):
-            build(replace(HOURLY, where=where))
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"where": Own(hours(1))}, "where: Own is a windowing of one's own"),
+        ({"what": {"prices": Collect("price"), "n": Count()}}, "what['prices']: Collect combines in Python"),
+    ],
+)
+def test_what_cannot_be_compiled_runs_in_python_and_the_plan_says_why(changed: dict[str, Any], why: str) -> None:
+    plan = build(replace(HOURLY, **changed))
+    python = {type(stage).__name__ for stage in plan.stages if stage.choice.execution is Execution.PYTHON}
+    assert python == {"Assign", "Judge", "Aggregate", "Meet", "DataTriggers", "WatermarkTriggers", "Close"}
+    assert all(why in stage.choice.why for stage in plan.stages if stage.choice.execution is Execution.PYTHON)
+    assert [query.name for query in plan.queries] == ["restore"]
+    assert why in " ".join(text_of(replace(HOURLY, **changed)).split())
 
 
 def test_a_plan_reads_as_the_definition_is_written() -> None:

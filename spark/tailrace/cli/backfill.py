@@ -14,7 +14,6 @@ from tailrace.cli.sessions import session, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
-from tailrace.plan.builder import check
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ def backfill(
     """
     output = Output(json)
     pipeline = load(definition)
-    check(pipeline)
     begin, end = parsed(first, "--from"), parsed(last, "--to")
     if begin >= end:
         raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")

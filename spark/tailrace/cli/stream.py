@@ -22,7 +22,6 @@ from tailrace.cli.sessions import session
 from tailrace.cli.texts import counted, rate, shown, span
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
-from tailrace.plan.builder import check
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,8 +64,6 @@ def stream(
     """
     output = Output(json)
     pipelines = load_all(definitions)
-    for pipeline in pipelines:
-        check(pipeline)
     settings = Settings()
     where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once)
     with _Stop() as stop:

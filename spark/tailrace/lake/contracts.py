@@ -82,9 +82,18 @@ def key_columns(pipeline: Pipeline) -> dict[str, str]:
     return {name: pipeline.log.columns[name] for name in pipeline.key}
 
 
-def part_types(pipeline: Pipeline) -> dict[str, str]:
-    """The accumulator's parts' types, by column name."""
-    return {name: part.type for name, part in pipeline.parts.items()}
+def part_types(pipeline: Pipeline) -> dict[str, Shape]:
+    """The accumulator's parts' shapes, by column name."""
+    return {name: shape_of(part.type) for name, part in pipeline.parts.items()}
+
+
+def shape_of(type: str) -> Shape:
+    """The shape of a column or accumulator type.
+
+    >>> shape_of("array<bigint>"), shape_of("bigint")
+    (['bigint'], 'bigint')
+    """
+    return [type.removeprefix("array<").removesuffix(">")] if type.startswith("array<") else type
 
 
 def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
@@ -111,7 +120,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         "writer": Column("string", "pane: stream or backfill"),
-        **{name: Column(type, f"pane: {pipeline.what[name]!r}") for name, type in pipeline.results.items()},
+        **{name: Column(shape_of(type), f"pane: {pipeline.what[name]!r}") for name, type in pipeline.results.items()},
         "fresh": Column("bigint", "partial: records in no pane yet"),
         "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),
         "waiting_since": Column("timestamp", "partial: processing time of the first of them"),
@@ -129,7 +138,8 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
     if slots:
         columns["trigger"] = Column(dict(slots), "partial: what the trigger remembers")
     if pipeline.how.value == "discarding":
-        columns["answer"] = Column(dict(pipeline.results), "pane: the answer of everything so far")
+        answer = {name: shape_of(type) for name, type in pipeline.results.items()}
+        columns["answer"] = Column(answer, "pane: the answer of everything so far")
     if pipeline.where.merges:
         shape = predecessor_shape(pipeline)
         columns["predecessors"] = Column([shape], "partial: windows merged into this one that are to be taken back")
@@ -143,7 +153,7 @@ def answer_contract(pipeline: Pipeline) -> Contract:
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
         "window_start": Column("timestamp", "the window's start, inclusive", required=True),
         "window_end": Column("timestamp", "the window's end, exclusive", required=True),
-        **{name: Column(type, repr(pipeline.what[name])) for name, type in pipeline.results.items()},
+        **{name: Column(shape_of(type), repr(pipeline.what[name])) for name, type in pipeline.results.items()},
         "timing": Column("string", "of the pane that gave it: early, on_time, late or correction"),
         "generation": Column("bigint", "version: generation", required=True),
         "epoch": Column("bigint", "version: epoch", required=True),

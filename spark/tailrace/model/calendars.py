@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from tailrace.model.errors import Fault
 from tailrace.model.time import days, duration, instant, moment
-from tailrace.model.windows import NOTHING, Window
+from tailrace.model.windows import NOTHING, BuiltIn, Window
 
 Unit = Literal["day", "week", "month", "quarter", "year"]
 
@@ -27,7 +27,7 @@ _CHANGE = days(2)
 
 
 @dataclass(frozen=True)
-class Calendar:
+class Calendar(BuiltIn):
     """The days, weeks (from Monday), months, quarters or years of a time zone, by its clocks.
 
     Law: every instant is in exactly one window, and each window begins at midnight, or, where the clocks skip midnight,

@@ -26,6 +26,8 @@ class Merge(Enum):
     ADD = "add"
     LEAST = "least"
     GREATEST = "greatest"
+    OWN = "own"
+    """By a combiner's own function."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Part:
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
-        """The part of both accumulators' records. Associative and commutative, with `zero` for its unit."""
+        """The part of both accumulators' records. Associative and commutative, with `zero` for its unit.
+
+        Of a combiner of one's own it is the part itself that knows how (`tailrace.model.own`).
+        """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
         return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)

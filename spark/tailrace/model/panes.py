@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -66,6 +66,8 @@ class Pane:
     watermark: int
     processing_time: int
     writer: str = "stream"
+    parts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The accumulator that `values` are the results of."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record, State, step
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.model.triggers import AtWatermark
-from tailrace.model.windows import Window, gathered
+from tailrace.model.windows import Window
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
                 placed.setdefault(key, {}).setdefault(window, []).append(record)
     found: Answers = {}
     for key, windows in placed.items():
-        spans = gathered(windows) if pipeline.where.merges else {window: [window] for window in windows}
+        spans = pipeline.where.gathered(windows) if pipeline.where.merges else {window: [window] for window in windows}
         for span, members in spans.items():
             inside = [record for member in members for record in windows[member]]
             found[key, span] = {name: _combined(pipeline, name, inside, o) for name in pipeline.what}

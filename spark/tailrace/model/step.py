@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tailrace.model.algebra import Algebra, Scalars, Term
+from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Key, Late, Pane, Timing, Version
 from tailrace.model.pipeline import MEASURED, Pipeline
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Row, Times, Transition
-from tailrace.model.triggers import Measure, Phase
-from tailrace.model.windows import Window, gathered
+from tailrace.model.triggers import Phase
+from tailrace.model.windows import Window
 
 Record = Mapping[str, Any]
 """A record of the log: its declared columns by name; event times as aware datetimes or microseconds."""
@@ -56,10 +56,6 @@ class _Arrivals(NamedTuple):
 
     records: list[Record]
     parts: Row
-
-
-_Reader = tuple[str | None, str | None, Callable[[Algebra, Term, str | None], tuple[Term, ...]], tuple[str, ...]]
-"""Of a combiner: the column it reads and its type, its `lift`, and the names of its parts."""
 
 
 def step(pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
@@ -99,14 +95,11 @@ class _Step:
     def _judged(self, bundle: Iterable[Record]) -> dict[Key, dict[Window, _Arrivals]]:
         """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
-        readers = list(self._readers())
-        measures = self.pipeline.when.measures()
+        lifted = lifter(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         for record in bundle:
             key = tuple(record.get(column) for column in columns)
-            parts = _lifted(readers, record)
-            if measures:
-                parts |= self._measured(measures, record)
+            parts = lifted(record)
             for window in assign(instant(record[at]), record):
                 if self.rules.closed(window.end, self.times.watermark_before):
                     self._too_late(record, key, window, "expired")
@@ -120,23 +113,11 @@ class _Step:
                     own[window] = _Arrivals([record], parts)
         return arrivals
 
-    def _readers(self) -> Iterable[_Reader]:
-        for name, combiner in self.pipeline.what.items():
-            type_ = self.pipeline.type_of(combiner)
-            names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
-            yield combiner.column, type_, combiner.lift, names
-
-    def _measured(self, measures: Mapping[str, Measure], record: Record) -> Row:
-        """What one record adds to the trigger's measures."""
-        o, types = self.rules.o, self.pipeline.log.columns
-        values = {column: record.get(column) for column in types}
-        return {f"{MEASURED}__{name}": measure.of(o, values, types) for name, measure in measures.items()}
-
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
         """One key's windows after its records have come: merged where they merge, opened where they are new."""
         windows = dict(held)
         merges = self.pipeline.where.merges
-        spans = _spans(held, arrivals) if merges else {window: [window] for window in arrivals}
+        spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
         for span, members in spans.items():
             brought = [arrivals[member] for member in members if member in arrivals]
             if span not in held:
@@ -148,6 +129,13 @@ class _Step:
             for records, parts in brought:
                 windows[span] = self.rules.arrived(windows[span], len(records), parts, span.end, self.times)
         return windows
+
+    def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
+        """The merged windows that the arrivals touch, each with the windows it came from."""
+        if not arrived:
+            return {}
+        spans = self.pipeline.where.gathered({*held, *arrived})
+        return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
         """A window that starts anew with all that the windows it absorbs hold (rules M2, V2, V3).
@@ -207,7 +195,8 @@ class _Step:
         *, retraction: bool,
     ) -> None:  # fmt: skip
         results, total = self.rules.results(values), self.rules.results(answer)
-        self.panes.append(Pane(key, window, results, total, timing, retraction, version, watermark, self.times.now))
+        times = (watermark, self.times.now)
+        self.panes.append(Pane(key, window, results, total, timing, retraction, version, *times, parts=values))
 
     def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:
         behind = self.times.watermark_before - window.end
@@ -217,19 +206,23 @@ class _Step:
         return bool(self.rules.out_of_reach(window.end, self.times.watermark))
 
 
-def _lifted(readers: Iterable[_Reader], record: Record) -> Row:
-    """The accumulator of one record."""
-    o = Scalars()
-    parts: Row = {}
-    for column, type_, lift, names in readers:
-        value = None if column is None else record.get(column)
-        parts.update(zip(names, lift(o, value, type_), strict=True))
-    return parts
+def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
+    """What makes one record's accumulator, the trigger's measures included: a function of the record."""
+    o, types, measures = Scalars(), pipeline.log.columns, pipeline.when.measures()
+    readers = []
+    for name, combiner in pipeline.what.items():
+        type_ = pipeline.type_of(combiner)
+        names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
+        readers.append((combiner.column, type_, combiner.lift, names))
 
+    def lifted(record: Record) -> Row:
+        parts: Row = {}
+        for column, type_, lift, names in readers:
+            value = None if column is None else record.get(column)
+            parts.update(zip(names, lift(o, value, type_), strict=True))
+        if measures:
+            values = {column: record.get(column) for column in types}
+            parts |= {f"{MEASURED}__{name}": measure.of(o, values, types) for name, measure in measures.items()}
+        return parts
 
-def _spans(held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
-    """The merged windows that the arrivals touch, each with the windows it came from."""
-    if not arrived:
-        return {}
-    spans = gathered({*held, *arrived})
-    return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
+    return lifted

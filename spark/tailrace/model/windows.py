@@ -73,9 +73,19 @@ class Windowing(Protocol):
     def faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with its parts."""
 
+    def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
+        """The windows of one key after merging, by start, each with those it came from."""
+
+
+class BuiltIn:
+    """The base of the built-in kinds: windows that stay apart, or merge just where they overlap."""
+
+    def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
+        return gathered(windows)
+
 
 @dataclass(frozen=True)
-class Global:
+class Global(BuiltIn):
     """One window for all of event time (Dataflow Model, figures 6 to 9).
 
     >>> Global().assign(0) == [Window(BEGINNING, END_OF_TIME)]
@@ -95,7 +105,7 @@ class Global:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(BuiltIn):
     """Windows of one size, end to end, aligned to 1970 plus `offset` (figures 10 to 13).
 
     `phase` names a column of the key by whose value they are moved further: unaligned windows, which spread the load of
@@ -137,7 +147,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Sliding:
+class Sliding(BuiltIn):
     """Windows of one size, one starting every `period`, so that each record is in size / period of them.
 
     With a period above the size there are gaps: a record in a gap is in no window.
@@ -174,7 +184,7 @@ class Sliding:
 
 
 @dataclass(frozen=True)
-class Sessions:
+class Sessions(BuiltIn):
     """Spans of activity of one key, ended by a gap without a record (figure 14).
 
     Each record starts as a window of one gap; windows that overlap merge, windows that just touch do not (rule M2).

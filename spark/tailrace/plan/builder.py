@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tailrace.lake.contracts import contracts
 from tailrace.model.combiners import Merge
-from tailrace.model.errors import DefinitionError, Fault
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import duration, instant, text
 from tailrace.model.transition import Transition
@@ -33,6 +32,7 @@ from tailrace.plan.stages import (
 )
 from tailrace.spark.algebra import Sql
 from tailrace.spark.assigning import NATIVE
+from tailrace.spark.compile import reasons
 from tailrace.spark.merging import met
 from tailrace.spark.partials import late, partials, refused
 from tailrace.spark.rows import Rows
@@ -51,8 +51,7 @@ PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
 
 
 def build(pipeline: Pipeline) -> Plan:
-    """The plan of a definition. Raises `DefinitionError` where a part of it has no execution yet."""
-    check(pipeline)
+    """The plan of a definition."""
     return Plan(
         pipeline=pipeline.name,
         fingerprint=pipeline.fingerprint,
@@ -64,8 +63,14 @@ def build(pipeline: Pipeline) -> Plan:
 
 
 def queries(pipeline: Pipeline) -> list[Query]:
-    """The SQL texts of an epoch as `tailrace.spark.native` composes them, over views with plain names."""
+    """The SQL texts of an epoch as `tailrace.spark.native` composes them, over views with plain names.
+
+    In the `python` execution there is but the one that a restart reads the open windows with.
+    """
     rows = Rows(pipeline)
+    restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger"))
+    if reasons(pipeline):
+        return [restore]
     found = [
         Query(
             PARTIALS,
@@ -84,28 +89,24 @@ def queries(pipeline: Pipeline) -> list[Query]:
         text_ = rows.of_late(refused(pipeline, "bundle", "clock", "transitions"))
         found.append(Query(REFUSED, "the records that came to a window whose trigger is done", text_))
     found.append(Query(STATE, "the open windows that the next epoch starts from", rows.state("transitions")))
-    found.append(Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger")))
-    return found
-
-
-def check(pipeline: Pipeline) -> None:
-    """Raises `DefinitionError` where a part of the definition has no execution on Spark yet.
-
-    Combiners and triggers are terms of the algebra, so one's own run natively too; windows are compiled kind by kind,
-    so a subclass of a built-in one would silently be run as that one.
-    """
-    if type(pipeline.where) not in NATIVE:
-        names = ", ".join(kind.__name__ for kind in NATIVE)
-        expected = f"a built-in windowing ({names}): others have no execution on Spark yet"
-        remedy = "write it with one of those, or run it with tailrace.model.reference"
-        raise DefinitionError(pipeline.name, [Fault("where", pipeline.where, expected, remedy)])
+    return [*found, restore]
 
 
 def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     log, where, kind = pipeline.log, pipeline.where, type(pipeline.where).__name__
     combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
     late_kinds = ("partial", "pane", "late")
-    rules = _native("the rules of a window are one text for every execution, here compiled to SQL")
+    why = reasons(pipeline)
+    costs = "Python reads every record in Arrow batches, which takes several times as long"
+    python = Choice(Execution.PYTHON, f"{'; '.join(why)}: the model's own step, a bucket of keys at a time; {costs}")
+
+    def ours(said: str) -> Choice:
+        return python if why else _native(said)
+
+    def text_of(query: str) -> str:
+        return "" if why else query
+
+    rules = ours("the rules of a window are one text for every execution, here compiled to SQL")
     return (
         Read(
             choice=_native("Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"),
@@ -118,42 +119,44 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
             unknown=log.unknown,
         ),
         Assign(
-            choice=_native(f"{kind} is built in: a window is an expression of the event time"),
-            query=PARTIALS,
+            choice=ours(f"{kind} is built in: a window is an expression of the event time"),
+            query=text_of(PARTIALS),
             where=written(where),
             per_record=_per_record(pipeline),
         ),
         Judge(
-            choice=_native("a comparison with the clock, which comes in as a column"),
-            query=PARTIALS,
+            choice=ours("a comparison with the clock, which comes in as a column"),
+            query=text_of(PARTIALS),
             allowed_lateness=pipeline.lateness,
             by="record, before windows merge" if where.merges else "window, for all of its records are judged alike",
         ),
         Aggregate(
-            choice=_native(f"{combiners}: accumulators of parts, each added up, or the smaller or larger kept"),
-            query=PARTIALS,
+            choice=ours(f"{combiners}: accumulators of parts, each added up, or the smaller or larger kept"),
+            query=text_of(PARTIALS),
             key=pipeline.key,
             parts={name: _merges(part.merge, part.type) for name, part in pipeline.parts.items()},
         ),
         Meet(
-            choice=_native(
+            choice=ours(
                 "spans are gathered by window functions"
                 if where.merges
                 else "state and bundle are grouped where they lie"
             ),
-            query=TRANSITIONS,
+            query=text_of(TRANSITIONS),
             merges=where.merges,
         ),
-        DataTriggers(choice=rules, query=TRANSITIONS, when=written(pipeline.when), accumulation=pipeline.how.value),
+        DataTriggers(
+            choice=rules, query=text_of(TRANSITIONS), when=written(pipeline.when), accumulation=pipeline.how.value
+        ),
         AdvanceWatermark(
             choice=Choice(Execution.DRIVER, "one number an epoch; Spark observes the latest event time on the way"),
             disorder=duration(log.disorder),
             clock=f"the latest {log.arrival_time}" if log.arrival_time else "when the epoch was read",
         ),
-        WatermarkTriggers(choice=rules, query=TRANSITIONS, on_time=pipeline.on_time),
+        WatermarkTriggers(choice=rules, query=text_of(TRANSITIONS), on_time=pipeline.on_time),
         Close(
             choice=rules,
-            query=TRANSITIONS,
+            query=text_of(TRANSITIONS),
             after=pipeline.lateness,
             reach=where.reach,
             closing=pipeline.closing,
@@ -161,7 +164,7 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
         ),
         Commit(
             choice=_native("one append of one query's rows, published by moving a branch"),
-            query=LEDGER,
+            query=text_of(LEDGER),
             table=f"{pipeline.name}__ledger",
             kinds=late_kinds,
         ),
@@ -183,11 +186,13 @@ def _per_record(pipeline: Pipeline) -> str:
         size, every = duration(where.size), duration(where.every)
         most, least = -(-size // every), size // every
         return f"{most} windows" if most == least else f"{least} or {most} windows"
+    if type(where) not in NATIVE:
+        return "the windows that it says"
     return "1 window, merged with those that it overlaps" if where.merges else "1 window"
 
 
 def _merges(merge: Merge, type: str) -> str:
-    how = {Merge.ADD: "added up", Merge.LEAST: "the smaller", Merge.GREATEST: "the larger"}
+    how = {Merge.ADD: "added up", Merge.LEAST: "the smaller", Merge.GREATEST: "the larger", Merge.OWN: "its own way"}
     return f"{type}, {how[merge]}"
 
 

@@ -36,7 +36,7 @@ from tailrace.plan.stages import (
     WatermarkTriggers,
 )
 
-_COLOURS = {Execution.NATIVE: "green", Execution.DRIVER: "cyan"}
+_COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRIVER: "cyan"}
 
 
 def shown(pipeline: Pipeline, plan: Plan) -> RenderableType:

@@ -1,6 +1,7 @@
 """The stages of an epoch, in the order in which they happen (rule T4), and what a whole plan holds.
 
-Each stage says in its fields what the definition decides about it, and in `query` which SQL text does it.
+Each stage says in its fields what the definition decides about it, and in `query` which SQL text does it: none in the
+`python` execution, where it is the model itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class Execution(Enum):
 
     NATIVE = "native"
     """Compiled to Spark SQL; nothing leaves the JVM."""
+    PYTHON = "python"
+    """The reference step in the executors' Python, a bucket of keys at a time."""
     DRIVER = "driver"
     """A few numbers or one commit, in the process that drives Spark."""
 

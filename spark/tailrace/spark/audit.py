@@ -17,8 +17,9 @@ from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
 from tailrace.spark.algebra import quoted
-from tailrace.spark.answers import batch, current, differences
-from tailrace.spark.assigning import assigned, listed, names
+from tailrace.spark.answering import answering
+from tailrace.spark.answers import current, differences
+from tailrace.spark.assigning import listed, names
 from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import STAMP, Follower
 
@@ -61,6 +62,7 @@ class _Audit:
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
         check_definition(lake, pipeline)
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
+        self.answering = answering(spark, pipeline)
         self.head = lake.head(f"{pipeline.name}__ledger")
         self.epoch = self.head.number("epoch")
         self.watermark = self.head.number("watermark")
@@ -178,7 +180,7 @@ class _Audit:
 
     def _every_record_counted(self) -> Check:
         """Every record of the log is in a window's partials or panes, or late: none fell between (X6)."""
-        total = self._number(f"SELECT COUNT(*) FROM ({assigned(self.pipeline, self.log)})")
+        total = self._number(f"SELECT COUNT(*) FROM ({self.answering.assigned(self.log)})")
         kept = self._number(f"SELECT COUNT(*) FROM ({self._kept(repaired=False)})")
         late = self._number(f"SELECT COUNT(*) FROM {self.late}")
         detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
@@ -187,7 +189,7 @@ class _Audit:
     def _batch_answers(self, counts: dict[str, int]) -> Check:
         """Of every closed window the answer is that of one batch over the log, less what came too late (L1)."""
         closed = self._closed()
-        expected = batch(self.pipeline, self._kept(repaired=True), closed)
+        expected = self.answering.batch(self._kept(repaired=True), closed)
         held = current(self.pipeline, self.lake.spark_name(self.pipeline.name), closed)
         return self._compared("answers are the batch answers", differences(self.pipeline, expected, held))
 
@@ -243,7 +245,7 @@ class _Audit:
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
         if not self.pipeline.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
-        return f"SELECT r.* FROM ({assigned(self.pipeline, self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
+        return f"SELECT r.* FROM ({self.answering.assigned(self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
 
     def _number(self, query: str) -> int:
         return int(self.spark.sql(query).collect()[0][0])

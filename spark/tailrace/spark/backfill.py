@@ -23,8 +23,9 @@ from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, instant, moment, text
 from tailrace.spark.algebra import null, quoted
-from tailrace.spark.answers import batch, current, differences, events_from, in_range, new
-from tailrace.spark.assigning import assigned, listed
+from tailrace.spark.answering import answering
+from tailrace.spark.answers import current, differences, events_from, in_range, new
+from tailrace.spark.assigning import listed
 from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import Follower
 
@@ -74,6 +75,7 @@ class _Backfill:
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self.first, self.last = first, last
+        self.answering = answering(spark, pipeline)
         self.ledger = f"{pipeline.name}__ledger"
         check_definition(lake, pipeline)
         self.pinned = lake.head(self.ledger)
@@ -126,7 +128,7 @@ class _Backfill:
 
     def _computed(self, run: Run) -> tuple[DataFrame, dict[str, int]]:
         """The differences that are to be written, checkpointed, and how many of each there are."""
-        answers = batch(self.pipeline, assigned(self.pipeline, self._log()), in_range(self.first, self.last))
+        answers = self.answering.batch(self.answering.assigned(self._log()), in_range(self.first, self.last))
         table = self.lake.spark_name(self.pipeline.name)
         ends = f"window_end > {_stamp(self.first)} AND window_end <= {_stamp(self.last)}"
         held = current(self.pipeline, f"(SELECT * FROM {table} WHERE {ends})")
@@ -174,9 +176,9 @@ class _Backfill:
             since = max(earliest, self.first - back)
             bounds = f"_epoch <= {self.pinned.number('epoch')}L AND {quoted(log.event_time)} >= {_stamp(since)} "
             bounds += f"AND {quoted(log.event_time)} < {_stamp(self.last)}"
-            rows = assigned(self.pipeline, f"(SELECT * FROM {table} WHERE {bounds})")
+            rows = self.answering.assigned(f"(SELECT * FROM {table} WHERE {bounds})")
             edge = f"{in_range(self.first, self.last)} AND window_start < {since + gap}L"
-            if not self.spark.sql(f"{batch(self.pipeline, rows, edge)} LIMIT 1").collect():
+            if not self.spark.sql(f"{self.answering.batch(rows, edge)} LIMIT 1").collect():
                 break
             back *= 2
         return since

@@ -17,8 +17,9 @@ from tailrace.lake.runs import Runs
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.spark.compile import compiled
+from tailrace.spark.execution import OpenWindows, Stepped
 from tailrace.spark.follow import Follower
-from tailrace.spark.native import Native, NativeState, Stepped
 from tailrace.spark.worker import Worker
 
 _AHEAD = 2
@@ -63,7 +64,7 @@ class Fold:
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, *, follow_every: int) -> None:
         self.spark, self.lake, self.pipeline, self.follow_every = spark, lake, pipeline, follow_every
-        self.native = Native(spark, pipeline)
+        self.execution = compiled(spark, pipeline)
         ledger = ledger_contract(pipeline)
         check_definition(lake, pipeline)
         if not lake.has(ledger.table):
@@ -88,7 +89,7 @@ class Fold:
 
         Where the log says when records became known, the latest of those is the processing time instead.
         """
-        consumed = self.native.consume(bundle, self.state)
+        consumed = self.execution.consume(bundle, self.state)
         phases.end("consume")
         before = self.state.clock
         if self.pipeline.log.arrival_time is not None:
@@ -96,7 +97,7 @@ class Fold:
         now = max(now, before.processing_time) if before else now
         watermark = self.pipeline.log.watermark.advance(before.watermark if before else BEGINNING, consumed.latest)
         clock = Clock(epoch, watermark, now)
-        stepped = self.native.step(self.state, consumed, clock)
+        stepped = self.execution.step(self.state, consumed, clock)
         said = {
             "epoch": str(epoch),
             "watermark": str(watermark),
@@ -158,13 +159,13 @@ class Fold:
         writer.append()
         return Folded(clock, **seen.get)
 
-    def _restored(self) -> NativeState:
+    def _restored(self) -> OpenWindows:
         head = self.lease.head
         if head.number("epoch") < 0:
-            return self.native.nothing(self.generation)
+            return self.execution.nothing(self.generation)
         clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
         ledger = self.spark.table(self.lake.spark_name(self.lease.table).replace("`", ""))
-        return self.native.restore(ledger, clock, self.generation)
+        return self.execution.restore(ledger, clock, self.generation)
 
 
 def check_definition(lake: Lake, pipeline: Pipeline) -> None:

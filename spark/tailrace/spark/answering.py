@@ -1,0 +1,120 @@
+"""The answers of finished input, in the definition's own execution: what backfills and audits read.
+
+Either way they come as SQL: natively as the whole computation, in the `python` execution as a view of what the
+executors' Python makes of the records.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tailrace.model.algebra import Scalars
+from tailrace.model.panes import Key
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.step import lifter
+from tailrace.model.time import instant
+from tailrace.model.transition import Row, Transition
+from tailrace.model.windows import Window
+from tailrace.spark import answers, assigning
+from tailrace.spark.algebra import quoted
+from tailrace.spark.compile import reasons
+from tailrace.spark.execution import schema_of
+from tailrace.spark.per_key import BUCKET, bucketed
+
+
+class Answering:
+    """How a definition's answers are computed, natively."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self.spark, self.pipeline = spark, pipeline
+
+    def assigned(self, source: str) -> str:
+        """The records of a view or query in brackets, each with its windows (`assigning.assigned`)."""
+        return assigning.assigned(self.pipeline, source)
+
+    def batch(self, rows: str, within: str = "true") -> str:
+        """The answers of assigned records, of the windows that meet a condition (`answers.batch`)."""
+        return answers.batch(self.pipeline, rows, within)
+
+
+class PythonAnswering(Answering):
+    """The same in the executors' Python."""
+
+    def assigned(self, source: str) -> str:
+        log = self.pipeline.log
+        record = ", ".join(f"{quoted(name)}: {type}" for name, type in log.columns.items())
+        columns = {name: log.columns[name] for name in self.pipeline.key}
+        columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
+        schema = schema_of(columns | {"_epoch": "bigint", "_source": "string", "_offset": "bigint"})
+        one = _assigner(self.pipeline, to_arrow_schema(schema))
+        return self._view(self.spark.sql(f"SELECT * FROM {source}").mapInArrow(one, schema))
+
+    def batch(self, rows: str, within: str = "true") -> str:
+        pipeline = self.pipeline
+        keys = {name: pipeline.log.columns[name] for name in pipeline.key}
+        parts = {name: part.type for name, part in pipeline.parts.items()}
+        columns = {**keys, "window_start": "bigint", "window_end": "bigint", **pipeline.results, **parts}
+        schema = schema_of(columns)
+        grouped = self.spark.sql(f"SELECT *, {bucketed(pipeline)} AS {BUCKET} FROM ({rows})").groupBy(BUCKET)
+        one = _answerer(pipeline, to_arrow_schema(schema))
+        return f"SELECT * FROM ({self._view(grouped.applyInArrow(one, schema))}) WHERE {within}"
+
+    def _view(self, frame: DataFrame) -> str:
+        name = f"tailrace_{self.pipeline.name}_{uuid.uuid4().hex[:8]}"
+        frame.createOrReplaceTempView(name)
+        return f"SELECT * FROM {name}"
+
+
+def answering(spark: SparkSession, pipeline: Pipeline) -> Answering:
+    """How the answers of a definition are computed, in the execution that it takes."""
+    return (PythonAnswering if reasons(pipeline) else Answering)(spark, pipeline)
+
+
+def _assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    log, where = pipeline.log, pipeline.where
+
+    def placed(record: dict[str, Any]) -> Iterator[Row]:
+        for window in where.assign(instant(record[log.event_time]), record):
+            yield {
+                **{name: record[name] for name in (*pipeline.key, "_epoch", "_source", "_offset")},
+                "window_start": window.start,
+                "window_end": window.end,
+                "record": record,
+            }
+
+    def assign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [row for record in batch.to_pylist() for row in placed(record)]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return assign
+
+
+def _answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+    rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
+
+    def answer(rows: pa.Table) -> pa.Table:
+        windows: dict[Key, dict[Window, Row]] = {}
+        for row in rows.to_pylist():
+            own = windows.setdefault(tuple(row[name] for name in pipeline.key), {})
+            window, parts = Window(row["window_start"], row["window_end"]), lifted(row["record"])
+            own[window] = rules.merged(own[window], parts) if window in own else parts
+        found = [row for key, own in windows.items() for row in answered(key, own)]
+        return pa.Table.from_pylist(found, schema=schema)
+
+    def answered(key: Key, own: dict[Window, Row]) -> Iterator[Row]:
+        spans = pipeline.where.gathered(own) if pipeline.where.merges else {window: [window] for window in own}
+        for span, members in spans.items():
+            parts = own[members[0]]
+            for member in members[1:]:
+                parts = rules.merged(parts, own[member])
+            named = dict(zip(pipeline.key, key, strict=True))
+            yield named | {"window_start": span.start, "window_end": span.end} | rules.results(parts) | parts
+
+    return answer

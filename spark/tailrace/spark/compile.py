@@ -1,0 +1,32 @@
+"""Which execution a definition takes on Spark, and why (DESIGN, section 2). Whatever can run natively does."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from tailrace.model.combiners import Merge
+from tailrace.model.pipeline import Pipeline
+from tailrace.spark.assigning import NATIVE
+from tailrace.spark.execution import Execution
+from tailrace.spark.native import Native
+from tailrace.spark.per_key import PerKey
+
+
+def compiled(spark: SparkSession, pipeline: Pipeline) -> Execution:
+    """The definition in the execution that it takes."""
+    return PerKey(spark, pipeline) if reasons(pipeline) else Native(spark, pipeline)
+
+
+def reasons(pipeline: Pipeline) -> list[str]:
+    """Why a definition does not run natively, each with the part that it is for; none where it does.
+
+    Triggers are not among them: they are written in the algebra, one's own too. Windows are compiled kind by kind, so a
+    subclass of a built-in one counts as one's own.
+    """
+    found = []
+    if type(pipeline.where) not in NATIVE:
+        found.append(f"where: {type(pipeline.where).__name__} is a windowing of one's own")
+    for name, combiner in pipeline.what.items():
+        if any(part.merge is Merge.OWN for part in combiner.parts(pipeline.type_of(combiner))):
+            found.append(f"what[{name!r}]: {type(combiner).__name__} combines in Python")
+    return found

@@ -1,0 +1,109 @@
+"""What the executions on Spark have in common: the open windows between two epochs, and what an epoch gives.
+
+The open windows are a frame with the state columns of `tailrace.model.transition`, whichever execution made them, so a
+ledger's partials restore either.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tailrace.lake.contracts import key_columns, predecessor_shape, spark_type
+from tailrace.model.clock import Clock
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.transition import Transition
+from tailrace.spark.algebra import Sql, quoted
+from tailrace.spark.rows import Rows
+
+
+@dataclass(frozen=True)
+class OpenWindows:
+    """The open windows between two epochs, and the clock of the last epoch. `held` are the checkpoints behind it."""
+
+    windows: DataFrame
+    clock: Clock | None
+    generation: int
+    held: tuple[DataFrame, ...] = ()
+
+    def forget(self) -> None:
+        """Free the checkpoints, once the state after this one is computed.
+
+        Left to itself Spark frees them when its own memory is collected, by when those of many epochs have piled up.
+        """
+        for frame in self.held:
+            # Of a checkpointed frame nothing but its own classes gives the blocks away.
+            frame._jdf.queryExecution().logical().rdd().unpersist(False)
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """What the first job of an epoch found in the bundle.
+
+    `latest` and `known` are the latest event and arrival times in microseconds, and `closest` the end of the first
+    window, all None in an empty bundle.
+    """
+
+    partials: DataFrame
+    latest: int | None
+    known: int | None
+    closest: int | None
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What an epoch gave: the rows of the ledger, computed when they are written, and the state after it."""
+
+    rows: DataFrame
+    state: OpenWindows
+
+
+class Execution:
+    """One definition in one Spark session: it takes bundles and open windows through epochs."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self.spark, self.pipeline = spark, pipeline
+        self.rows = Rows(pipeline)
+
+    def nothing(self, generation: int = 0) -> OpenWindows:
+        """The state before the first epoch."""
+        return OpenWindows(self.spark.createDataFrame([], self._state_schema()), None, generation)
+
+    def restore(self, ledger: DataFrame, clock: Clock, generation: int) -> OpenWindows:
+        """The state that a ledger's partials add up to, after the epoch of `clock`."""
+        view = f"tailrace_{self.pipeline.name}_ledger_{uuid.uuid4().hex[:8]}"
+        ledger.createOrReplaceTempView(view)
+        rules = Transition(self.pipeline, Sql())
+        gone = rules.out_of_reach("window_end", f"{clock.watermark}L")
+        frame = self.spark.sql(f"SELECT * FROM ({self.rows.restored(view)}) WHERE NOT {gone}")
+        windows = frame.localCheckpoint()
+        return OpenWindows(windows, clock, generation, (windows,))
+
+    def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
+        """Look at a bundle, which has the log's columns and where each record came from."""
+        raise NotImplementedError
+
+    def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
+        """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.
+
+        Nothing is computed yet: the first action on `rows` does it, and the state after it is then there.
+        """
+        raise NotImplementedError
+
+    def _state_schema(self) -> StructType:
+        columns = {**key_columns(self.pipeline), "window_start": "bigint", "window_end": "bigint"}
+        columns |= Transition(self.pipeline, Sql()).columns()
+        if self.pipeline.where.merges:
+            columns["predecessors"] = spark_type([predecessor_shape(self.pipeline)])
+        return schema_of(columns)
+
+
+def schema_of(types: Mapping[str, str]) -> StructType:
+    """The Spark schema of columns with these SQL types."""
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in types.items()))
+    assert isinstance(schema, StructType)
+    return schema

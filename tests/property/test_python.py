@@ -1,0 +1,207 @@
+"""The `python` execution says what the reference says, whoever wrote the definition's parts (DESIGN section 2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from support.native import run_native, said_by_reference
+from support.strategies import LOG, epochs, pipelines
+
+from tailrace import Collect, Distinct, Fixed, OwnCombiner, OwnWindows, Pipeline, Quantile, TopK, minutes, seconds
+from tailrace.lake.catalog import Lake
+from tailrace.model import examples
+from tailrace.model.clock import Clock
+from tailrace.model.obeying import LawError, obeys
+from tailrace.model.reference import batch, fold
+from tailrace.model.time import END_OF_TIME, duration, instant
+from tailrace.model.windows import NOTHING, Window
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+from tailrace.spark.backfill import backfill
+from tailrace.spark.per_key import PerKey
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream
+
+CASES = 24
+"""How many random definitions are run through real Spark and its Python workers."""
+
+KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
+
+
+@pytest.fixture
+def plain(spark: SparkSession) -> SparkSession:
+    """The session without generated code, which tiny epochs are not worth."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    return spark
+
+
+def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
+    """Parts that are made here, as those of a definition file are, and so travel to the workers by value."""
+
+    @dataclass(frozen=True)
+    class Bursts(OwnWindows):
+        """Sessions that a record of at least `loud` keeps open for longer."""
+
+        gap: timedelta
+        loud: int
+
+        columns = ("value",)
+        merges = True
+
+        @property
+        def reach(self) -> int:  # type: ignore[override]
+            return 3 * duration(self.gap)
+
+        def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
+            loud = (record.get("value") or 0) >= self.loud
+            return [Window(at, at + duration(self.gap) * (3 if loud else 1))]
+
+    @dataclass(frozen=True)
+    class Longest(OwnCombiner):
+        """The longest label, of those as long the first in the alphabet."""
+
+        column: str = "label"
+        state = gives = "string"
+
+        def zero(self) -> Any:
+            return None
+
+        def add(self, state: Any, value: Any) -> Any:
+            return self.merge(state, value)
+
+        def merge(self, a: Any, b: Any) -> Any:
+            return min((one for one in (a, b) if one is not None), key=lambda one: (-len(one), one), default=None)
+
+        def output(self, state: Any) -> Any:
+            return state
+
+    return Bursts, Longest
+
+
+@pytest.mark.parametrize("number", [9, 13, 14])
+def test_figures_of_the_paper_come_out_in_python(plain: SparkSession, number: int) -> None:
+    pipeline, made = examples.figure(number), examples.element_at_a_time()
+    run = fold(pipeline, made)
+    assert run_native(plain, pipeline, made, PerKey) == said_by_reference(pipeline, run.panes, run.late)
+
+
+@settings(
+    max_examples=CASES,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(data=st.data())
+def test_a_random_definition_over_random_epochs_says_the_same_in_python(
+    plain: SparkSession, data: st.DataObject
+) -> None:
+    bursts, longest = own_parts()
+    pipeline = data.draw(pipelines())
+    if data.draw(st.booleans()):
+        pipeline = replace(pipeline, where=bursts(seconds(data.draw(st.integers(1, 4))), 5))
+    extra = data.draw(st.sampled_from([{}, {"longest": longest()}, KEPT]))
+    pipeline = replace(pipeline, what={**pipeline.what, **extra})
+    made = data.draw(epochs(pipeline, max_epochs=5))
+    assume(sum(len(bundle) for bundle, _ in made) >= 6)
+    run = fold(pipeline, made)
+    assume(run.panes)
+    assert run_native(plain, pipeline, made, PerKey) == said_by_reference(pipeline, run.panes, run.late)
+
+
+def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
+    spark: SparkSession, settings: Settings, tmp_path: Any
+) -> None:
+    bursts, longest = own_parts()
+    log = replace(examples.SCORES, columns={**examples.SCORES.columns, "label": "string"}, disorder=seconds(30))
+    what = {"longest": longest(), "best": TopK("value", 3), "labels": Distinct("label")}
+    pipelines = [
+        Pipeline(name="own_bursts", log=log, key="team", what=what, where=bursts(minutes(1), 7)),
+        Pipeline(name="own_minutes", log=log, key="team", what=what, where=Fixed(minutes(1))),
+    ]
+    # The last one is there to take the watermark past the others.
+    last = {"team": "b", "value": 1, "at": examples.at("30:00"), "seen": examples.at("30:01")}
+    records = [one | {"label": "x" * (place % 4)} for place, one in enumerate([*examples.records(), last])]
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    for place in range(0, len(records), 4):
+        lines = (_line(record) for record in records[place : place + 4])
+        (landing / f"{place:02}.jsonl").write_text("".join(lines))
+    lake = Lake(settings)
+    stream = Stream(spark, lake, pipelines, Files(str(landing), "json", 1))
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    for pipeline in pipelines:
+        found = audit(spark, lake, pipeline)
+        assert found.ok, [check for check in found.checks if not check.ok]
+        watermark = lake.head(f"{pipeline.name}__ledger").number("watermark")
+        until = watermark - pipeline.where.reach
+        done = backfill(spark, lake, pipeline, instant(examples.NOON), until)
+        expected = {
+            place: dict(values)
+            for place, values in batch(pipeline, records).items()
+            if instant(examples.NOON) <= place[1].timestamp < until
+        }
+        assert done.changed + done.untouched == len(expected)
+        rows = spark.sql(
+            f"SELECT team, UNIX_MICROS(window_start) AS a, UNIX_MICROS(window_end) AS b, longest, best, labels "
+            f"FROM {pipeline.name} WHERE window_end > '2015-01-01T12:00:00Z'"
+        ).collect()
+        held = {((r["team"],), Window(r["a"], r["b"])): r.asDict() for r in rows}
+        assert expected
+        for place, values in expected.items():
+            assert {name: held[place][name] for name in values} == values
+        assert audit(spark, lake, pipeline).ok
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, default=lambda value: value.isoformat()) + "\n"
+
+
+@pytest.mark.parametrize("combiner", KEPT.values(), ids=repr)
+def test_the_built_in_ones_obey_the_laws(combiner: OwnCombiner) -> None:
+    obeys(combiner, [3, 1, 3, 2])
+    obeys(combiner, [])
+
+
+def test_one_that_minds_the_order_is_found_out() -> None:
+    @dataclass(frozen=True)
+    class Newest(OwnCombiner):
+        column: str = "value"
+
+        def zero(self) -> Any:
+            return None
+
+        def add(self, state: Any, value: Any) -> Any:
+            return value
+
+        def merge(self, a: Any, b: Any) -> Any:
+            return a if b is None else b
+
+        def output(self, state: Any) -> Any:
+            return state
+
+    with pytest.raises(LawError, match="merge must not mind order"):
+        obeys(Newest(), [1, 2])
+
+
+def test_the_reference_gives_what_their_names_say() -> None:
+    records: Iterable[Any] = [
+        {"at": examples.at("00:10"), "value": value, "label": label, "price": None}
+        for value, label in [(3, "a"), (9, "b"), (None, "a"), (5, None)]
+    ]
+    pipeline = Pipeline(name="kept", log=LOG, what=KEPT, where=Fixed(minutes(1)))
+    (pane,) = fold(pipeline, [(list(records), Clock(0, END_OF_TIME, 0))]).panes
+    assert pane.values == {"top": [9, 5], "labels": 2, "all": [], "middle": 5}
