@@ -178,11 +178,43 @@ def intervals(plan: Plan, events: int, target: float | None) -> Result:
     return _result(bench, found, seconds, target, what=what, unit="s", facts=facts)
 
 
-CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result], float]] = {
+KINDS = {
+    "sliding": ("sliding windows, 4 to a record, beside fixed ones", 0.3),
+    "sessions": ("sessions beside fixed windows", 0.5),
+    "python": ("the python execution beside the native one", 0.25),
+    "own": ("a combiner of one's own, in Python", None),
+}
+"""What is compared with native fixed windows, and the target of each."""
+FEW = 30
+"""Files that each kind is streamed."""
+REFERENCE = 50_000
+"""Records a second that the reference execution should fold at least."""
+
+
+def kinds(plan: Plan, events: int, target: float | None) -> list[Result]:
+    """B5: an epoch of each kind of definition beside one of native fixed windows, in one session of ours."""
+    bench = Bench(plan, "B5", min(events, FEW * VIEWS_A_FILE))
+    found = [bench.run("kinds", "compared", number) for number in range(plan.runs)]
+    took = {name: median(one.facts["kinds"][name] for one in found) for name in ("fixed", *KINDS)}
+    facts = {"cpu_seconds": {}, "each": [one.facts["kinds"] for one in found]}
+    common = {"events": bench.views.events, "unit": "s", "runs": plan.runs, "facts": facts}
+    results = [
+        Result(f"B5 {name}", what, ours=took[name], theirs=took["fixed"], target=wanted, **common)
+        for name, (what, wanted) in KINDS.items()
+    ]
+    rate = median(one.facts["reference"] for one in found)
+    what = f"the reference, records a second beside {REFERENCE:,}"
+    common |= {"unit": "us a record"}
+    results.append(Result("B5 reference", what, ours=1e6 / rate, theirs=1e6 / REFERENCE, target=1.0, **common))
+    return results
+
+
+CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]], float | None]] = {
     "B1": (batch, 0.9),
     "B2": (stream, 2.0),
     "B3": (backlog, 2.5),
     "B4": (intervals, 5.0),
+    "B5": (kinds, None),
 }
 """Each case with its target."""
 

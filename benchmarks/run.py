@@ -68,7 +68,8 @@ def main(given: Sequence[str] | None = None) -> int:
         others = [size for size in SIZES if size != asked.events] if asked.sizes and name in GROWING else []
         for events in sorted([asked.events, *others]):
             try:
-                results.append(case(plan, events, target if events == asked.events else None))
+                found = case(plan, events, target if events == asked.events else None)
+                results += found if isinstance(found, list) else [found]
             except (JobError, DifferentError) as error:
                 failed += 1
                 say.print(f"{name} with {events:,} events has no result: {error}", style="red", markup=False)
@@ -101,7 +102,8 @@ def table(results: Sequence[Result]) -> Table:
             if one.met
             else f"{one.target:g} [red]missed[/red]"
         )
-        peaks = [one.memory_mb[f"{side}_jvm_rss"] + one.memory_mb[f"{side}_python_rss"] for side in ("ours", "theirs")]
+        sides = [[one.memory_mb.get(f"{side}_{what}_rss") for what in ("jvm", "python")] for side in ("ours", "theirs")]
+        peaks = ["" if None in side else f"{sum(filter(None, side)) / 1024:.1f}" for side in sides]
         found.add_row(
             one.name,
             one.what,
@@ -110,7 +112,7 @@ def table(results: Sequence[Result]) -> Table:
             f"{one.theirs:.2f}",
             f"{one.ratio:.2f}",
             met,
-            *(f"{peak / 1024:.1f}" for peak in peaks),
+            *peaks,
         )
     return found
 

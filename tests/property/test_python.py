@@ -29,6 +29,7 @@ from tailrace.spark.backfill import backfill
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tests.transcripts import Transcript, transcripts
 
 CASES = 24
 """How many random definitions are run through real Spark and its Python workers."""
@@ -88,11 +89,11 @@ def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
     return Bursts, Longest
 
 
-@pytest.mark.parametrize("number", [9, 13, 14])
-def test_figures_of_the_paper_come_out_in_python(plain: SparkSession, number: int) -> None:
-    pipeline, made = examples.figure(number), examples.element_at_a_time()
-    run = fold(pipeline, made)
-    assert run_native(plain, pipeline, made, PerKey) == said_by_reference(pipeline, run.panes, run.late)
+@pytest.mark.parametrize("transcript", transcripts(), ids=str)
+def test_a_transcript_comes_out_in_python(plain: SparkSession, transcript: Transcript) -> None:
+    run = fold(transcript.pipeline, transcript.epochs)
+    expected = said_by_reference(transcript.pipeline, run.panes, run.late)
+    assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 
 @settings(

@@ -212,7 +212,8 @@ def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> 
 
     `run` is of a definition with the result `counted`, a `Count()`.
     """
-    given = sum(len(pipeline.where.assign(instant(record[pipeline.log.event_time]), record)) for record in records)
+    own = filter(pipeline.keeps, records)
+    given = sum(len(pipeline.where.assign(instant(record[pipeline.log.event_time]), record)) for record in own)
     open_windows = {(key, window): row for key, own in run.state.windows.items() for window, row in own.items()}
     merging = {(key, p.window) for (key, _), row in open_windows.items() for p in row["predecessors"]}
     settled = sum(
@@ -237,7 +238,7 @@ def lateness_is_right(pipeline: Pipeline, epochs: Epochs, late: Iterable[Late]) 
     expected: Counter[tuple[int, Window, int]] = Counter()
     before = BEGINNING
     for bundle, clock in epochs:
-        for record in bundle:
+        for record in filter(pipeline.keeps, bundle):
             for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
                 if before >= min(END_OF_TIME, window.end + pipeline.lateness):
                     expected[id(record), window, clock.epoch] += 1
@@ -262,7 +263,7 @@ def timings_are_right(pipeline: Pipeline, epochs: Epochs, panes: Iterable[Pane],
         fired.setdefault(pane.version.epoch, []).append(pane)
     before = BEGINNING
     for bundle, clock in epochs:
-        for record in bundle:
+        for record in filter(pipeline.keeps, bundle):
             key = tuple(record[column] for column in pipeline.key)
             for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
                 if (id(record), window) not in lost:

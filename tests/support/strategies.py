@@ -209,6 +209,7 @@ def pipelines(draw: st.DrawFn, *, where: Windowing | None = None, how: Accumulat
         key=key,
         what={name: EVERYTHING[name] for name in names},
         where=within,
+        keep=draw(st.none() | st.none() | st.none() | _conditions()),
         when=when,
         how=how if how is not None else draw(st.sampled_from(Accumulation)),
         allowed_lateness=lateness,

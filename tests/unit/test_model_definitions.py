@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -242,6 +243,18 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "a condition",
                 'write for example Match("kind", "==", "end")',
             )
+        ],
+    ),
+    "kept_by_what_is_not_there": (
+        {"keep": Match("zon", "==", "a") | Match("price", "==", Decimal("0.001"))},
+        [
+            Fault("keep.one.column", "zon", COLUMNS, DECLARE),
+            Fault(
+                "keep.other.value",
+                Decimal("0.001"),
+                "a value of the column's type, decimal(10,2)",
+                "write a number that the column can hold",
+            ),
         ],
     ),
     "an_accumulation_in_words": (
@@ -516,6 +529,7 @@ def test_the_fingerprint_is_of_the_meaning_alone() -> None:
         {"closing": "always"},
         {"finishing": "close"},
         {"log": log(disorder=minutes(1))},
+        {"keep": Match("zone", "==", "a")},
     ]
     found = {pipeline(**changed).fingerprint for changed in others}
     assert len(found) == len(others)

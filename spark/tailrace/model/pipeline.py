@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
+from tailrace.model.algebra import Scalars
 from tailrace.model.clock import BoundedDisorder
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import DefinitionError, Fault
+from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.panes import ACCUMULATING, Accumulation
 from tailrace.model.time import END_OF_TIME, duration
 from tailrace.model.triggers import AtWatermark, Sequence, Trigger, trigger_faults
@@ -119,7 +121,8 @@ class Pipeline:
     """One windowed definition, the same for stream, backfill and reference.
 
     what: the named results and the combiner of each. where: the windowing. when: the trigger. how: the accumulation.
-    `key` names the columns that the records are grouped by; none for one group. `on_time` says whether the pane at
+    `key` names the columns that the records are grouped by; none for one group. `keep` leaves out the records that do
+    not meet a condition; the watermark is the log's, and follows them all. `on_time` says whether the pane at
     the watermark fires with nothing fresh, `closing` whether a window's last pane does (rule M3). `finishing` must be
     "close" for a trigger that can be done while records may still come: they are then too late (rule M4).
     """
@@ -129,6 +132,7 @@ class Pipeline:
     what: Mapping[str, Combiner]
     where: Windowing
     key: tuple[str, ...] = ()
+    keep: Condition | None = None
     when: Trigger = field(default_factory=AtWatermark)
     how: Accumulation = ACCUMULATING
     allowed_lateness: timedelta = timedelta(0)
@@ -153,6 +157,13 @@ class Pipeline:
     def lateness(self) -> int:
         """The allowed lateness in microseconds."""
         return duration(self.allowed_lateness)
+
+    def keeps(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record of the log is one of the definition's."""
+        if self.keep is None:
+            return True
+        values = {column: record.get(column) for column in self.keep.columns}
+        return bool(self.keep.holds(Scalars(), values, self.log.columns))
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -183,13 +194,14 @@ class Pipeline:
 
         Parts are taken as they are written, without what they leave out: a new option changes no digest.
         """
-        meaning = (
+        meaning: tuple[object, ...] = (
             sorted(self.log.columns.items()),
             (self.log.event_time, self.log.disorder),
             (self.key, sorted((name, written(combiner)) for name, combiner in self.what.items())),
             (written(self.where), written(self.when), self.how.value, self.allowed_lateness),
             (self.on_time, self.closing, self.finishing),
         )
+        meaning += () if self.keep is None else (written(self.keep),)
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
     def _faults(self) -> Iterable[Fault]:
@@ -199,6 +211,8 @@ class Pipeline:
             yield Fault("log", log, "a log", 'write log=Log(name="rides", columns=..., event_time=...)')
             return
         yield from self._key_faults()
+        if self.keep is not None:
+            yield from condition_faults("keep", self.keep, self.log.columns)
         yield from self._what_faults()
         if isinstance(self.where, type) or not hasattr(self.where, "assign"):
             yield Fault("where", self.where, "a windowing", "write for example where=Fixed(hours(1))")

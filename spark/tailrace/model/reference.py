@@ -57,7 +57,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
     for one in late:
         dropped.setdefault(id(one.record), set()).add(one.window)
     placed: dict[Key, dict[Window, list[Record]]] = {}
-    for record in records:
+    for record in filter(pipeline.keeps, records):
         key = tuple(record.get(column) for column in pipeline.key)
         lost = dropped.get(id(record), ())
         for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):

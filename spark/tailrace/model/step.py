@@ -97,7 +97,7 @@ class _Step:
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         lifted = lifter(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
-        for record in bundle:
+        for record in filter(self.pipeline.keeps, bundle):
             key = tuple(record.get(column) for column in columns)
             parts = lifted(record)
             for window in assign(instant(record[at]), record):

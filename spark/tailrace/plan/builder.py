@@ -181,6 +181,11 @@ def _native(why: str) -> Choice:
 
 
 def _per_record(pipeline: Pipeline) -> str:
+    kept = "" if pipeline.keep is None else f", if it meets {written(pipeline.keep)}"
+    return _windows_of_one(pipeline) + kept
+
+
+def _windows_of_one(pipeline: Pipeline) -> str:
     where = pipeline.where
     if isinstance(where, Sliding):
         size, every = duration(where.size), duration(where.every)

@@ -90,7 +90,7 @@ def _assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.Re
 
     def assign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [row for record in batch.to_pylist() for row in placed(record)]
+            rows = [row for record in filter(pipeline.keeps, batch.to_pylist()) for row in placed(record)]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     return assign

@@ -52,10 +52,17 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     records = (
         f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
         f"UNIX_MICROS({quoted(log.event_time)}) AS at, {known} AS known, {listed(lifted(pipeline))}, "
-        f"_epoch, _source, _offset FROM {source}"
+        f"_epoch, _source, _offset FROM {source}{_kept(pipeline)}"
     )
     carried = listed(names(pipeline), ["at", "known"], [quoted(name) for name in pipeline.parts])
     return NATIVE[type(where)](where, f"{carried}, _epoch, _source, _offset", records)
+
+
+def _kept(pipeline: Pipeline) -> str:
+    if pipeline.keep is None:
+        return ""
+    columns = {column: quoted(column) for column in pipeline.log.columns}
+    return f" WHERE {pipeline.keep.holds(Sql(), columns, pipeline.log.columns)}"
 
 
 def _global(where: Global, carried: str, records: str) -> str:

@@ -87,6 +87,15 @@ class Execution:
         """Look at a bundle, which has the log's columns and where each record came from."""
         raise NotImplementedError
 
+    def _latest(self, bundle: DataFrame) -> tuple[int | None, int | None]:
+        """How far event time and arrival time have come in a bundle, in microseconds."""
+        log = self.pipeline.log
+        known = f"MAX(UNIX_MICROS({quoted(log.arrival_time)}))" if log.arrival_time else "CAST(NULL AS bigint)"
+        (row,) = bundle.selectExpr(
+            f"MAX(UNIX_MICROS({quoted(log.event_time)})) AS latest", f"{known} AS known"
+        ).collect()
+        return row["latest"], row["known"]
+
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.
 

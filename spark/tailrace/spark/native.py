@@ -49,7 +49,11 @@ class Native(Execution):
             F.max("known").alias("known"),
             F.min("window_end").alias("closest"),
         )
-        return Consumed(frame.localCheckpoint(), **seen.get)
+        partials, found = frame.localCheckpoint(), seen.get
+        if self.pipeline.keep is not None:
+            # Records that are left out move the watermark, too, and are in no partial.
+            found["latest"], found["known"] = self._latest(bundle)
+        return Consumed(partials, **found)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, as two texts of SQL."""

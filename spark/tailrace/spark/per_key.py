@@ -45,12 +45,8 @@ class PerKey(Execution):
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """How far event and arrival times have come in a bundle; its records are looked at in the step."""
-        log = self.pipeline.log
-        known = f"MAX(UNIX_MICROS({quoted(log.arrival_time)}))" if log.arrival_time else "CAST(NULL AS bigint)"
-        found = bundle.selectExpr(f"MAX(UNIX_MICROS({quoted(log.event_time)})) AS latest", f"{known} AS known")
-        (row,) = found.collect()
-        columns = [*map(quoted, log.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
-        return Consumed(bundle.selectExpr(*columns), row["latest"], row["known"], None)
+        columns = [*map(quoted, self.pipeline.log.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
+        return Consumed(bundle.selectExpr(*columns), *self._latest(bundle), None)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""

@@ -1,0 +1,105 @@
+"""What each kind of window and execution costs beside native fixed windows, in one session of ours.
+
+The same views go through a stream of each definition, a file an epoch; what is compared is an epoch of the second half.
+Each is audited at the end, so none is fast by being wrong. The reference execution folds some files in plain Python.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks.cases import steady
+from benchmarks.data import WINDOW, Views
+from benchmarks.measure import JobError, Outcome, Task, serve
+from benchmarks.ours import definition, run_stream
+from tailrace.lake.catalog import Lake
+from tailrace.model.clock import Clock
+from tailrace.model.own import OwnCombiner
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import fold
+from tailrace.model.time import END_OF_TIME, instant
+from tailrace.model.windows import Fixed, Sessions, Sliding
+from tailrace.spark.audit import audit
+from tailrace.spark.session import open_session
+
+GAP = timedelta(seconds=20)
+FOLDED = 4
+"""Files that the reference execution folds."""
+
+
+@dataclass(frozen=True)
+class Interpreted(Fixed):
+    """Fixed windows that nobody compiles, for they might be any."""
+
+
+@dataclass(frozen=True)
+class Total(OwnCombiner):
+    """A sum as a user would write it."""
+
+    column: str
+    state = gives = "bigint"
+
+    def zero(self) -> Any:
+        return 0
+
+    def add(self, state: Any, value: Any) -> Any:
+        return state + value
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return a + b
+
+    def output(self, state: Any) -> Any:
+        return state
+
+
+def kinds() -> dict[str, Pipeline]:
+    """The definitions by name; `fixed` is what the others are compared with, and it comes twice."""
+    found = {}
+    for name, where in {
+        "warm_up": Fixed(WINDOW),
+        "fixed": Fixed(WINDOW),
+        "sliding": Sliding(WINDOW, every=WINDOW / 4),
+        "sessions": Sessions(GAP),
+        "python": Interpreted(WINDOW),
+        "own": Fixed(WINDOW),
+        "fixed_again": Fixed(WINDOW),
+    }.items():
+        found[name] = replace(definition(f"kind_{name}", f"views_{name}"), where=where)
+    own = found["own"]
+    return found | {"own": replace(own, what={**own.what, "total": Total("price")})}
+
+
+def compared(task: Task) -> Outcome:
+    """An epoch of each kind, in seconds, among the facts; `reference` is records a second."""
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    took = {}
+    for name, pipeline in kinds().items():
+        views = task.warm_up if name == "warm_up" else task.views
+        streamed = run_stream(spark, lake, pipeline, views, 1)
+        took[name] = steady(streamed.seconds)
+        found = audit(spark, lake, pipeline)
+        if not found.ok:
+            raise JobError(f"{name}: {[check for check in found.checks if not check.ok]}")
+    took["fixed"] = (took["fixed"] + took.pop("fixed_again")) / 2
+    return Outcome([took["fixed"]], facts={"kinds": took, "reference": reference(task.views)})
+
+
+def reference(views: Views) -> float:
+    """Records a second of the reference execution, on fixed windows."""
+    files = sorted(views.folder.glob("*.parquet"))[:FOLDED]
+    bundles = [pq.read_table(file).to_pylist() for file in files]
+    latest = [instant(max(record["viewed_at"] for record in bundle)) for bundle in bundles]
+    marks = [max(latest[: place + 1]) for place in range(len(latest))]
+    epochs = [(bundle, Clock(n, mark, mark)) for n, (bundle, mark) in enumerate(zip(bundles, marks, strict=True))]
+    started = time.perf_counter()
+    fold(definition("referenced"), [*epochs, ([], Clock(len(epochs), END_OF_TIME, marks[-1]))])
+    return sum(map(len, bundles)) / (time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    serve({"compared": compared})
