@@ -97,6 +97,8 @@ class Scalars:
         return value
 
     def add(self, a: Term, b: Term, type: str) -> Term:
+        if type == "bigint" and -_BIGINT <= (total := a + b) < _BIGINT:
+            return total
         return _fit(a + b if _whole(a, b) else _EXACT.add(a, b), type)
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:

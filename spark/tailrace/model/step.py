@@ -97,11 +97,15 @@ class _Step:
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         lifted = lifter(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
-        for record in filter(self.pipeline.keeps, bundle):
-            key = tuple(record.get(column) for column in columns)
+        closed: dict[int, bool] = {}
+        for record in bundle if self.pipeline.keep is None else filter(self.pipeline.keeps, bundle):
+            key = tuple([record.get(column) for column in columns])
             parts = lifted(record)
             for window in assign(instant(record[at]), record):
-                if self.rules.closed(window.end, self.times.watermark_before):
+                end = window.end
+                if end not in closed:
+                    closed[end] = bool(self.rules.closed(end, self.times.watermark_before))
+                if closed[end]:
                     self._too_late(record, key, window, "expired")
                     continue
                 own = arrivals.setdefault(key, {})

@@ -109,10 +109,14 @@ class Transition:
             **_named("pending", pending),
         }
 
+    @cached_property
+    def _lateness(self) -> int:
+        return self.pipeline.lateness
+
     def closed(self, end: Term, watermark: Term) -> Term:
         """Whether the watermark has closed a window that ends at `end` (rule M1)."""
         o = self.o
-        late = o.add(end, o.literal(self.pipeline.lateness, "bigint"), "bigint")
+        late = o.add(end, o.literal(self._lateness, "bigint"), "bigint")
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:

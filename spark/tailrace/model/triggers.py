@@ -90,6 +90,8 @@ class _Composite(Trigger):
 
     def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
         """The moment with the part's own measures."""
+        if not moment.measures:
+            return moment
         return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
 
     def _part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
