@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tailrace.model import examples
+from tailrace.model.clock import Clock
+from tailrace.model.panes import answers
 from tailrace.model.reference import at_once, fold
+from tailrace.model.time import BEGINNING, END_OF_TIME
 from tests.support import laws
 from tests.transcripts import Transcript, load, render, transcripts
+
+Epochs = list[tuple[Sequence[dict[str, Any]], Clock]]
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
@@ -28,6 +36,42 @@ def test_the_laws_hold_along(transcript: Transcript) -> None:
 def test_T4_records_of_an_epoch_in_the_other_order_give_the_same_panes(transcript: Transcript) -> None:
     run = fold(transcript.pipeline, [(bundle[::-1], clock) for bundle, clock in transcript.epochs])
     assert render(transcript.epochs, run.panes, run.late) == transcript.expected, transcript.claim
+
+
+def split(epochs: Epochs) -> Epochs:
+    """An epoch for each record, with the clock before it; the epoch's own clock comes after its records."""
+    made, before = [], Clock(0, BEGINNING, epochs[0][1].processing_time)
+    for bundle, clock in epochs:
+        moments = [([record], replace(before, processing_time=clock.processing_time)) for record in bundle]
+        made += [*moments, ([], clock)]
+        before = clock
+    return [(bundle, replace(clock, epoch=number)) for number, (bundle, clock) in enumerate(made)]
+
+
+def joined(epochs: Epochs, size: int) -> Epochs:
+    """So many epochs in one, at the last one's clock."""
+    parts = [epochs[place : place + size] for place in range(0, len(epochs), size)]
+    return [([record for bundle, _ in part for record in bundle], part[-1][1]) for part in parts]
+
+
+@pytest.mark.parametrize("transcript", transcripts(), ids=str)
+def test_L1_the_laws_hold_however_the_records_are_cut_into_epochs(transcript: Transcript) -> None:
+    epochs = list(transcript.epochs)
+    for cut in (split(epochs), joined(epochs, 2), joined(epochs, 3), joined(epochs, len(epochs))):
+        laws.holds_for_fold(transcript.pipeline, cut)
+
+
+@pytest.mark.parametrize("transcript", transcripts(), ids=str)
+def test_T4_a_record_at_a_time_says_the_same_at_the_end(transcript: Transcript) -> None:
+    """Cut into single records, nothing is late that was not, and the answers are the same once the input has ended."""
+    pipeline = transcript.pipeline
+    end = ([], Clock(len(transcript.epochs), END_OF_TIME, transcript.epochs[-1][1].processing_time))
+    whole = fold(pipeline, [*transcript.epochs, end])
+    cut = split([*transcript.epochs, end])
+    run = fold(pipeline, cut)
+    if pipeline.finishing == "refuse":
+        assert answers(run.panes) == answers(whole.panes), transcript.claim
+        assert Counter(id(one.record) for one in run.late) == Counter(id(one.record) for one in whole.late)
 
 
 @pytest.mark.parametrize("number", range(6, 15))
