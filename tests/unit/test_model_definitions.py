@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,9 @@ import pytest
 from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import DefinitionError, Fault, TailraceError
+from tailrace.model.gathering import Quantile, TopK
 from tailrace.model.matching import Match
+from tailrace.model.own import OwnCombiner, OwnWindows
 from tailrace.model.panes import DISCARDING, RETRACTING
 from tailrace.model.pipeline import Log, Pipeline
 from tailrace.model.spread import Variance
@@ -69,6 +71,31 @@ RENAME = "rename it, for example hourly_rides"
 OWN = "a name that the tables do not use themselves"
 POSITIVE = "a duration of more than zero"
 FOREVER = Repeat(AfterCount(1))
+
+FROZEN = "a frozen dataclass, whose options are part of what the definition means"
+COLUMN_TYPE = "a column type, or array<...> of one"
+
+
+@dataclass(frozen=True)
+class Merging(OwnWindows):
+    merges = True
+
+
+class Nameless(OwnCombiner):
+    column = "zone"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Nameless)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Untyped(OwnCombiner):
+    column: str = "zone"
+    state = "list"
+
 
 NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
     "the_name_is_not_one": ({"name": "Hourly rides"}, [Fault("name", "Hourly rides", NAME, RENAME)]),
@@ -243,6 +270,32 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "a condition",
                 'write for example Match("kind", "==", "end")',
             )
+        ],
+    ),
+    "own_parts_that_do_not_say_enough": (
+        {"where": Merging(), "what": {"own": Nameless(), "typed": Untyped()}},
+        [
+            Fault("what['own']", Nameless(), FROZEN, "write @dataclass(frozen=True) above the class"),
+            Fault("what['typed'].state", "list", COLUMN_TYPE, 'write for example state = "array<bigint>"'),
+            Fault(
+                "where.reach",
+                0,
+                "how long after it closes a window can be reached through one that is open, in microseconds",
+                "give the longest gap that its windows merge over",
+            ),
+        ],
+    ),
+    "values_that_cannot_be_kept": (
+        {"what": {"top": TopK("count", 0), "middle": Quantile("meters", 2)}},
+        [
+            Fault("what['top'].count", 0, "a whole number of at least 1", "write TopK('count', 3)"),
+            Fault("what['middle'].share", 2, "a share between 0 and 1", "write Quantile('meters', 0.95)"),
+            Fault(
+                "what['middle'].column",
+                "meters: double",
+                "a column whose values have an order without exceptions",
+                "declare it as decimal(p,s)",
+            ),
         ],
     ),
     "kept_by_what_is_not_there": (

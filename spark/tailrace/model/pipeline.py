@@ -19,6 +19,7 @@ from tailrace.model.clock import BoundedDisorder
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import DefinitionError, Fault
 from tailrace.model.matching import Condition, condition_faults
+from tailrace.model.own import OwnWindows
 from tailrace.model.panes import ACCUMULATING, Accumulation
 from tailrace.model.time import END_OF_TIME, duration
 from tailrace.model.triggers import AtWatermark, Sequence, Trigger, trigger_faults
@@ -238,6 +239,9 @@ class Pipeline:
             yield Fault("key", self.key, "each column once", "leave out the repeated one")
 
     def _where_faults(self) -> Iterable[Fault]:
+        if isinstance(self.where, OwnWindows) and self.where.merges and self.where.reach <= 0:
+            expected = "how long after it closes a window can be reached through one that is open, in microseconds"
+            yield Fault("where.reach", self.where.reach, expected, "give the longest gap that its windows merge over")
         for column in self.where.columns if isinstance(self.where, Fixed) else ():
             if column not in self.key:
                 expected = f"a column of the key ({', '.join(self.key) or 'there is none'})"
