@@ -97,7 +97,7 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
     late_kinds = ("partial", "pane", "late")
     why = reasons(pipeline)
-    costs = "Python reads every record in Arrow batches, which takes several times as long"
+    costs = "Python reads every record, in Arrow batches, and an epoch takes about twice as long"
     python = Choice(Execution.PYTHON, f"{'; '.join(why)}: the model's own step, a bucket of keys at a time; {costs}")
 
     def ours(said: str) -> Choice:
