@@ -29,7 +29,7 @@ help: ## list the targets
 setup: $(INSTALLED) $(JARS) ## install everything into .venv and build/ (Python 3.11 is all it needs)
 
 check: $(INSTALLED) lint ## lint, types, layers, and the tests that need no JVM
-	$(BIN)/pytest -q spark/tailrace/model $(FAST_TESTS) -m "not spark and not kafka and not slow" $(ARGS)
+	$(BIN)/pytest -q -n $(WORKERS) spark/tailrace/model $(FAST_TESTS) -m "not spark and not kafka and not slow" $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
