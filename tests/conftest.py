@@ -50,6 +50,15 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
+def plain(spark: SparkSession) -> SparkSession:
+    """The session without generated code: a definition is run for a few tiny epochs, which compiling would dwarf."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    return spark
+
+
+@pytest.fixture
 def spark(settings: Settings) -> SparkSession:
     """A Spark session on the lake of `settings`. Tests share the JVM, but no catalog, SQL setting or view."""
     from tailrace.spark.session import open_session

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import run_native, said_by_reference
+from support.native import cases, run_native, said_by_reference
 from support.strategies import epochs, pipelines
 
 from tailrace.model import examples
@@ -25,15 +25,6 @@ from tests.transcripts import Transcript, transcripts
 
 CASES = 64
 """How many random definitions are run through real Spark."""
-
-
-@pytest.fixture
-def plain(spark: SparkSession) -> SparkSession:
-    """The session without generated code: a definition is run for a few tiny epochs, which compiling would dwarf."""
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    return spark
 
 
 @pytest.mark.parametrize("number", range(6, 15))
@@ -77,14 +68,7 @@ def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
             assert not wrong, f"{zone}, {unit}: {len(wrong)} of {len(times)}, {next(iter(wrong.items()))}"
 
 
-@settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@cases(CASES)
 @given(data=st.data())
 def test_a_random_definition_over_random_epochs_says_the_same_natively(
     plain: SparkSession, data: st.DataObject

@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import run_native, said_by_reference
+from support.native import cases, run_native, said_by_reference
 from support.strategies import LOG, epochs, pipelines
 
 from tailrace import Collect, Distinct, Fixed, OwnCombiner, OwnWindows, Pipeline, Quantile, TopK, minutes, seconds
@@ -35,15 +35,6 @@ CASES = 24
 """How many random definitions are run through real Spark and its Python workers."""
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
-
-
-@pytest.fixture
-def plain(spark: SparkSession) -> SparkSession:
-    """The session without generated code, which tiny epochs are not worth."""
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    return spark
 
 
 def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
@@ -96,14 +87,7 @@ def test_a_transcript_comes_out_in_python(plain: SparkSession, transcript: Trans
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 
-@settings(
-    max_examples=CASES,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@cases(CASES)
 @given(data=st.data())
 def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     plain: SparkSession, data: st.DataObject

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace.lake.contracts import log_contract
@@ -23,6 +24,18 @@ from tailrace.spark.native import Native
 
 Said = Counter[tuple[Any, ...]]
 """What a fold said, as comparable rows: panes, retractions and late records, each with how often."""
+
+
+def cases(count: int) -> settings:
+    """So many examples, the same in every run: each goes through real Spark, which leaves no time to shrink one."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def bundle_frame(spark: SparkSession, pipeline: Pipeline, records: Sequence[Record], epoch: int) -> DataFrame:

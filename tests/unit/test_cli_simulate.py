@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def test_json_csv_and_parquet_say_the_same(definition: Path, sample: Path, tmp_p
     text.write_text("\n".join([",".join(ROWS[0]), *(",".join(row) for row in cells)]) + "\n")
     rows = [row | {"price": row["price"] and Decimal(str(row["price"]))} for row in ROWS]
     table = pa.Table.from_pylist([{**row, "on": None, "at": None} for row in rows]).drop_columns(["on", "at"])
-    at = pa.array([samples._zoned(__import__("datetime").datetime.fromisoformat(str(row["at"]))) for row in ROWS])
+    at = pa.array([datetime.fromisoformat(str(row["at"])) for row in ROWS])
     pq.write_table(table.append_column("at", at), tmp_path / "sales.parquet")
     expected = simulated(definition, sample)
     assert simulated(definition, text) == expected

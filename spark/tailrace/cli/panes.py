@@ -14,7 +14,7 @@ from tailrace.cli.definitions import load
 from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
-from tailrace.cli.texts import counted, parsed, shown, span
+from tailrace.cli.texts import bounds, counted, parsed, shown, span
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
 from tailrace.model.windows import Window
@@ -77,7 +77,7 @@ def _shown(pipeline: Pipeline, found: History, texts: Sequence[str], at: int | N
     windows = found.windows
     title = Text.assemble((pipeline.name, "bold"), f"  {said}" if said else "")
     if len(windows) == 1:
-        title.append(f"  {_span(windows[0])}")
+        title.append(f"  {bounds(windows[0])}")
     yield title
     if not windows:
         where = f" at {shown(at)}" if at is not None else ""
@@ -105,7 +105,7 @@ def _table(pipeline: Pipeline, rows: Sequence[LedgerPane], *, one: bool) -> Tabl
         sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
         made.add_row(
             *(f"{number}" for number in pane.version),
-            *([] if one else [_span(pane.window)]),
+            *([] if one else [bounds(pane.window)]),
             Text(pane.timing.replace("_", " "), style=_STYLES.get(pane.timing, "")),
             sign,
             *(_value(value) for value in pane.values.values()),
@@ -129,7 +129,7 @@ def _late(found: History, *, one: bool) -> Table:
     )
     for late in found.late:
         source = f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}"
-        where = () if one else (_span(late.window),)
+        where = () if one else (bounds(late.window),)
         made.add_row(*where, shown(late.event_time), str(late.epoch), span(late.behind / 1e6), late.reason, source)
     return made
 
@@ -147,12 +147,6 @@ def _state(pipeline: Pipeline, found: History, window: Window) -> Iterator[tuple
     else:
         yield "window", f"open until the watermark passes {shown(closes)}; it is at {shown(found.watermark)}"
     yield "panes", f"{counted(len(found.panes), 'pane')}, {counted(len(found.late), 'late record')}"
-
-
-def _span(window: Window) -> str:
-    start, end = shown(window.start), shown(window.end)
-    same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
-    return f"[{start}, {end[11:] if same_day else end})"
 
 
 def _value(value: Any) -> str:

@@ -14,7 +14,7 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
-from tailrace.cli.texts import counted, shown
+from tailrace.cli.texts import bounds, counted, shown
 from tailrace.model import samples
 from tailrace.model.pipeline import Log, Pipeline
 from tailrace.model.time import instant, text
@@ -163,7 +163,7 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
         made = table("key", "window", "event time", "epoch", "reason", right=("epoch",), title="too late")
         for each in late[:_MOST]:
             at = shown(instant(each.record[pipeline.log.event_time]))
-            made.add_row(_named(each.key), _span(each.window), at, str(each.epoch), each.reason)
+            made.add_row(_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
         yield made
     if sample.rejected:
         made = table("line", "rejected, for", right=("line",))
@@ -186,7 +186,7 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
             str(pane.version.epoch),
             shown(pane.processing_time),
             _named(pane.key),
-            _span(pane.window),
+            bounds(pane.window),
             timing,
             sign,
             *values,
@@ -204,12 +204,6 @@ def _value(value: Any) -> str:
 
 def _named(key: Key) -> str:
     return "/".join("null" if part is None else str(part) for part in key) or "all"
-
-
-def _span(window: Window) -> str:
-    start, end = shown(window.start), shown(window.end)
-    same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
-    return f"[{start}, {end[11:] if same_day else end})"
 
 
 def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from tailrace.cli.errors import UsageError
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.windows import Window
 
 
 def parsed(text: str, option: str) -> int:
@@ -39,6 +40,17 @@ def shown(micros: int | None) -> str:
     fraction = f".{at.microsecond:06d}" if at.microsecond % 1000 else f".{at.microsecond // 1000:03d}"
     seconds = f":{at.second:02d}" if at.second or at.microsecond else ""
     return f"{at:%Y-%m-%dT%H:%M}{seconds}{fraction if at.microsecond else ''}Z"
+
+
+def bounds(window: Window) -> str:
+    """A window by its bounds, the day said once where both are in it.
+
+    >>> bounds(Window(0, 3_600_000_000))
+    '[1970-01-01T00:00Z, 01:00Z)'
+    """
+    start, end = shown(window.start), shown(window.end)
+    same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
+    return f"[{start}, {end[11:] if same_day else end})"
 
 
 def span(length: timedelta | float) -> str:

@@ -5,7 +5,7 @@ A message says what was found, what was expected, and the setting or flag that m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -28,6 +28,11 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.path} = {self.value!r}: expected {self.expected}; {self.remedy}"
+
+
+def unknown_column(path: str, column: object, columns: Iterable[str]) -> Fault:
+    """What is wrong with a column that the log does not have; `columns` are those it has."""
+    return Fault(path, column, f"one of the log's columns ({', '.join(columns)})", "declare it in the log's columns")
 
 
 class DefinitionError(TailraceError, ValueError):

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from tailrace.model.algebra import Algebra, Term
-from tailrace.model.errors import Fault
+from tailrace.model.errors import Fault, unknown_column
 from tailrace.model.types import INTEGERS, decimal_parts
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
@@ -82,8 +82,7 @@ class Match(Condition):
         if self.operator not in _OPERATORS:
             yield Fault(f"{path}.operator", self.operator, f"one of {', '.join(_OPERATORS)}", 'write for example "=="')
         if self.column not in types:
-            expected = f"one of the log's columns ({', '.join(types)})"
-            yield Fault(f"{path}.column", self.column, expected, "declare it in the log's columns")
+            yield unknown_column(f"{path}.column", self.column, types)
         elif (kind := _kind(types[self.column])) is None:
             expected = "a column of strings, truth values, integers or decimals"
             yield Fault(f"{path}.column", f"{self.column}: {types[self.column]}", expected, "compare another column")
@@ -108,13 +107,12 @@ class Missing(Condition):
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if self.column not in types:
-            expected = f"one of the log's columns ({', '.join(types)})"
-            yield Fault(f"{path}.column", self.column, expected, "declare it in the log's columns")
+            yield unknown_column(f"{path}.column", self.column, types)
 
 
 @dataclass(frozen=True)
-class Both(Condition):
-    """Both conditions."""
+class _Pair(Condition):
+    """What `Both` and `Either` share: two conditions."""
 
     one: Condition
     other: Condition
@@ -122,32 +120,26 @@ class Both(Condition):
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.one.columns, *self.other.columns)))
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        yield from condition_faults(f"{path}.one", self.one, types)
+        yield from condition_faults(f"{path}.other", self.other, types)
+
+
+@dataclass(frozen=True)
+class Both(_Pair):
+    """Both conditions."""
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.every(self.one.holds(o, record, types), self.other.holds(o, record, types))
 
-    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        yield from condition_faults(f"{path}.one", self.one, types)
-        yield from condition_faults(f"{path}.other", self.other, types)
-
 
 @dataclass(frozen=True)
-class Either(Condition):
+class Either(_Pair):
     """One of the conditions, or both."""
-
-    one: Condition
-    other: Condition
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.one.columns, *self.other.columns)))
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.some(self.one.holds(o, record, types), self.other.holds(o, record, types))
-
-    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        yield from condition_faults(f"{path}.one", self.one, types)
-        yield from condition_faults(f"{path}.other", self.other, types)
 
 
 @dataclass(frozen=True)

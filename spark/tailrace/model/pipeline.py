@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import BoundedDisorder
 from tailrace.model.combiners import Combiner, Merge, Part
-from tailrace.model.errors import DefinitionError, Fault
+from tailrace.model.errors import DefinitionError, Fault, unknown_column
 from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.own import OwnWindows
 from tailrace.model.panes import ACCUMULATING, Accumulation
@@ -41,6 +41,16 @@ RESERVED = frozenset({
 
 MEASURED = "when"
 """What stands before those parts of the accumulator that the trigger measures, as a result's name before its own."""
+
+
+def is_measure(part: str) -> bool:
+    """Whether a part of the accumulator is one of the trigger's measures, and of no result.
+
+    >>> is_measure("when__bytes"), is_measure("total__n")
+    (True, False)
+    """
+    return part.startswith(f"{MEASURED}__")
+
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -95,7 +105,7 @@ class Log:
             if column is None and role == "arrival_time":
                 continue
             if column not in self.columns:
-                yield _unknown(f"log.{role}", column, self.columns)
+                yield unknown_column(f"log.{role}", column, self.columns)
             elif self.columns[column] != "timestamp":
                 yield Fault(f"log.{role}", column, "a timestamp column", f"declare {column!r} as timestamp")
         if not _waits(self.disorder):
@@ -230,7 +240,7 @@ class Pipeline:
     def _key_faults(self) -> Iterable[Fault]:
         for place, column in enumerate(self.key):
             if column not in self.log.columns:
-                yield _unknown(f"key[{place}]", column, self.log.columns)
+                yield unknown_column(f"key[{place}]", column, self.log.columns)
             elif self.log.columns[column] == "double":
                 yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
             elif column in RESERVED:
@@ -263,7 +273,7 @@ class Pipeline:
             if isinstance(combiner, type) or not hasattr(combiner, "parts"):
                 yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
             elif combiner.column is not None and combiner.column not in self.log.columns:
-                yield _unknown(f"{path}.column", combiner.column, self.log.columns)
+                yield unknown_column(f"{path}.column", combiner.column, self.log.columns)
             else:
                 yield from combiner.faults(path, self.type_of(combiner))
 
@@ -323,10 +333,6 @@ def _name_faults(path: str, name: object) -> Iterable[Fault]:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")
-
-
-def _unknown(path: str, column: object, columns: Mapping[str, str]) -> Fault:
-    return Fault(path, column, f"one of the log's columns ({', '.join(columns)})", "declare it in the log's columns")
 
 
 def _reserved(path: str, name: object) -> Fault:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Key, Late, Pane, Timing, Version
-from tailrace.model.pipeline import MEASURED, Pipeline
+from tailrace.model.pipeline import MEASURED, Pipeline, is_measure
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Row, Times, Transition
 from tailrace.model.triggers import Phase
@@ -151,7 +151,7 @@ class _Step:
         for window, old in sorted(absorbed.items()):
             everything, pending, fired = self.rules.contents(old)
             fresh, fresh_on_time = old["fresh"], old["fresh_on_time"]
-            measured = {name: pending[name] for name in everything if name.startswith(f"{MEASURED}__")}
+            measured = {name: pending[name] for name in everything if is_measure(name)}
             row = row | self.rules.arrived(row, 0, everything | measured, window.end, self.times)
             row["fresh"] += fresh
             row["fresh_on_time"] += fresh_on_time

@@ -33,9 +33,8 @@ def lifted(pipeline: Pipeline) -> list[str]:
         type_ = pipeline.type_of(combiner)
         for part, term in zip(combiner.parts(type_), combiner.lift(o, value, type_), strict=True):
             items.append(f"{term} AS `{name}__{part.name}`")
-    columns = {column: quoted(column) for column in pipeline.log.columns}
     for name, measure in pipeline.when.measures().items():
-        items.append(f"{measure.of(o, columns, pipeline.log.columns)} AS `{MEASURED}__{name}`")
+        items.append(f"{measure.of(o, _columns(pipeline), pipeline.log.columns)} AS `{MEASURED}__{name}`")
     return items
 
 
@@ -61,8 +60,11 @@ def assigned(pipeline: Pipeline, source: str) -> str:
 def _kept(pipeline: Pipeline) -> str:
     if pipeline.keep is None:
         return ""
-    columns = {column: quoted(column) for column in pipeline.log.columns}
-    return f" WHERE {pipeline.keep.holds(Sql(), columns, pipeline.log.columns)}"
+    return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.log.columns)}"
+
+
+def _columns(pipeline: Pipeline) -> dict[str, str]:
+    return {column: quoted(column) for column in pipeline.log.columns}
 
 
 def _global(where: Global, carried: str, records: str) -> str:

@@ -11,7 +11,7 @@ from functools import partial, reduce
 
 from tailrace.lake.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import MEASURED, Pipeline
+from tailrace.model.pipeline import Pipeline, is_measure
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, null, quoted
 from tailrace.spark.assigning import listed, names
@@ -136,7 +136,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
     opened["waiting_since"] = "now"
     for name, part in pipeline.parts.items():
         # The trigger measures what is fresh; of the answer everything has yet to be told.
-        held = ("pending",) if name.startswith(f"{MEASURED}__") else ("fired", "pending")
+        held = ("pending",) if is_measure(name) else ("fired", "pending")
         both = reduce(
             partial(part.merged, o),
             (_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in held),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +79,7 @@ class _Step:
         rows += [{"said": self._late(late)} for late in outcome.late]
         return pa.Table.from_pylist(rows, schema=self.schema)
 
-    @property
+    @cached_property
     def _rules(self) -> Transition:
         return Transition(self.pipeline, Scalars())
 
