@@ -12,10 +12,11 @@ from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import DefinitionError, TailraceError
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
+from tailrace.model.log import Log
 from tailrace.model.matching import Match, Missing
 from tailrace.model.own import OwnCombiner, OwnWindows
 from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.spread import Variance
 from tailrace.model.time import days, hours, minutes, seconds
 from tailrace.model.triggers import (

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.combiners import Count, Sum
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import days, hours, minutes
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.files import Outcome, lines, outcome, put
 
-from tailrace.model.pipeline import Log
+from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.spark.reading import read, read_files
 from tailrace.spark.sources import Files, Format, Kafka, SourceError

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from tailrace.model.calendars import Calendar
 from tailrace.model.clock import BoundedDisorder, Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.log import Log
 from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
 from tailrace.model.panes import Accumulation
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.spread import Variance
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment, seconds
 from tailrace.model.triggers import (

@@ -13,10 +13,11 @@ from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import DefinitionError, Fault, TailraceError
 from tailrace.model.gathering import Quantile, TopK
+from tailrace.model.log import Log
 from tailrace.model.matching import Match
 from tailrace.model.own import OwnCombiner, OwnWindows
 from tailrace.model.panes import DISCARDING, RETRACTING
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.spread import Variance
 from tailrace.model.time import hours, minutes
 from tailrace.model.triggers import (
@@ -101,7 +102,14 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
     "the_name_is_not_one": ({"name": "Hourly rides"}, [Fault("name", "Hourly rides", NAME, RENAME)]),
     "the_log_is_not_one": (
         {"log": "rides"},
-        [Fault("log", "rides", "a log", 'write log=Log(name="rides", columns=..., event_time=...)')],
+        [
+            Fault(
+                "log",
+                "rides",
+                "a log",
+                'write log=Log(name="rides", columns=..., event_time=...), or log=earlier.panes for a later stage',
+            )
+        ],
     ),
     "an_unknown_key": ({"key": ("zones",)}, [Fault("key[0]", "zones", COLUMNS, DECLARE)]),
     "a_key_that_does_not_compare": (

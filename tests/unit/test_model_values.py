@@ -17,8 +17,9 @@ from tailrace.model.algebra import Scalars
 from tailrace.model.clock import BoundedDisorder, Clock
 from tailrace.model.combiners import Count, Max, Mean, Min, Sum
 from tailrace.model.errors import AnswerError, ClockError, TailraceError
+from tailrace.model.log import Log
 from tailrace.model.panes import Pane, Timing, Version, answers
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import at_once, backfilled, batch, fold
 from tailrace.model.step import State, step
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, minutes, moment, seconds, text

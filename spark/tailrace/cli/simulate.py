@@ -16,7 +16,8 @@ from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
 from tailrace.cli.texts import bounds, counted, shown
 from tailrace.model import samples
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, text
 from tailrace.model.windows import Window
 

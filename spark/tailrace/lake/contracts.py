@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.triggers import slot_types
 
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
@@ -79,7 +80,7 @@ def _provenance() -> dict[str, Column]:
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
     """The key columns' types, in order."""
-    return {name: pipeline.log.columns[name] for name in pipeline.key}
+    return {name: pipeline.columns[name] for name in pipeline.key}
 
 
 def part_types(pipeline: Pipeline) -> dict[str, Shape]:

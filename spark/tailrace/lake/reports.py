@@ -20,7 +20,8 @@ from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.algebra import Scalars
-from tailrace.model.pipeline import Log, Pipeline
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.transition import Transition
 

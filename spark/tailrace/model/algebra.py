@@ -11,6 +11,7 @@ from decimal import Context, Decimal
 from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.errors import AnswerError
+from tailrace.model.time import instant
 from tailrace.model.types import decimal_parts
 
 Term: TypeAlias = Any
@@ -67,6 +68,12 @@ class Algebra(Protocol):
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
         """How many whole periods lie between `offset` and `at`, rounded down."""
+
+    def micros(self, a: Term) -> Term:
+        """The microseconds since 1970 of an instant of a timestamp column; null of null."""
+
+    def wide(self, a: Term) -> Term:
+        """The value of an int column as a bigint; null of null."""
 
 
 _EXACT = Context(prec=80)
@@ -142,6 +149,12 @@ class Scalars:
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
         return (at - offset) // period
+
+    def micros(self, a: Term) -> Term:
+        return None if a is None else instant(a)
+
+    def wide(self, a: Term) -> Term:
+        return a
 
 
 def _whole(a: Any, b: Any) -> bool:

@@ -39,6 +39,23 @@ class Timing(Enum):
     CORRECTION = "correction"
 
 
+class Timestamp(Enum):
+    """When a window's answer happened, for a later stage: the timestamp combiner (Dataflow Model, 2.2).
+
+    END_OF_WINDOW: at its last microsecond. EARLIEST and LATEST: with the first or last of its records; a later stage's
+    watermark then waits for windows that have not fired (rule T3).
+    """
+
+    END_OF_WINDOW = "end_of_window"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+END_OF_WINDOW = Timestamp.END_OF_WINDOW
+EARLIEST = Timestamp.EARLIEST
+LATEST = Timestamp.LATEST
+
+
 class Version(NamedTuple):
     """What orders the panes of one key and window (rule V1)."""
 
@@ -66,6 +83,8 @@ class Pane:
     watermark: int
     processing_time: int
     writer: str = "stream"
+    timestamp: int | None = None
+    """When the answer happened, in microseconds; the window's end but for one, where it is left out."""
     parts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The accumulator that `values` are the results of."""
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
-from tailrace.model.panes import Answers, Key, Late, Pane, answers
+from tailrace.model.panes import Answers, Key, Late, Pane, Timestamp, answers
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.stages import changes, record_of, watermark
 from tailrace.model.step import Record, State, step
 from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.triggers import AtWatermark
+from tailrace.model.triggers import AfterCount, AfterWatermark
 from tailrace.model.windows import Window
 
 
@@ -29,46 +29,86 @@ class Run:
 
 
 def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: State | None = None) -> Run:
-    """Fold `step` over bundles with their clocks, in order.
+    """Fold `step` over bundles with their clocks, in order; of a later stage, from the source's records on.
+
+    `state` is that of a first stage; a later one starts anew (`fold_stages` goes on from any).
 
     >>> from tailrace.model import examples
     >>> run = fold(examples.figure(6), examples.element_at_a_time())
     >>> [pane.values["total"] for pane in run.panes]
     [51]
     """
-    state = state or State()
-    panes: list[Pane] = []
-    late: list[Late] = []
+    return fold_stages(pipeline, epochs, () if state is None else (state,))[-1]
+
+
+def fold_stages(
+    pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], states: Sequence[State] = ()
+) -> tuple[Run, ...]:
+    """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next one's bundle.
+
+    `states` are those of the stages to go on from.
+    """
+    stages = pipeline.stages
+    at = [*states, *(State() for _ in stages[len(states) :])]
+    panes: list[list[Pane]] = [[] for _ in stages]
+    late: list[list[Late]] = [[] for _ in stages]
     for bundle, clock in epochs:
-        state, fired, too_late = step(pipeline, state, bundle, clock)
-        panes += fired
-        late += too_late
-    return Run(state, tuple(panes), tuple(late))
+        records, time = bundle, clock
+        for place, stage in enumerate(stages):
+            at[place], fired, too_late = step(stage, at[place], records, time)
+            panes[place] += fired
+            late[place] += too_late
+            records, held = changes(stage, fired), at[place + 1].clock if place + 1 < len(stages) else None
+            time = replace(time, watermark=watermark(stage, at[place], held))
+    return tuple(Run(*one) for one in zip(at, map(tuple, panes), map(tuple, late), strict=True))
 
 
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
     """The answer over all the records at once, less the windows of those that came too late.
 
     What a batch engine would say of a finished input; triggers and accumulation do not come into it. For windows that
-    merge, a record that expired is left out before merging, and one that came to a finished window goes with it.
+    merge, a record that expired is left out before merging, and one that came to a finished window goes with it. `late`
+    are a first stage's; a later one waits for what is corrected, and is answered from the answers before it.
     """
     o = Scalars()
-    dropped: dict[int, set[Window]] = {}
+    return {
+        place: {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
+        for place, inside in _grouped(pipeline, records, late).items()
+    }
+
+
+def _grouped(
+    pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]
+) -> dict[tuple[Key, Window], list[Record]]:
+    """The records of each key and window, after the steps and after merging."""
+    if pipeline.earlier is not None:
+        records, late = _answered(pipeline.earlier, records, late), ()
+    dropped: dict[tuple[int, Key], set[Window]] = {}
     for one in late:
-        dropped.setdefault(id(one.record), set()).add(one.window)
+        dropped.setdefault((id(one.record), one.key), set()).add(one.window)
     placed: dict[Key, dict[Window, list[Record]]] = {}
-    for record in filter(pipeline.keeps, records):
+    for source, record in ((raw, one) for raw in records for one in pipeline.prepared(raw)):
         key = tuple(record.get(column) for column in pipeline.key)
-        lost = dropped.get(id(record), ())
+        lost = dropped.get((id(source), key), ())
         for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
             if window not in lost and not (pipeline.where.merges and lost):
                 placed.setdefault(key, {}).setdefault(window, []).append(record)
-    found: Answers = {}
+    found: dict[tuple[Key, Window], list[Record]] = {}
     for key, windows in placed.items():
         spans = pipeline.where.gathered(windows) if pipeline.where.merges else {window: [window] for window in windows}
         for span, members in spans.items():
-            inside = [record for member in members for record in windows[member]]
-            found[key, span] = {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
+            found[key, span] = [record for member in members for record in windows[member]]
+    return found
+
+
+def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:
+    """The answers of a stage as records of a later one."""
+    o, found = Scalars(), []
+    choose = {Timestamp.EARLIEST: min, Timestamp.LATEST: max}.get(pipeline.timestamp)
+    for (key, window), inside in _grouped(pipeline, records, late).items():
+        values = {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
+        times = (instant(record[pipeline.log.event_time]) for record in inside)
+        found.append(record_of(pipeline, key, window, values, window.timestamp if choose is None else choose(times)))
     return found
 
 
@@ -82,9 +122,17 @@ def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: 
 
     It folds the whole log in one step, as a finished input: no record is late and each window fires once.
     """
-    once = replace(pipeline, when=AtWatermark(), allowed_lateness=timedelta(0), closing="if_non_empty")
-    found = answers(at_once(once, records).panes)
+    found = answers(at_once(_once(pipeline), records).panes)
     return {place: values for place, values in found.items() if first <= place[1].timestamp < last}
+
+
+def _once(pipeline: Pipeline) -> Pipeline:
+    """The definition with each window firing once, on finished input."""
+    log, when = pipeline.log, AfterWatermark()
+    if pipeline.earlier is not None:
+        earlier = _once(pipeline.earlier)
+        log, when = earlier.panes, AfterWatermark(late=AfterCount(1)) if earlier.trails else when
+    return replace(pipeline, log=log, when=when, allowed_lateness=None, closing="if_non_empty")
 
 
 def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scalars) -> object:

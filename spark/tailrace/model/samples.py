@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Log
+from tailrace.model.log import Log
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.types import decimal_parts

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
+from tailrace.model.log import sign_of
 from tailrace.model.panes import Key, Late, Pane, Timing, Version
-from tailrace.model.pipeline import MEASURED, Pipeline, is_measure
+from tailrace.model.pipeline import MEASURED, NET, Pipeline, is_measure
+from tailrace.model.retracting import taken_back
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Row, Times, Transition
 from tailrace.model.triggers import Phase
@@ -92,13 +94,19 @@ class _Step:
                 windows[key] = left
         return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late)
 
+    def _prepared(self, bundle: Iterable[Record]) -> Iterable[tuple[Record, Record]]:
+        """Each record of the log with what the steps make of it."""
+        if not self.pipeline.each and self.pipeline.keep is None:
+            return ((record, record) for record in bundle)
+        return ((record, one) for record in bundle for one in self.pipeline.prepared(record))
+
     def _judged(self, bundle: Iterable[Record]) -> dict[Key, dict[Window, _Arrivals]]:
         """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         lifted = lifter(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         closed: dict[int, bool] = {}
-        for record in bundle if self.pipeline.keep is None else filter(self.pipeline.keeps, bundle):
+        for source, record in self._prepared(bundle):
             key = tuple([record.get(column) for column in columns])
             parts = lifted(record)
             for window in assign(instant(record[at]), record):
@@ -106,15 +114,15 @@ class _Step:
                 if end not in closed:
                     closed[end] = bool(self.rules.closed(end, self.times.watermark_before))
                 if closed[end]:
-                    self._too_late(record, key, window, "expired")
+                    self._too_late(source, key, window, "expired")
                     continue
                 own = arrivals.setdefault(key, {})
                 if window in own:
                     records, before = own[window]
-                    records.append(record)
+                    records.append(source)
                     own[window] = _Arrivals(records, self.rules.merged(before, parts))
                 else:
-                    own[window] = _Arrivals([record], parts)
+                    own[window] = _Arrivals([source], parts)
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
@@ -167,7 +175,7 @@ class _Step:
             row, fired = start, False
             for phase in (Phase.DATA, Phase.WATERMARK):
                 asked = self.rules.asked(row, window.end, self.times, phase)
-                fired = bool(asked["emits"])
+                fired = bool(asked["emits"] or asked["takes"])
                 row = self._moved(key, window, row, asked, phase)
             asked = self.rules.asked_to_close(row, window.end, self.times, fired)
             after[window] = self._moved(key, window, row, asked, None)
@@ -177,22 +185,24 @@ class _Step:
         if not asked["advances"]:
             return row
         predecessors = row["predecessors"]
-        if asked["emits"]:
+        if asked["emits"] or asked["takes"]:
             watermark = self.times.watermark_before if phase is Phase.DATA else self.times.watermark
-            self._emit(key, window, row, Timing(asked["timing"]), watermark)
+            self._emit(key, window, row, asked, watermark)
             predecessors = ()
         return self.rules.fired(row, asked, window.end, self.times, phase) | {"predecessors": predecessors}
 
-    def _emit(self, key: Key, window: Window, row: Row, timing: Timing, watermark: int) -> None:
+    def _emit(self, key: Key, window: Window, row: Row, asked: Row, watermark: int) -> None:
         everything, fresh, fired = self.rules.contents(row)
+        timing = Timing(asked["timing"])
         for old in row["predecessors"]:
             version = Version(old.generation, self.clock.epoch, old.panes)
             self._pane(key, old.window, old.fired, old.fired, timing, watermark, version, retraction=True)
         version = Version(row["generation"], self.clock.epoch, row["panes"])
-        if self.rules.retracts and row["panes"]:
+        if asked["takes"]:
             self._pane(key, window, fired, fired, timing, watermark, version, retraction=True)
-        values = fresh if self.rules.discards else everything
-        self._pane(key, window, values, everything, timing, watermark, version, retraction=False)
+        if asked["emits"]:
+            values = fresh if self.rules.discards else everything
+            self._pane(key, window, values, everything, timing, watermark, version, retraction=False)
 
     def _pane(
         self, key: Key, window: Window, values: Row, answer: Row, timing: Timing, watermark: int, version: Version,
@@ -200,7 +210,9 @@ class _Step:
     ) -> None:  # fmt: skip
         results, total = self.rules.results(values), self.rules.results(answer)
         times = (watermark, self.times.now)
-        self.panes.append(Pane(key, window, results, total, timing, retraction, version, *times, parts=values))
+        stamp = None if self.pipeline.stamp is None else answer[self.pipeline.stamp]
+        pane = Pane(key, window, results, total, timing, retraction, version, *times, timestamp=stamp, parts=values)
+        self.panes.append(pane)
 
     def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:
         behind = self.times.watermark_before - window.end
@@ -211,22 +223,32 @@ class _Step:
 
 
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
-    """What makes one record's accumulator, the trigger's measures included: a function of the record."""
-    o, types, measures = Scalars(), pipeline.log.columns, pipeline.when.measures()
+    """What makes one record's accumulator, the trigger's measures included: a function of the record, after the steps.
+
+    A record of an earlier stage's panes that is taken back makes the opposite of what it made as it came.
+    """
+    o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
+    later, at, stamp = pipeline.earlier is not None, pipeline.log.event_time, pipeline.stamp
     readers = []
-    for name, combiner in pipeline.what.items():
+    for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
         names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
-        readers.append((combiner.column, type_, combiner.lift, names))
+        readers.append((combiner, type_, names))
 
     def lifted(record: Record) -> Row:
         parts: Row = {}
-        for column, type_, lift, names in readers:
-            value = None if column is None else record.get(column)
-            parts.update(zip(names, lift(o, value, type_), strict=True))
+        taken = later and sign_of(record) < 0
+        for combiner, type_, names in readers:
+            value = None if combiner.column is None else record.get(combiner.column)
+            terms = combiner.lift(o, value, type_)
+            parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
         if measures:
             values = {column: record.get(column) for column in types}
             parts |= {f"{MEASURED}__{name}": measure.of(o, values, types) for name, measure in measures.items()}
+        if later:
+            parts[NET] = -1 if taken else 1
+        if stamp is not None:
+            parts[stamp] = instant(record[at])
         return parts
 
     return lifted

@@ -15,7 +15,7 @@ from functools import cached_property
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Part
 from tailrace.model.panes import Accumulation, Timing
-from tailrace.model.pipeline import MEASURED, Pipeline
+from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.time import END_OF_TIME
 from tailrace.model.triggers import Moment, Phase, slot_types
 
@@ -126,7 +126,10 @@ class Transition:
         return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
 
     def asked(self, row: Row, end: Term, times: Times, phase: Phase) -> Row:
-        """What the trigger says at a phase: `advances` (its state moves), `emits` (a pane comes out), `timing`."""
+        """What the trigger says at a phase.
+
+        `advances`: its state moves. `emits`: a pane comes out. `takes`: the answer before is taken back. `timing`.
+        """
         o = self.o
         watermark = times.watermark_before if phase is Phase.DATA else times.watermark
         moment = self._moment(row, end, watermark, times, phase)
@@ -134,8 +137,8 @@ class Transition:
         ready = self.pipeline.when.ready(o, self._slots(row), moment)
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
         advances = o.every(open_, ready.fires, o.some(fresh, ready.on_time))
-        emits = o.every(advances, fresh) if self.pipeline.on_time == "if_non_empty" else advances
-        return {"advances": advances, "emits": emits, "timing": self._timing(row, end, watermark)}
+        wanted = o.every(advances, fresh) if self.pipeline.on_time == "if_non_empty" else advances
+        return {"advances": advances, **self._said(row, wanted), "timing": self._timing(row, end, watermark)}
 
     def asked_to_close(self, row: Row, end: Term, times: Times, fired: Term) -> Row:
         """Whether the window's last pane fires as it closes (rule M3); `fired` if one fired at this watermark."""
@@ -145,8 +148,23 @@ class Transition:
         wanted = (
             o.no(o.some(fired, self.done(row))) if self.pipeline.closing == "always" else o.literal(False, "boolean")
         )
-        emits = o.every(closing, o.some(fresh, wanted))
-        return {"advances": emits, "emits": emits, "timing": self._timing(row, end, times.watermark)}
+        fires = o.every(closing, o.some(fresh, wanted))
+        return {"advances": fires, **self._said(row, fires), "timing": self._timing(row, end, times.watermark)}
+
+    def _said(self, row: Row, wanted: Term) -> Row:
+        """What comes out where a pane is wanted: the pane, and the retraction of the one before it.
+
+        In a later stage a window whose records were all taken back has no answer any more: there is nothing to say of
+        it but that the answer it had is taken back (rule V4 has the same of backfills).
+        """
+        o = self.o
+        if self.pipeline.earlier is None:
+            before = o.at_least(row["panes"], o.literal(1, "bigint"))
+            return {"emits": wanted, "takes": o.every(wanted, before) if self.retracts else o.literal(False, "boolean")}
+        one, fired = o.literal(1, "bigint"), row[f"fired_{NET}"]
+        some = o.at_least(o.add(fired, row[f"pending_{NET}"], "bigint"), one)
+        takes = o.every(wanted, o.at_least(fired, one))
+        return {"emits": o.every(wanted, some), "takes": takes if self.retracts else o.every(takes, o.no(some))}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
         """The accumulators of a pane that fires now: of everything, of what is fresh, and of what fired before."""
@@ -160,13 +178,15 @@ class Transition:
         o = self.o
         watermark = times.watermark_before if phase is Phase.DATA else times.watermark
         advances, nothing = asked["advances"], o.literal(0, "bigint")
+        # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
+        said = asked["emits"] if self.pipeline.earlier is None else o.some(asked["emits"], asked["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero()
         after = row | {
             "fresh": o.choose(advances, nothing, row["fresh"]),
             "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
             "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
-            "panes": o.add(row["panes"], o.choose(asked["emits"], o.literal(1, "bigint"), nothing), "bigint"),
+            "panes": o.add(row["panes"], o.choose(said, o.literal(1, "bigint"), nothing), "bigint"),
             "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
             **_named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
             **_named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
@@ -184,13 +204,13 @@ class Transition:
 
     def results(self, parts: Mapping[str, Term]) -> Row:
         """The named results that an accumulator stands for."""
-        own: dict[str, dict[str, Term]] = {name: {} for name in (*self.pipeline.what, MEASURED)}
+        own: dict[str, dict[str, Term]] = {}
         for column, term in parts.items():
             name, part = column.split("__", 1)
-            own[name][part] = term
+            own.setdefault(name, {})[part] = term
         return {
             name: combiner.result(self.o, own[name], self.pipeline.type_of(combiner))
-            for name, combiner in self.pipeline.what.items()
+            for name, combiner in self.pipeline.combiners.items()
         }
 
     @property

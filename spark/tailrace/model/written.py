@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 
@@ -26,6 +27,8 @@ def written(part: object) -> str:
         return shorthand
     if isinstance(part, Sequence | AllOf | AnyOf):
         return f"{type(part).__name__}({', '.join(map(written, part.parts))})"
+    if isinstance(part, Mapping):
+        return "{" + ", ".join(f"{name!r}: {written(value)}" for name, value in part.items()) + "}"
     if is_dataclass(part) and not isinstance(part, type):
         given = []
         for place, field in enumerate(fields(part)):

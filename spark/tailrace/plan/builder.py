@@ -213,7 +213,7 @@ _SAYS = {
 
 def _kept(pipeline: Pipeline) -> KeptState:
     rules = Transition(pipeline, Sql())
-    types = {name: pipeline.log.columns[name] for name in pipeline.key}
+    types = {name: pipeline.columns[name] for name in pipeline.key}
     columns = [StateColumn(name, type, "key", _bytes(type)) for name, type in types.items()]
     columns += [StateColumn(f"window_{end}", "bigint", f"the window's {end}", 8) for end in ("start", "end")]
     for name, type in rules.columns().items():

@@ -98,6 +98,12 @@ class Sql:
         # Rounded down also before 1970, where DIV rounds towards zero.
         return f"(({at} - {offset}L - PMOD({at} - {offset}L, {period}L)) DIV {period}L)"
 
+    def micros(self, a: Term) -> Term:
+        return f"UNIX_MICROS({a})"
+
+    def wide(self, a: Term) -> Term:
+        return f"CAST({a} AS bigint)"
+
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"
 

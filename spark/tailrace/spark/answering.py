@@ -57,7 +57,7 @@ class PythonAnswering(Answering):
 
     def batch(self, rows: str, within: str = "true") -> str:
         pipeline = self.pipeline
-        keys = {name: pipeline.log.columns[name] for name in pipeline.key}
+        keys = {name: pipeline.columns[name] for name in pipeline.key}
         parts = {name: part.type for name, part in pipeline.parts.items()}
         columns = {**keys, "window_start": "bigint", "window_end": "bigint", **pipeline.results, **parts}
         schema = schema_of(columns)

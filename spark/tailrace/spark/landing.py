@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import log_contract, rejected_contract
 from tailrace.lake.lease import TOKEN, Lease
-from tailrace.model.pipeline import Log
+from tailrace.model.log import Log
 from tailrace.spark.algebra import quoted
 
 NOTHING = {"epoch": "-1", "batch": "-1"}

@@ -19,7 +19,7 @@ from itertools import groupby
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.model.pipeline import Log
+from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.model.types import decimal_parts
 from tailrace.spark.algebra import Sql, null, quoted

@@ -23,7 +23,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Log
+from tailrace.model.log import Log
 from tailrace.model.types import decimal_parts
 
 Format: TypeAlias = Literal["json", "csv", "parquet"]

@@ -1,0 +1,206 @@
+"""What is wrong with a definition, all of it at once: each fault with its place and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tailrace.model.elementwise import element_faults
+from tailrace.model.errors import Fault, unknown_column
+from tailrace.model.log import Log, waits
+from tailrace.model.matching import condition_faults
+from tailrace.model.names import RESERVED, name_faults, reserved
+from tailrace.model.own import OwnWindows
+from tailrace.model.panes import Accumulation, Timestamp
+from tailrace.model.time import duration
+from tailrace.model.triggers import Sequence, Trigger, trigger_faults
+from tailrace.model.windows import PHASE_TYPES, Fixed
+from tailrace.model.written import length
+
+if TYPE_CHECKING:
+    from tailrace.model.pipeline import Pipeline
+
+
+def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """Everything that is wrong with a definition."""
+    yield from name_faults("name", pipeline.name)
+    log: object = pipeline.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.panes for a later stage")
+        return
+    steps = list(_each_faults(pipeline))
+    yield from steps
+    if steps:
+        # What the others look at are the columns after the steps.
+        return
+    yield from _key_faults(pipeline)
+    if pipeline.keep is not None:
+        yield from condition_faults("keep", pipeline.keep, pipeline.columns)
+    yield from _what_faults(pipeline)
+    if isinstance(pipeline.where, type) or not hasattr(pipeline.where, "assign"):
+        yield Fault("where", pipeline.where, "a windowing", "write for example where=Fixed(hours(1))")
+        return
+    yield from pipeline.where.faults("where")
+    yield from _where_faults(pipeline)
+    if not isinstance(pipeline.how, Accumulation):
+        yield Fault("how", pipeline.how, "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING")
+    for option in ("on_time", "closing"):
+        if getattr(pipeline, option) not in ("always", "if_non_empty"):
+            yield Fault(option, getattr(pipeline, option), '"always" or "if_non_empty"', "leave it out")
+    yield from _timestamp_faults(pipeline)
+    later = list(_later_faults(pipeline)) if pipeline.earlier is not None else []
+    yield from later
+    if not later:
+        yield from _when_faults(pipeline)
+
+
+def _each_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    types = pipeline.log.columns
+    for place, one in enumerate(pipeline.each):
+        faults = list(element_faults(f"each[{place}]", one, types))
+        yield from faults
+        if faults:
+            return
+        types = one.columns(types)
+
+
+def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    columns = pipeline.columns
+    for place, column in enumerate(pipeline.key):
+        if column not in columns:
+            yield unknown_column(f"key[{place}]", column, columns)
+        elif columns[column] == "double":
+            yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif column in RESERVED:
+            yield reserved(f"key[{place}]", column)
+    if len(set(pipeline.key)) < len(pipeline.key):
+        yield Fault("key", pipeline.key, "each column once", "leave out the repeated one")
+
+
+def _where_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    where = pipeline.where
+    if isinstance(where, OwnWindows) and where.merges and where.reach <= 0:
+        expected = "how long after it closes a window can be reached through one that is open, in microseconds"
+        yield Fault("where.reach", where.reach, expected, "give the longest gap that its windows merge over")
+    for column in where.columns if isinstance(where, Fixed) else ():
+        if column not in pipeline.key:
+            expected = f"a column of the key ({', '.join(pipeline.key) or 'there is none'})"
+            yield Fault("where.phase", column, expected, f"write key=({column!r},), or leave phase out")
+        elif pipeline.columns.get(column) not in (*PHASE_TYPES, None):
+            expected = f"a column of type {', '.join(PHASE_TYPES)}"
+            yield Fault("where.phase", f"{column}: {pipeline.columns[column]}", expected, "take another column")
+
+
+def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    if not pipeline.what:
+        yield Fault("what", {}, "at least one result", 'write what={"records": Count()}')
+    for name, combiner in pipeline.what.items():
+        path = f"what[{name!r}]"
+        yield from name_faults(path, name)
+        if name in RESERVED or "__" in str(name):
+            yield reserved(path, name)
+        if name in pipeline.key:
+            yield Fault(path, name, "a name that the key does not have", "rename the result")
+        if isinstance(combiner, type) or not hasattr(combiner, "parts"):
+            yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
+        elif combiner.column is not None and combiner.column not in pipeline.columns:
+            yield unknown_column(f"{path}.column", combiner.column, pipeline.columns)
+        else:
+            yield from combiner.faults(path, pipeline.type_of(combiner))
+
+
+def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    chosen, where = pipeline.timestamp, pipeline.where
+    if not isinstance(chosen, Timestamp):
+        yield Fault("timestamp", chosen, "when an answer happened", "use END_OF_WINDOW, EARLIEST or LATEST")
+    elif chosen is not Timestamp.END_OF_WINDOW and not where.merges and where.longest is None:
+        expected = "END_OF_WINDOW for windows that may be of any length"
+        yield Fault("timestamp", chosen, expected, "a later stage would wait for them for ever: leave it out")
+
+
+def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """What is wrong with how a stage goes with the one whose panes it reads."""
+    earlier, late = pipeline.earlier, pipeline.allowed_lateness
+    assert earlier is not None
+    if earlier.how is not Accumulation.RETRACTING:
+        remedy = f"set how=RETRACTING in {earlier.name}"
+        yield Fault(
+            "log", f"{earlier.name}, {earlier.how.value}", "a stage that takes back what it said before", remedy
+        )
+    if pipeline.where.merges:
+        expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
+        yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
+    elif earlier.where.longest is None and not earlier.where.merges and pipeline.where.longest is not None:
+        expected = "one window for all, as the earlier stage has"
+        yield Fault("where", pipeline.where, expected, f"use Global(), or windows that end in {earlier.name}")
+    if pipeline.how is Accumulation.DISCARDING:
+        expected = "panes of everything so far, for what is fresh may be records taken back"
+        yield Fault("how", pipeline.how, expected, "use ACCUMULATING or RETRACTING")
+    if pipeline.finishing == "close":
+        expected = '"refuse", for records that came too late would stay in no answer'
+        yield Fault("finishing", pipeline.finishing, expected, "leave it out")
+    if pipeline.timestamp is not Timestamp.END_OF_WINDOW:
+        expected = "END_OF_WINDOW in a later stage, whose first or last record may be taken back"
+        yield Fault("timestamp", pipeline.timestamp, expected, "leave it out")
+    if late is not None and waits(late) and duration(late) < earlier.trails:
+        expected = f"at least {length(earlier.trails)}, for so long {earlier.name} corrects its answers"
+        yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
+
+
+def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    late = pipeline.allowed_lateness
+    if late is not None and not waits(late):
+        yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")
+        return
+    if pipeline.finishing not in ("refuse", "close"):
+        yield Fault("finishing", pipeline.finishing, '"refuse" or "close"', "leave it out")
+    faults = list(trigger_faults("when", pipeline.when))
+    if not faults:
+        faults = list(pipeline.when.column_faults("when", pipeline.columns))
+    yield from faults
+    if faults:
+        return
+    lateness = timedelta(microseconds=pipeline.lateness)
+    yield from _never_in_time("when", pipeline.when, lateness)
+    if not pipeline.when.finishes or pipeline.finishing != "refuse":
+        return
+    if not pipeline.when.finishes_only_on_time:
+        yield Fault(
+            "when",
+            pipeline.when,
+            "a trigger that goes on for as long as records may come",
+            "records after its last pane would be too late: put it in Repeat(...), or set "
+            'finishing="close" if that is meant',
+        )
+    elif late is None and lateness > timedelta(0) and pipeline.earlier is not None:
+        yield Fault(
+            "when",
+            pipeline.when,
+            f"a trigger with a late part, for {pipeline.earlier.name} corrects answers for {length(pipeline.lateness)}",
+            "write for example AfterWatermark(late=AfterCount(1))",
+        )
+    elif lateness > timedelta(0):
+        yield Fault(
+            "allowed_lateness",
+            str(late),
+            "a trigger with a late part, or no lateness",
+            "late records would be accepted by the window and lost by its trigger: write "
+            'AfterWatermark(late=AfterCount(1)), or set finishing="close" if that is meant',
+        )
+
+
+def _never_in_time(path: str, trigger: Trigger, late: timedelta) -> Iterable[Fault]:
+    """Parts of a sequence that get their turn only when the window is closed."""
+    if isinstance(trigger, Sequence) and late == timedelta(0):
+        for place, part in enumerate(trigger.parts[:-1]):
+            if part.finishes_only_on_time:
+                yield Fault(
+                    f"{path}[{place + 1}]",
+                    trigger.parts[place + 1],
+                    "a trigger that gets its turn before the window closes",
+                    "it can never fire, for with no lateness the window closes at the watermark: set "
+                    "allowed_lateness, or leave the late part out",
+                )
+                return

@@ -1,0 +1,130 @@
+"""What the records of a log look like, and how far out of order they may come.
+
+A log is a source's, or it is what another stage's panes are to a later one (`Panes`): its answers, each with its event
+time, and its retractions, which take such a record back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from tailrace.model.clock import BoundedDisorder
+from tailrace.model.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.names import name_faults
+from tailrace.model.types import is_type
+
+if TYPE_CHECKING:
+    from tailrace.model.pipeline import Pipeline
+
+EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What the records of a log look like, and how far out of order they may come.
+
+    `columns` maps names to types; `event_time` names the timestamp column that says when a record happened, and
+    `arrival_time` one that says when it became known, where the source has such a column (else the epoch's
+    processing time stands). Records with an event time outside `[earliest, latest)` are rejected, for one of them
+    would carry the watermark to the end of time. `disorder` bounds how far the watermark trails the latest event.
+    `unknown` says what happens to a record with a column that is not declared: "reject" or "ignore".
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    event_time: str
+    arrival_time: str | None = None
+    disorder: timedelta = timedelta(0)
+    earliest: datetime = EARLIEST
+    latest: datetime = LATEST
+    unknown: Literal["reject", "ignore"] = "reject"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        faults = list(self._faults())
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    @property
+    def watermark(self) -> BoundedDisorder:
+        """How the log's watermark follows its records."""
+        return BoundedDisorder(self.disorder)
+
+    def _faults(self) -> Iterable[Fault]:
+        yield from name_faults("log.name", self.name)
+        if not self.columns:
+            yield Fault("log.columns", {}, "at least one column", 'write columns={"at": "timestamp"}')
+        for name, type in self.columns.items():
+            yield from name_faults(f"log.columns[{name!r}]", name)
+            if not is_type(type):
+                yield Fault(
+                    f"log.columns[{name!r}]",
+                    type,
+                    "a column type",
+                    "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp",
+                )
+        for role in ("event_time", "arrival_time"):
+            column = getattr(self, role)
+            if column is None and role == "arrival_time":
+                continue
+            if column not in self.columns:
+                yield unknown_column(f"log.{role}", column, self.columns)
+            elif self.columns[column] != "timestamp":
+                yield Fault(f"log.{role}", column, "a timestamp column", f"declare {column!r} as timestamp")
+        if not waits(self.disorder):
+            yield Fault("log.disorder", self.disorder, "a duration of zero or more", "write minutes(10)")
+        yield from self._bounds_faults()
+        if self.unknown not in ("reject", "ignore"):
+            yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+
+    def _bounds_faults(self) -> Iterable[Fault]:
+        zoned = True
+        for bound in ("earliest", "latest"):
+            value = getattr(self, bound)
+            if not isinstance(value, datetime) or value.tzinfo is None:
+                zoned = False
+                yield Fault(
+                    f"log.{bound}", value, "an instant", "write datetime(2020, 1, 1, tzinfo=UTC), or leave it out"
+                )
+        if zoned and not self.earliest < self.latest:
+            yield Fault("log.earliest", str(self.earliest), "before latest", "swap earliest and latest")
+
+
+PANE_TIME = "event_time"
+"""The column of a stage's panes that says when an answer happened: its timestamp (`Pipeline.timestamp`)."""
+
+SIGN = "_sign"
+"""What a record of a stage's panes carries besides its columns: 1 for an answer, -1 for one that is taken back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panes(Log):
+    """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
+
+    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. Results that are lists are
+    left out. It has no bounds and no disorder of its own: its watermark is the stage's (rule T3).
+    """
+
+    of: Pipeline = field(kw_only=True)
+
+    def _faults(self) -> Iterable[Fault]:
+        return ()
+
+
+def waits(value: object) -> bool:
+    """Whether it is a duration of zero or more."""
+    return isinstance(value, timedelta) and value >= timedelta(0)
+
+
+def sign_of(record: Mapping[str, Any]) -> int:
+    """Whether a record adds (1) or takes back (-1); a record of a source's log adds.
+
+    >>> sign_of({"value": 1}), sign_of({"value": 1, SIGN: -1})
+    (1, -1)
+    """
+    return int(record.get(SIGN, 1))

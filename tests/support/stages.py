@@ -1,0 +1,152 @@
+"""Random definitions of several stages, and the laws that they are held to (L1 to L3, T3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from tailrace.model.calendars import Calendar
+from tailrace.model.combiners import AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.elementwise import Derive, ElementWise
+from tailrace.model.expressions import Col, If, Value
+from tailrace.model.gathering import Collect, TopK
+from tailrace.model.matching import Match, Missing
+from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import Run, batch, fold_stages
+from tailrace.model.spread import Variance
+from tailrace.model.step import Record, State
+from tailrace.model.time import END_OF_TIME, seconds, text
+from tailrace.model.triggers import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
+from tailrace.model.types import is_exact_number
+from tailrace.model.windows import Fixed, Global, Sliding
+from tests.support import laws
+from tests.support.laws import Broken, Epochs, Place
+from tests.support.strategies import pipelines
+
+
+@st.composite
+def chains(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
+    """A random definition of two or three stages; with `python`, some of its combiners do not run natively."""
+    first = draw(pipelines(how=Accumulation.RETRACTING))
+    if first.finishing == "close":
+        first = replace(first, finishing="refuse", when=AfterWatermark(late=AfterCount(1)), allowed_lateness=seconds(2))
+    if first.where.merges or first.where.longest is not None:
+        first = replace(first, timestamp=draw(st.sampled_from([END_OF_WINDOW, END_OF_WINDOW, EARLIEST, LATEST])))
+    made = replace(first, name="first")
+    for name in ("second", "third")[: draw(st.sampled_from([1, 1, 2]))]:
+        made = draw(_later(made, name, python))
+    return made
+
+
+@st.composite
+def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool) -> Pipeline:
+    steps: list[ElementWise] = []
+    if draw(st.booleans()):
+        length = (Col("window_end") - Col("window_start")) // seconds(1)
+        steps.append(Derive({f"{name}_length": length, f"{name}_known": If(Missing("window_end"), Value(0), Value(1))}))
+    columns: Mapping[str, str] = earlier.panes.columns
+    for step in steps:
+        columns = step.columns(columns)
+    numbers = [n for n, type in columns.items() if is_exact_number(type)]
+    plain = [n for n, type in columns.items() if type != "double" and n not in ("window_start", "window_end")]
+    keys = [n for n in plain if n != "event_time"]
+    what: dict[str, Combiner] = {f"{name}_n": Count()}
+    for place in range(draw(st.integers(0, 2))):
+        choices: list[Combiner] = [Count(draw(st.sampled_from(plain)))]
+        if numbers:
+            column = draw(st.sampled_from(numbers))
+            choices += [Sum(column), Mean(column), Variance(column)]
+        choices += [AnyTrue(n) for n, type in columns.items() if type == "boolean"]
+        if python:
+            column = draw(st.sampled_from(plain))
+            choices += [Min(column), Max(column), AnyValue(column)] * 2 + [TopK(column, 2), Collect(column)]
+        sound = [c for c in choices if c.column and not list(c.faults("", columns[c.column]))]
+        what[f"{name}_{place}"] = draw(st.sampled_from(sound))
+    few, offset = draw(st.integers(1, 9).map(seconds)), seconds(draw(st.sampled_from([0, 0, 1])))
+    bounded = earlier.where.merges or earlier.where.longest is not None
+    where = draw(st.sampled_from([Fixed(few, offset), Sliding(few, seconds(2)), Calendar("day"), Global()]))
+    late = draw(st.sampled_from([AfterCount(1), AfterCount(2), AfterDelay(seconds(20))]))
+    early = draw(st.sampled_from([None, None, AfterCount(1), AfterCount(3), Every(seconds(20))]))
+    waits = earlier.trails > 0
+    when = draw(st.sampled_from([AfterWatermark(early=early, late=late if waits else None), Repeat(AfterCount(1))]))
+    exact = [n for n, type in columns.items() if type == "bigint"]
+    keep = Match(draw(st.sampled_from(exact)), ">=", 1) if exact and draw(st.integers(0, 3)) == 0 else None
+    return Pipeline(
+        name=name,
+        log=earlier.panes,
+        each=tuple(steps),
+        keep=keep,
+        key=tuple(draw(st.lists(st.sampled_from(keys), max_size=2, unique=True))) if keys else (),
+        what=what,
+        where=where if bounded else Global(),
+        when=when,
+        how=draw(st.sampled_from([Accumulation.ACCUMULATING, Accumulation.RETRACTING, Accumulation.RETRACTING]))
+        if name == "third"
+        else Accumulation.RETRACTING,
+        on_time=draw(st.sampled_from(["always", "if_non_empty"])),
+        closing=draw(st.sampled_from(["if_non_empty", "always"])),
+    )
+
+
+def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[Run, ...]:
+    """All the laws, of every stage of the reference's fold; gives the stages' runs."""
+    stages = pipeline.stages
+    states: tuple[State, ...] = ()
+    runs = tuple(Run(State(), (), ()) for _ in stages)
+    records: list[Record] = []
+    for bundle, clock in epochs:
+        one = fold_stages(pipeline, [(bundle, clock)], states)
+        states = tuple(run.state for run in one)
+        runs = tuple(
+            Run(new.state, (*old.panes, *new.panes), (*old.late, *new.late)) for old, new in zip(runs, one, strict=True)
+        )
+        records += bundle
+        for stage, run in zip(stages[1:], runs[1:], strict=True):
+            if run.late:
+                raise Broken(f"T3: a correction came too late for {stage.name}: {run.late[0]}")
+            closed_are_batch(stage, records, runs[0], run)
+    for stage, run in zip(stages[1:], runs[1:], strict=True):
+        clock_ = run.state.clock
+        if clock_ is not None and clock_.watermark == END_OF_TIME:
+            expected = batch(stage, records, runs[0].late)
+            laws.same_answers(answers(run.panes), expected, f"L1, the answers of {stage.name} against the batch's")
+            if run.state.windows:
+                raise Broken(f"windows of {stage.name} stay in the state at the end of time")
+        laws.panes_apply_to_answers(stage, run.panes)
+        changes_hold_together(run.panes)
+    whole = fold_stages(pipeline, epochs)
+    for stage, run, again in zip(stages, runs, whole, strict=True):
+        laws.same_panes(again.panes, run.panes, f"L3, {stage.name} folded at once", ordered=True)
+        if again.state != run.state:
+            raise Broken(f"L3: {stage.name} folded at once ends in another state")
+    return runs
+
+
+def closed_are_batch(stage: Pipeline, records: list[Record], first: Run, run: Run) -> None:
+    """L1, at any time: the answers of windows that the stage's watermark has closed are the batch's over what came."""
+    clock = run.state.clock
+    assert clock is not None
+    expected, found = batch(stage, records, first.late), answers(run.panes)
+    closed = {place for place in {*expected, *found} if clock.watermark >= stage.closes(place[1].end)}
+    law = f"L1, the windows of {stage.name} closed at {text(clock.watermark)} against the batch's"
+    laws.same_answers({p: found[p] for p in closed if p in found}, {p: expected[p] for p in closed & {*expected}}, law)
+
+
+def changes_hold_together(panes: tuple[Pane, ...]) -> None:
+    """V1 of a later stage's panes: versions go up, what is taken back was said, and indices count what was said."""
+    last: dict[Place, Pane] = {}
+    for pane in panes:
+        before = last.get((pane.key, pane.window))
+        last[pane.key, pane.window] = pane
+        if before is None:
+            if pane.retraction or pane.version.index:
+                raise Broken(f"V1: a window starts with pane 0:\n  {laws.told(pane)}")
+        elif before.retraction and pane.retraction:
+            raise Broken(f"V1: taken back twice:\n  {laws.told(before)}\n  {laws.told(pane)}")
+        elif before.retraction and before.version == pane.version:
+            continue
+        elif not pane.version > before.version or pane.version.index != before.version.index + 1:
+            raise Broken(f"V1: the version does not go up by one:\n  {laws.told(before)}\n  {laws.told(pane)}")
