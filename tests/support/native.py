@@ -19,8 +19,11 @@ from tailrace.model.panes import Late, Pane
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import instant, moment
+from tailrace.spark.compile import reasons
 from tailrace.spark.execution import Execution
 from tailrace.spark.native import Native
+from tailrace.spark.per_key import PerKey
+from tailrace.spark.preparing import changed
 
 Said = Counter[tuple[Any, ...]]
 """What a fold said, as comparable rows: panes, retractions and late records, each with how often."""
@@ -69,6 +72,33 @@ def run_native(
             said[_pane_row(pipeline, row) if row["kind"] == "pane" else _late_row(pipeline, row)] += 1
         state = stepped.state
     return said
+
+
+def run_stages(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    epochs: Iterable[tuple[Sequence[Record], Clock]],
+    execution: type[Execution] | None = None,
+) -> list[Said]:
+    """What each stage says, in the execution that it takes or in this one; a stage reads the rows of the one before."""
+    stages = [(execution or _taken(stage))(spark, stage) for stage in pipeline.stages]
+    states, said = [one.nothing() for one in stages], [Said() for _ in stages]
+    for records, clock in epochs:
+        bundle, time = bundle_frame(spark, pipeline.stages[0], records, clock.epoch), clock
+        for place, one in enumerate(stages):
+            stepped = one.step(states[place], one.consume(bundle, states[place]), time)
+            for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
+                own = one.pipeline
+                said[place][_pane_row(own, row) if row["kind"] == "pane" else _late_row(own, row)] += 1
+            states[place] = stepped.state
+            if place + 1 < len(stages):
+                bundle = changed(spark, one.pipeline, stepped.rows)
+                time = one.onward(stepped.state, states[place + 1].clock)
+    return said
+
+
+def _taken(pipeline: Pipeline) -> type[Execution]:
+    return PerKey if reasons(pipeline) else Native
 
 
 def in_micros(frame: DataFrame) -> DataFrame:

@@ -165,7 +165,7 @@ class Demo:
         return spark
 
     def _late(self) -> None:
-        closed = SHOWN.last + self.pipeline.allowed_lateness
+        closed = SHOWN.last + timedelta(microseconds=self.pipeline.lateness)
         missed = [flight for flight in self.reads.flights(SHOWN) if flight.late]
         self.story.say(
             f"The watermark closed our window at {closed:%H:%M}: its end and the allowed lateness. "

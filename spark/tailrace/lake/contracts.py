@@ -6,6 +6,7 @@ it, the native execution writes by it, and the files in `iceberg_schemas/` are p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -78,6 +79,9 @@ def _provenance() -> dict[str, Column]:
     }
 
 
+_STAMPED = "late: the record's event time; pane: when its answer happened"
+
+
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
     """The key columns' types, in order."""
     return {name: pipeline.columns[name] for name in pipeline.key}
@@ -93,8 +97,16 @@ def shape_of(type: str) -> Shape:
 
     >>> shape_of("array<bigint>"), shape_of("bigint")
     (['bigint'], 'bigint')
+    >>> shape_of("array<struct<value:decimal(8,2),n:bigint>>")
+    [{'value': 'decimal(8,2)', 'n': 'bigint'}]
     """
-    return [type.removeprefix("array<").removesuffix(">")] if type.startswith("array<") else type
+    if type.startswith("array<"):
+        return [shape_of(type.removeprefix("array<").removesuffix(">"))]
+    if type.startswith("struct<"):
+        # Of no more than column types: the commas between fields are those before a name.
+        fields = re.split(r",(?=[a-z])", type.removeprefix("struct<").removesuffix(">"))
+        return {name: own for name, _, own in (field.partition(":") for field in fields)}
+    return type
 
 
 def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
@@ -129,7 +141,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "gone": Column("boolean", "partial: whether the window merged away"),
         "fired": Column(parts, "partial: accumulator of the records in panes"),
         "pending": Column(parts, "partial: accumulator of the records since; pane, discarding: its accumulator"),
-        "event_time": Column("timestamp", "late: the record's event time"),
+        "event_time": Column("timestamp", _STAMPED if pipeline.stamp else "late: the record's event time"),
         "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
         "reason": Column("string", "late: expired or finished"),
         "source_epoch": Column("bigint", "late: the record's _epoch in the log"),
@@ -185,10 +197,10 @@ def runs_contract(pipeline: Pipeline) -> Contract:
 
 
 def contracts(pipeline: Pipeline) -> list[Contract]:
-    """Every table that a pipeline and its log own."""
+    """Every table that a pipeline and its log own; a later stage has no log of its own."""
+    landed = [] if pipeline.earlier else [log_contract(pipeline.log), rejected_contract(pipeline.log)]
     return [
-        log_contract(pipeline.log),
-        rejected_contract(pipeline.log),
+        *landed,
         ledger_contract(pipeline),
         answer_contract(pipeline),
         runs_contract(pipeline),

@@ -96,6 +96,11 @@ class Pipeline:
         return (self,) if self.earlier is None else (*self.earlier.stages, self)
 
     @property
+    def source(self) -> Log:
+        """The log of the first stage, which a source fills."""
+        return self.stages[0].log
+
+    @property
     def panes(self) -> Panes:
         """Its panes as the log of a later stage."""
         spans = {"window_start": "timestamp", "window_end": "timestamp"}

@@ -60,12 +60,19 @@ class _Arrivals(NamedTuple):
     parts: Row
 
 
-def step(pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
+def step(
+    pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
+) -> Outcome:
     """Fold one epoch's records into the open windows, at the epoch's clock.
 
+    `prepared` says that the records have been through the definition's steps already.
     Raises `ClockError` if the clock goes back and `AnswerError` if an exact result does not fit its type.
     """
-    return _Step(pipeline, state, clock.after(state.clock)).run(bundle)
+    if not prepared and (pipeline.each or pipeline.keep is not None):
+        made: Iterable[tuple[Record, Record]] = ((one, own) for one in bundle for own in pipeline.prepared(one))
+    else:
+        made = ((record, record) for record in bundle)
+    return _Step(pipeline, state, clock.after(state.clock)).run(made)
 
 
 class _Step:
@@ -84,7 +91,7 @@ class _Step:
         self.panes: list[Pane] = []
         self.late: list[Late] = []
 
-    def run(self, bundle: Iterable[Record]) -> Outcome:
+    def run(self, bundle: Iterable[tuple[Record, Record]]) -> Outcome:
         arrivals = self._judged(bundle)
         windows: dict[Key, Mapping[Window, Row]] = {}
         for key in {**self.state.windows, **arrivals}:
@@ -94,19 +101,16 @@ class _Step:
                 windows[key] = left
         return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late)
 
-    def _prepared(self, bundle: Iterable[Record]) -> Iterable[tuple[Record, Record]]:
-        """Each record of the log with what the steps make of it."""
-        if not self.pipeline.each and self.pipeline.keep is None:
-            return ((record, record) for record in bundle)
-        return ((record, one) for record in bundle for one in self.pipeline.prepared(record))
+    def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
+        """The records by key, with each of their windows; what is too late for a window goes to `late` (M1).
 
-    def _judged(self, bundle: Iterable[Record]) -> dict[Key, dict[Window, _Arrivals]]:
-        """The records by key, with each of their windows; what is too late for a window goes to `late` (M1)."""
+        A bundle has each record of the log with what the steps made of it.
+        """
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         lifted = lifter(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         closed: dict[int, bool] = {}
-        for source, record in self._prepared(bundle):
+        for source, record in bundle:
             key = tuple([record.get(column) for column in columns])
             parts = lifted(record)
             for window in assign(instant(record[at]), record):

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.model.calendars import Calendar
-from tailrace.model.pipeline import MEASURED, Pipeline
+from tailrace.model.log import SIGN
+from tailrace.model.pipeline import MEASURED, NET, Pipeline
+from tailrace.model.retracting import taken_back
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
 from tailrace.spark.algebra import Sql, quoted
@@ -28,13 +30,22 @@ def listed(*groups: list[str]) -> str:
 def lifted(pipeline: Pipeline) -> list[str]:
     """What each record adds to each part of the accumulator, as select-list items."""
     o, items = Sql(), []
-    for name, combiner in pipeline.what.items():
+    later = pipeline.earlier is not None
+    for name, combiner in pipeline.combiners.items():
         value = None if combiner.column is None else quoted(combiner.column)
         type_ = pipeline.type_of(combiner)
-        for part, term in zip(combiner.parts(type_), combiner.lift(o, value, type_), strict=True):
+        terms = combiner.lift(o, value, type_)
+        if later:
+            back = taken_back(o, combiner, terms, type_)
+            terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))
+        for part, term in zip(combiner.parts(type_), terms, strict=True):
             items.append(f"{term} AS `{name}__{part.name}`")
     for name, measure in pipeline.when.measures().items():
-        items.append(f"{measure.of(o, _columns(pipeline), pipeline.log.columns)} AS `{MEASURED}__{name}`")
+        items.append(f"{measure.of(o, _columns(pipeline), pipeline.columns)} AS `{MEASURED}__{name}`")
+    if later:
+        items.append(f"CAST({SIGN} AS bigint) AS `{NET}`")
+    if pipeline.stamp is not None:
+        items.append(f"UNIX_MICROS({quoted(pipeline.log.event_time)}) AS {quoted(pipeline.stamp)}")
     return items
 
 
@@ -42,7 +53,7 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     """A bundle's records with the windows each is in: one row for a record and window.
 
     Columns: the keys, `at` (event time), `known`, `window_start`, `window_end`, the lifted parts, and where it came
-    from. `source` is a view of the log's columns.
+    from. `source` is a view of records that have been through the definition's steps (`spark.preparing`).
     """
     log, where = pipeline.log, pipeline.where
     if type(where) not in NATIVE:
@@ -51,20 +62,21 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     records = (
         f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
         f"UNIX_MICROS({quoted(log.event_time)}) AS at, {known} AS known, {listed(lifted(pipeline))}, "
-        f"_epoch, _source, _offset FROM {source}{_kept(pipeline)}"
+        f"_epoch, _source, _offset FROM {source}{kept(pipeline)}"
     )
     carried = listed(names(pipeline), ["at", "known"], [quoted(name) for name in pipeline.parts])
     return NATIVE[type(where)](where, f"{carried}, _epoch, _source, _offset", records)
 
 
-def _kept(pipeline: Pipeline) -> str:
+def kept(pipeline: Pipeline) -> str:
+    """The clause that leaves out the records that the definition does; empty where it keeps all."""
     if pipeline.keep is None:
         return ""
-    return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.log.columns)}"
+    return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)}"
 
 
 def _columns(pipeline: Pipeline) -> dict[str, str]:
-    return {column: quoted(column) for column in pipeline.log.columns}
+    return {column: quoted(column) for column in pipeline.columns}
 
 
 def _global(where: Global, carried: str, records: str) -> str:

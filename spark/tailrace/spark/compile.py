@@ -27,6 +27,10 @@ def reasons(pipeline: Pipeline) -> list[str]:
     if type(pipeline.where) not in NATIVE:
         found.append(f"where: {type(pipeline.where).__name__} is a windowing of one's own")
     for name, combiner in pipeline.what.items():
-        if any(part.merge is Merge.OWN for part in combiner.parts(pipeline.type_of(combiner))):
+        own, type_ = pipeline.combiners[name], pipeline.type_of(combiner)
+        if any(part.merge is Merge.OWN for part in combiner.parts(type_)):
             found.append(f"what[{name!r}]: {type(combiner).__name__} combines in Python")
+        elif any(part.merge is Merge.OWN for part in own.parts(type_)):
+            kept = "cannot take a record back, and is computed in Python from the values that are there"
+            found.append(f"what[{name!r}]: {type(combiner).__name__} {kept}")
     return found

@@ -20,6 +20,7 @@ from tailrace.model.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped
 from tailrace.spark.merging import TIMES, met
 from tailrace.spark.partials import late, partials, refused
+from tailrace.spark.preparing import leaves_out, prepare
 from tailrace.spark.transitions import transitions
 
 
@@ -39,7 +40,7 @@ class Native(Execution):
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
-        bundle.createOrReplaceTempView(self._views["bundle"])
+        prepare(bundle, self.pipeline).createOrReplaceTempView(self._views["bundle"])
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock_view(state, Clock(-1, watermark, 0))
         seen = Observation()
@@ -50,7 +51,7 @@ class Native(Execution):
             F.min("window_end").alias("closest"),
         )
         partials, found = frame.localCheckpoint(), seen.get
-        if self.pipeline.keep is not None:
+        if self.pipeline.keep is not None or leaves_out(self.pipeline):
             # Records that are left out move the watermark, too, and are in no partial.
             found["latest"], found["known"] = self._latest(bundle)
         return Consumed(partials, **found)

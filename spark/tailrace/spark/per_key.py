@@ -7,6 +7,7 @@ the same columns as the native execution's, so that tables, restarts and backfil
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
+from tailrace.model.log import SIGN
 from tailrace.model.panes import Key, Late, Pane
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Predecessor, State, step
@@ -27,7 +29,9 @@ from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
 from tailrace.spark.algebra import quoted
+from tailrace.spark.assigning import kept
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, schema_of
+from tailrace.spark.preparing import prepare
 
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
@@ -46,8 +50,12 @@ class PerKey(Execution):
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """How far event and arrival times have come in a bundle; its records are looked at in the step."""
-        columns = [*map(quoted, self.pipeline.log.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
-        return Consumed(bundle.selectExpr(*columns), *self._latest(bundle), None)
+        view = f"tailrace_{self.pipeline.name}_bundle_{uuid.uuid4().hex[:8]}"
+        prepare(bundle, self.pipeline).createOrReplaceTempView(view)
+        columns = [*map(quoted, self.pipeline.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
+        columns += [SIGN] if self.pipeline.earlier is not None else []
+        kept_ = self.spark.sql(f"SELECT {', '.join(columns)} FROM {view}{kept(self.pipeline)}")
+        return Consumed(kept_, *self._latest(bundle), None)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""
@@ -72,7 +80,7 @@ class _Step:
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
         state = State(self._windows(held), self.before, self.generation)
-        outcome = step(self.pipeline, state, bundle.to_pylist(), self.clock)
+        outcome = step(self.pipeline, state, bundle.to_pylist(), self.clock, prepared=True)
         rows = [{"state": row} for row in self._remaining(outcome.state)]
         rows += [{"said": row} for row in self._partials(state, outcome.state)]
         rows += [{"said": self._pane(pane)} for pane in outcome.panes]
@@ -141,6 +149,7 @@ class _Step:
         version = {"generation": pane.version.generation, "pane_index": pane.version.index}
         said = self._said(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
         said |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
+        said |= {"event_time": pane.timestamp}
         return said | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
 
     def _late(self, late: Late) -> Row:

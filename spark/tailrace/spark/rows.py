@@ -155,6 +155,11 @@ class Rows:
         results: dict[str, str] = self.rules.results({name: quoted(prefix + name) for name in self.pipeline.parts})
         return results
 
+    def _stamped(self, prefix: str) -> dict[str, str]:
+        """When an answer happened, where that is not its window's end."""
+        stamp = self.pipeline.stamp
+        return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
+
     def _fired(self, letter: str) -> dict[str, str]:
         """What is common to a pane and its retraction."""
         watermark = "watermark_before" if letter == "a" else "watermark_after"
@@ -174,10 +179,10 @@ class Rows:
     def _panes(self) -> Iterator[tuple[str, dict[str, str]]]:
         for letter in phases(self.pipeline):
             shared = self._fired(letter)
-            if self.rules.retracts:
+            if self.rules.retracts or self.pipeline.earlier is not None:
                 taken = shared | {"retraction": "true"} | self._results(f"{letter}_before_")
-                yield f"{letter}_emits AND {letter}_index > 0L", taken
-            pane = shared | {"retraction": "false"}
+                yield f"{letter}_takes", taken | self._stamped(f"{letter}_before_")
+            pane = shared | {"retraction": "false"} | self._stamped(f"{letter}_total_")
             if self.rules.discards:
                 answer = self._results(f"{letter}_total_")
                 pane |= self._results(f"{letter}_delta_")
@@ -202,6 +207,8 @@ class Rows:
             "window_end": "TIMESTAMP_MICROS(old.window_end)",
             **self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts}),
         }
+        if self.pipeline.stamp is not None:
+            values["event_time"] = f"TIMESTAMP_MICROS(old.{quoted(self.pipeline.stamp)})"
         if self.rules.discards:
             answer = self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts})
             values["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"

@@ -90,14 +90,14 @@ def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phas
         asked = rules.asked_to_close(state, _END, _CLOCK, "b_emits" if "b_emits" in chain.columns else "false")
     else:
         asked = rules.asked(state, _END, _CLOCK, phase)
-    chain.add({f"{letter}_{name}": term for name, term in asked.items()})
+    chain.add({f"{letter}_{name}": term for name, term in asked.items() if term != "false"})
     everything, fresh, fired = rules.contents(state)
     said = {name: f"{letter}_{name}" for name in asked}
     shown: Row = {f"{letter}_index": "panes"}
     shown |= {f"{letter}_total_{name}": term for name, term in everything.items()}
     if rules.discards:
         shown |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
-    if rules.retracts:
+    if rules.retracts or rules.pipeline.earlier is not None:
         shown |= {f"{letter}_before_{name}": term for name, term in fired.items()}
     chain.add(shown)
     total = {name: quoted(f"{letter}_total_{name}") for name in everything}

@@ -1,0 +1,41 @@
+"""Definitions of several stages say on Spark what the reference says, stage by stage (DESIGN section 2, L1)."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from support.native import cases, run_stages, said_by_reference
+from support.stages import chains
+from support.strategies import epochs
+
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import fold_stages
+from tailrace.spark.per_key import PerKey
+
+CASES = 32
+"""How many random definitions are run through real Spark."""
+
+
+def expected(pipeline: Pipeline, made: list) -> list:
+    runs = fold_stages(pipeline, made)
+    assume(runs[-1].panes)
+    return [said_by_reference(one, run.panes, run.late) for one, run in zip(pipeline.stages, runs, strict=True)]
+
+
+@cases(CASES)
+@given(data=st.data())
+def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
+    pipeline = data.draw(chains())
+    made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
+    assume(sum(len(bundle) for bundle, _ in made) >= 6)
+    assert run_stages(plain, pipeline, made) == expected(pipeline, made)
+
+
+@cases(CASES // 2)
+@given(data=st.data())
+def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject) -> None:
+    pipeline = data.draw(chains(python=True))
+    made = data.draw(epochs(pipeline.stages[0], max_epochs=4))
+    assume(sum(len(bundle) for bundle, _ in made) >= 6)
+    assert run_stages(plain, pipeline, made, PerKey) == expected(pipeline, made)
