@@ -10,12 +10,14 @@ What a definition is written with is here, and needs nothing but the standard li
 
 from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
+from tailrace.model.elementwise import Derive
 from tailrace.model.errors import DefinitionError, TailraceError
+from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.log import Log
 from tailrace.model.matching import Match, Missing
 from tailrace.model.own import OwnCombiner, OwnWindows
-from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING
+from tailrace.model.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.spread import Variance
 from tailrace.model.time import days, hours, minutes, seconds
@@ -40,6 +42,9 @@ __version__ = "0.1.0"
 __all__ = [
     "ACCUMULATING",
     "DISCARDING",
+    "EARLIEST",
+    "END_OF_WINDOW",
+    "LATEST",
     "RETRACTING",
     "AfterBytes",
     "AfterCount",
@@ -53,13 +58,16 @@ __all__ = [
     "AnyValue",
     "AtWatermark",
     "Calendar",
+    "Col",
     "Collect",
     "Count",
     "DefinitionError",
+    "Derive",
     "Distinct",
     "Every",
     "Fixed",
     "Global",
+    "If",
     "Log",
     "Match",
     "Max",
@@ -78,6 +86,7 @@ __all__ = [
     "TailraceError",
     "TopK",
     "Until",
+    "Value",
     "Variance",
     "days",
     "hours",

@@ -25,7 +25,7 @@ SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
 """Printed with a failure, and settable, so that a schedule can be run again."""
 
 DEFINITION = """
-from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Log, Pipeline, Sessions, Sum
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sessions, Sum
 from tailrace import seconds
 
 clicks = Log(
@@ -44,6 +44,15 @@ visits = Pipeline(
     when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)),
     how=RETRACTING,
     allowed_lateness=seconds(40),
+)
+by_length = Pipeline(
+    name="visits_by_length",
+    log=visits.panes,
+    key="clicks",
+    what={"visits": Count(), "cents": Sum("cents")},
+    where=Fixed(seconds(120)),
+    when=AfterWatermark(late=AfterCount(1)),
+    how=RETRACTING,
 )
 """
 
@@ -101,7 +110,8 @@ def test_X2_a_stream_killed_at_twenty_moments_ends_as_if_it_never_was(
     definition.write_text(DEFINITION)
     landing = Landing(tmp_path / "landing", chance)
     env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
-    command = [sys.executable, "-m", "tailrace.cli.main", "stream", str(definition), "--from", str(landing.folder)]
+    stages = f"{definition}:visits_by_length"
+    command = [sys.executable, "-m", "tailrace.cli.main", "stream", stages, "--from", str(landing.folder)]
     command += ["--per-epoch", "1", "--json"]
     killed = 0
     for _ in range(KILLS):
@@ -110,7 +120,12 @@ def test_X2_a_stream_killed_at_twenty_moments_ends_as_if_it_never_was(
     assert killed == KILLS, f"seed {SEED}"
     done = subprocess.run([*command, "--once"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = audit(spark, Lake(settings), _visits(definition))
+    later = _loaded(stages)
+    found = audit(spark, Lake(settings), later)
+    assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
+    assert found.counts["retractions"] > 0, "the data has visits that grow after they were counted"
+    assert later.earlier is not None
+    found = audit(spark, Lake(settings), later.earlier)
     assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     assert found.counts["records"] == landing.records, f"seed {SEED}"
     assert found.counts["rejected"] == landing.broken, f"seed {SEED}"
@@ -119,7 +134,7 @@ def test_X2_a_stream_killed_at_twenty_moments_ends_as_if_it_never_was(
     assert found.counts["late"] > 0, "the data has records that are too late"
 
 
-def _visits(definition: Path) -> Pipeline:
+def _loaded(definition: str) -> Pipeline:
     from tailrace.cli.definitions import load
 
-    return load(str(definition))
+    return load(definition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,7 +19,7 @@ from tailrace.model.clock import Clock
 from tailrace.model.panes import Late, Pane
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
-from tailrace.model.time import instant, moment
+from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.spark.compile import reasons
 from tailrace.spark.execution import Execution
 from tailrace.spark.native import Native
@@ -93,7 +94,9 @@ def run_stages(
             states[place] = stepped.state
             if place + 1 < len(stages):
                 bundle = changed(spark, one.pipeline, stepped.rows)
-                time = one.onward(stepped.state, states[place + 1].clock)
+                before = states[place + 1].clock
+                onward = max(one.onward(stepped.state), before.watermark if before else BEGINNING)
+                time = replace(time, watermark=onward)
     return said
 
 

@@ -72,9 +72,9 @@ def simulate(
     from tailrace.observe.simulation import Simulation
 
     pipeline = load(definition)
-    sample = _read(pipeline.log, data)
+    sample = _read(pipeline.source, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = samples.epochs(pipeline.log, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    epochs = samples.epochs(pipeline.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
     one = Simulation(pipeline, epochs)
     chosen = _key(one, key)
     if page is not None or png is not None:

@@ -60,7 +60,7 @@ def status(
         output.data({**own, "started": found.pipeline is not None, "log": log})
         return
     output.text(
-        Text.assemble((pipeline.name, "bold"), (f"  log {pipeline.log.name}  lake {settings.warehouse}", "dim"))
+        Text.assemble((pipeline.name, "bold"), (f"  log {pipeline.source.name}  lake {settings.warehouse}", "dim"))
     )
     if found.pipeline is None or found.log is None:
         output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")

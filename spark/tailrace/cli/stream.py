@@ -139,7 +139,7 @@ class _Run:
 
     def __init__(self, output: Output, pipelines: Sequence[Pipeline], settings: Settings, stop: _Stop) -> None:
         self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
-        self.log = pipelines[0].log.name
+        self.log = pipelines[0].source.name
 
     def run(
         self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],

@@ -89,7 +89,7 @@ class Status:
 
 def status(lake: Lake, pipeline: Pipeline) -> Status:
     """How a pipeline and its log stand. Raises `LakeError` where the catalog cannot be opened."""
-    log = log_status(lake, pipeline.log.name, pipeline.log) if lake.has(pipeline.log.name) else None
+    log = log_status(lake, pipeline.source.name, pipeline.source) if lake.has(pipeline.source.name) else None
     made = lake.has(pipeline.name + LEDGER)
     return Status(log, pipeline_status(lake, pipeline.name, pipeline) if made else None)
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.model.algebra import Scalars
+from tailrace.model.log import SIGN
 from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import lifter
@@ -26,6 +27,7 @@ from tailrace.spark.algebra import quoted
 from tailrace.spark.compile import reasons
 from tailrace.spark.execution import schema_of
 from tailrace.spark.per_key import BUCKET, bucketed
+from tailrace.spark.preparing import answered, prepare
 
 
 class Answering:
@@ -33,10 +35,40 @@ class Answering:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self.spark, self.pipeline = spark, pipeline
+        self.earlier = None if pipeline.earlier is None else answering(spark, pipeline.earlier)
 
-    def assigned(self, source: str) -> str:
-        """The records of a view or query in brackets, each with its windows (`assigning.assigned`)."""
-        return assigning.assigned(self.pipeline, source)
+    @property
+    def first(self) -> Answering:
+        """That of the first stage."""
+        return self if self.earlier is None else self.earlier.first
+
+    def assigned(self, log: str) -> str:
+        """The stage's records, each with its windows (`assigning.assigned`).
+
+        `log` is a view, or a query in brackets, of the source's log; a later stage's records are what the one before
+        makes of it.
+        """
+        return self.onward(self.first.placed(log))
+
+    def onward(self, rows: str) -> str:
+        """The same of the first stage's assigned records."""
+        if self.earlier is None:
+            return rows
+        return self.placed(f"({answered(self.earlier.pipeline, self.earlier.batch(self.earlier.onward(rows)))})")
+
+    def placed(self, source: str) -> str:
+        """The records of a view, or a query in brackets, each with its windows."""
+        return assigning.assigned(self.pipeline, self._prepared(source))
+
+    def _prepared(self, source: str) -> str:
+        if not self.pipeline.each:
+            return source
+        return f"({self._view(prepare(self.spark.sql(f'SELECT * FROM {source}'), self.pipeline))})"
+
+    def _view(self, frame: DataFrame) -> str:
+        name = f"tailrace_{self.pipeline.name}_{uuid.uuid4().hex[:8]}"
+        frame.createOrReplaceTempView(name)
+        return f"SELECT * FROM {name}"
 
     def batch(self, rows: str, within: str = "true") -> str:
         """The answers of assigned records, of the windows that meet a condition (`answers.batch`)."""
@@ -46,14 +78,15 @@ class Answering:
 class PythonAnswering(Answering):
     """The same in the executors' Python."""
 
-    def assigned(self, source: str) -> str:
-        log = self.pipeline.log
-        record = ", ".join(f"{quoted(name)}: {type}" for name, type in log.columns.items())
-        columns = {name: log.columns[name] for name in self.pipeline.key}
+    def placed(self, source: str) -> str:
+        types = {**self.pipeline.columns, SIGN: "int"} if self.earlier else self.pipeline.columns
+        record = ", ".join(f"{quoted(name)}: {type}" for name, type in types.items())
+        columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         schema = schema_of(columns | {"_epoch": "bigint", "_source": "string", "_offset": "bigint"})
         one = _assigner(self.pipeline, to_arrow_schema(schema))
-        return self._view(self.spark.sql(f"SELECT * FROM {source}").mapInArrow(one, schema))
+        kept = f"SELECT * FROM {self._prepared(source)}{assigning.kept(self.pipeline)}"
+        return self._view(self.spark.sql(kept).mapInArrow(one, schema))
 
     def batch(self, rows: str, within: str = "true") -> str:
         pipeline = self.pipeline
@@ -64,11 +97,6 @@ class PythonAnswering(Answering):
         grouped = self.spark.sql(f"SELECT *, {bucketed(pipeline)} AS {BUCKET} FROM ({rows})").groupBy(BUCKET)
         one = _answerer(pipeline, to_arrow_schema(schema))
         return f"SELECT * FROM ({self._view(grouped.applyInArrow(one, schema))}) WHERE {within}"
-
-    def _view(self, frame: DataFrame) -> str:
-        name = f"tailrace_{self.pipeline.name}_{uuid.uuid4().hex[:8]}"
-        frame.createOrReplaceTempView(name)
-        return f"SELECT * FROM {name}"
 
 
 def answering(spark: SparkSession, pipeline: Pipeline) -> Answering:
@@ -90,7 +118,7 @@ def _assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.Re
 
     def assign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [row for record in filter(pipeline.keeps, batch.to_pylist()) for row in placed(record)]
+            rows = [row for record in batch.to_pylist() for row in placed(record)]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     return assign
@@ -105,10 +133,10 @@ def _answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.
             own = windows.setdefault(tuple(row[name] for name in pipeline.key), {})
             window, parts = Window(row["window_start"], row["window_end"]), lifted(row["record"])
             own[window] = rules.merged(own[window], parts) if window in own else parts
-        found = [row for key, own in windows.items() for row in answered(key, own)]
+        found = [row for key, own in windows.items() for row in spanned(key, own)]
         return pa.Table.from_pylist(found, schema=schema)
 
-    def answered(key: Key, own: dict[Window, Row]) -> Iterator[Row]:
+    def spanned(key: Key, own: dict[Window, Row]) -> Iterator[Row]:
         spans = pipeline.where.gathered(own) if pipeline.where.merges else {window: [window] for window in own}
         for span, members in spans.items():
             parts = own[members[0]]

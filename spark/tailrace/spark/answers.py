@@ -6,7 +6,9 @@ given the same way.
 
 from __future__ import annotations
 
+from tailrace.model.panes import END_OF_WINDOW
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import END_OF_TIME
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, quoted
 from tailrace.spark.assigning import listed, names
@@ -74,5 +76,18 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     """
     where = pipeline.where
     if where.merges:
-        return first + 1 - where.reach
-    return None if where.longest is None else first + 1 - where.longest
+        return first + 1 - where.reach if pipeline.earlier is None else None
+    since = None if where.longest is None else first + 1 - where.longest
+    if since is None or pipeline.earlier is None:
+        return since
+    # A later stage's record is a window of the earlier one, and happened no later than its end.
+    return None if pipeline.earlier.where.merges else events_from(pipeline.earlier, since)
+
+
+def events_until(pipeline: Pipeline, last: int) -> int | None:
+    """The event time before which all events are that a window with a timestamp before `last` may hold.
+
+    None where it may hold any, for an earlier stage's answer may happen before its window's last event.
+    """
+    whole = all(stage.timestamp is END_OF_WINDOW for stage in pipeline.stages[:-1])
+    return last if whole and last < END_OF_TIME else None

@@ -6,7 +6,7 @@ the combiners, and nothing of its triggers, state or commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +63,7 @@ class _Audit:
         check_definition(lake, pipeline)
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self.answering = answering(spark, pipeline)
+        self.first = pipeline.stages[0]
         self.head = lake.head(f"{pipeline.name}__ledger")
         self.epoch = self.head.number("epoch")
         self.watermark = self.head.number("watermark")
@@ -81,7 +82,8 @@ class _Audit:
             self._epochs_once(),
             self._late_are_records(counts),
             self._every_record_counted(),
-            self._batch_answers(counts),
+            *([] if self.pipeline is self.first else [self._no_correction_late()]),
+            self._batch_answers(),
             self._panes_give_answers(),
         ]
         return Audit(counts, tuple(checks))
@@ -92,18 +94,22 @@ class _Audit:
 
     def _views(self) -> None:
         """The log and the ledger up to the audited epoch, under names of their own."""
-        name, log = self.pipeline.name, self.pipeline.log.name
+        name, log = self.pipeline.name, self.pipeline.source.name
         self.log, self.late, self.panes = (f"tailrace_audit_{name}_{part}" for part in ("log", "late", "panes"))
         table = self.lake.spark_name(f"{name}__ledger")
         self.spark.sql(
             f"SELECT * FROM {self.lake.spark_name(log)} WHERE _epoch <= {self.epoch}L"
         ).createOrReplaceTempView(self.log)
         rows = f"SELECT * FROM {table} VERSION AS OF {self.head.snapshot} WHERE kind = "
-        self.spark.sql(f"{rows}'{LATE}'").createOrReplaceTempView(self.late)
+        # What came too late did so in the first stage: the others wait for what is corrected.
+        first = f"SELECT * FROM {self.lake.spark_name(f'{self.first.name}__ledger')} WHERE epoch <= {self.epoch}L"
+        late = rows if self.first is self.pipeline else f"{first} AND kind = "
+        self.spark.sql(f"{late}'{LATE}'").createOrReplaceTempView(self.late)
         self.spark.sql(f"{rows}'{PANE}'").createOrReplaceTempView(self.panes)
+        self.spark.sql(f"{rows}'{LATE}'").createOrReplaceTempView(f"{self.late}_own")
 
     def _counts(self) -> dict[str, int]:
-        rejected = self.lake.spark_name(f"{self.pipeline.log.name}__rejected")
+        rejected = self.lake.spark_name(f"{self.pipeline.source.name}__rejected")
         queries = {
             "records": f"SELECT COUNT(*) FROM {self.log}",
             "rejected": f"SELECT COUNT(*) FROM {rejected} WHERE _epoch <= {self.epoch}L",
@@ -117,7 +123,8 @@ class _Audit:
 
     def _landed(self, counts: dict[str, int]) -> Iterator[Check]:
         """Each epoch was landed once and whole: what its commits say they added is what is there."""
-        for name, kind in ((self.pipeline.log.name, "records"), (f"{self.pipeline.log.name}__rejected", "rejected")):
+        log_ = self.pipeline.source.name
+        for name, kind in ((log_, "records"), (f"{log_}__rejected", "rejected")):
             said, whole = self._added(name)
             found = counts[kind]
             detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
@@ -180,18 +187,50 @@ class _Audit:
 
     def _every_record_counted(self) -> Check:
         """Every record of the log is in a window's partials or panes, or late: none fell between (X6)."""
-        total = self._number(f"SELECT COUNT(*) FROM ({self.answering.assigned(self.log)})")
-        kept = self._number(f"SELECT COUNT(*) FROM ({self._kept(repaired=False)})")
+        total = self._number(f"SELECT COUNT(*) FROM ({self.answering.first.placed(self.log)})")
+        kept = self._number(f"SELECT COUNT(*) FROM ({self._kept('true')})")
         late = self._number(f"SELECT COUNT(*) FROM {self.late}")
         detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
         return Check("every record is in a window or late", total == kept + late, detail)
 
-    def _batch_answers(self, counts: dict[str, int]) -> Check:
-        """Of every closed window the answer is that of one batch over the log, less what came too late (L1)."""
+    def _no_correction_late(self) -> Check:
+        """A stage waits for the one before it: no answer that it took back came too late (T3)."""
+        found = self._number(f"SELECT COUNT(*) FROM {self.late}_own")
+        return Check("corrections came in time", found == 0, f"{found:,} answers of earlier stages came too late")
+
+    def _batch_answers(self) -> Check:
+        """Of every closed window the answer is that of one batch over the log, less what came too late (L1).
+
+        A window that a backfill has computed since holds what had come too late by then.
+        """
         closed = self._closed()
-        expected = self.answering.batch(self._kept(repaired=True), closed)
         held = current(self.pipeline, self.lake.spark_name(self.pipeline.name), closed)
+        batch, onward = self.answering.batch, self.answering.onward
+        if self.pipeline is self.first:
+            # Its late rows say which window they were too late for: one pass tells them all apart.
+            expected = batch(onward(self._kept(self._mended(_within("UNIX_MICROS(window_end)")))), closed)
+        else:
+            mended = self._covered()
+            others = " AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())])
+            texts = [batch(onward(self._kept("true")), others)]
+            for epoch, ranges in mended.items():
+                texts.append(batch(onward(self._kept(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
+            expected = " UNION ALL ".join(f"SELECT * FROM ({text_})" for text_ in texts)
         return self._compared("answers are the batch answers", differences(self.pipeline, expected, held))
+
+    def _mended(self, within: Callable[[Run], str]) -> str:
+        """Whether a late row is still so: no backfill has computed its window since."""
+        ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repairs]
+        return f"NOT ({' OR '.join(ranges)})" if ranges else "true"
+
+    def _covered(self) -> dict[int, str]:
+        """The windows that backfills have computed, by the epoch that they read the log up to."""
+        within, found, above = _within("window_end"), dict[int, list[str]](), list[str]()
+        for run in sorted(self.repairs, key=lambda run: -run.generation):
+            own = " AND ".join([within(run), *(f"NOT {range_}" for range_ in above)])
+            found.setdefault(run.log_epoch or 0, []).append(f"({own})")
+            above.append(within(run))
+        return {epoch: f"({' OR '.join(ranges)})" for epoch, ranges in found.items()}
 
     def _panes_give_answers(self) -> Check:
         """The latest panes by version are the answers of table `p` (L2)."""
@@ -229,23 +268,21 @@ class _Audit:
         """Whether the watermark has closed a window, so that everything accepted has fired."""
         return f"LEAST(window_end + {self.pipeline.lateness}L, {END_OF_TIME}L) <= {self.watermark}L"
 
-    def _kept(self, *, repaired: bool) -> str:
-        """The assigned records less those that were too late for their window.
+    def _kept(self, lost: str) -> str:
+        """The first stage's assigned records less those that were too late for their window.
 
-        With `repaired`, those count again that a backfill has since computed the range of.
+        `lost` is a condition on late rows: those that do not meet it count again.
         """
-        late = f"SELECT * FROM {self.late}"
-        if repaired and self.repairs:
-            micros = "UNIX_MICROS(window_end)"
-            mended = " OR ".join(
-                f"({micros} > {run.first}L AND {micros} <= {run.last}L AND epoch <= {run.log_epoch}L)"
-                for run in self.repairs
-            )
-            late += f" WHERE NOT ({mended})"
+        late = f"SELECT * FROM {self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
-        if not self.pipeline.where.merges:
+        if not self.first.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
-        return f"SELECT r.* FROM ({self.answering.assigned(self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
+        return f"SELECT r.* FROM ({self.answering.first.placed(self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
 
     def _number(self, query: str) -> int:
         return int(self.spark.sql(query).collect()[0][0])
+
+
+def _within(end: str) -> Callable[[Run], str]:
+    """Whether a window with this end, in microseconds, is in a run's range."""
+    return lambda run: f"({end} > {run.first}L AND {end} <= {run.last}L)"

@@ -24,7 +24,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, instant, moment, text
 from tailrace.spark.algebra import null, quoted
 from tailrace.spark.answering import answering
-from tailrace.spark.answers import current, differences, events_from, in_range, new
+from tailrace.spark.answers import current, differences, events_from, events_until, in_range, new
 from tailrace.spark.assigning import listed
 from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import Follower
@@ -152,16 +152,16 @@ class _Backfill:
 
     def _log(self) -> str:
         """The log's records that the range's windows may hold, as of the pinned epoch."""
-        log = self.pipeline.log
+        log = self.pipeline.source
         table = self.lake.spark_name(log.name)
-        since = events_from(self.pipeline, self.first)
+        since, until = events_from(self.pipeline, self.first), events_until(self.pipeline, self.last)
         if self.pipeline.where.merges and since is not None:
             since = self._reached_back(since)
         bounds = [f"_epoch <= {self.pinned.number('epoch')}L"]
         if since is not None:
             bounds.append(f"{quoted(log.event_time)} >= {_stamp(since)}")
-        if self.last < END_OF_TIME:
-            bounds.append(f"{quoted(log.event_time)} < {_stamp(self.last)}")
+        if until is not None:
+            bounds.append(f"{quoted(log.event_time)} < {_stamp(until)}")
         return f"(SELECT * FROM {table} WHERE {' AND '.join(bounds)})"
 
     def _reached_back(self, since: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 from tailrace.lake.contracts import key_columns, predecessor_shape, spark_type
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, quoted
 from tailrace.spark.rows import Rows
@@ -88,12 +87,19 @@ class Execution:
         """Look at a bundle, which has the log's columns and where each record came from; a later stage's, its sign."""
         raise NotImplementedError
 
+    @property
+    def holds(self) -> bool:
+        """Whether open windows can hold a later stage's watermark at all."""
+        return self.pipeline.where.merges or self.pipeline.stamp is not None
+
     def held(self, state: OpenWindows) -> int | None:
         """The oldest timestamp that the open windows hold for a later stage (rule T3), in microseconds; None if none.
 
         As `tailrace.model.stages.watermark` has it.
         """
         pipeline, stamp = self.pipeline, self.pipeline.stamp
+        if not self.holds:
+            return None
         terms = []
         if pipeline.where.merges:
             own = "old.window_end - 1L" if stamp is None else f"old.{quoted(stamp)}"
@@ -101,19 +107,16 @@ class Execution:
         if stamp is not None:
             both = ", ".join(quoted(f"{which}_{stamp}") for which in ("fired", "pending"))
             terms.append(f"LEAST({both})" if pipeline.where.merges else f"IF(settled, NULL, LEAST({both}))")
-        if not terms:
-            return None
         oldest = f"LEAST({', '.join(terms)})" if len(terms) > 1 else terms[0]
         (row,) = state.windows.selectExpr(f"MIN({oldest}) AS oldest").collect()
         found = row["oldest"]
         return None if found is None else int(found)
 
-    def onward(self, state: OpenWindows, before: Clock | None) -> Clock:
-        """The clock that a later stage has after the epoch that gave this state; `before` is its last one (rule T3)."""
+    def onward(self, state: OpenWindows) -> int:
+        """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
         assert state.clock is not None
         held = self.held(state)
-        reached = state.clock.watermark if held is None else min(state.clock.watermark, held)
-        return replace(state.clock, watermark=max(reached, BEGINNING if before is None else before.watermark))
+        return state.clock.watermark if held is None else min(state.clock.watermark, held)
 
     def _latest(self, bundle: DataFrame) -> tuple[int | None, int | None]:
         """How far event time and arrival time have come in a bundle, in microseconds."""

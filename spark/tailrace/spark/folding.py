@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,9 +19,13 @@ from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.spark.compile import compiled
-from tailrace.spark.execution import OpenWindows, Stepped
+from tailrace.spark.execution import Consumed, OpenWindows, Stepped
 from tailrace.spark.follow import Follower
+from tailrace.spark.preparing import changed, changes
 from tailrace.spark.worker import Worker
+
+ONWARD = "onward"
+"""What a commit says of the watermark that a later stage may have after the epoch (rule T3)."""
 
 _AHEAD = 2
 """How many epochs before `p` would be too far behind it is asked to follow, as epochs go on beside."""
@@ -60,10 +65,16 @@ class _Staged:
 
 
 class Fold:
-    """The running fold of one pipeline: its lease on the ledger, its open windows, and table `p` following."""
+    """The running fold of one stage: its lease on the ledger, its open windows, and table `p` following.
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, *, follow_every: int) -> None:
+    `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, *, follow_every: int, feeds: bool = False
+    ) -> None:
         self.spark, self.lake, self.pipeline, self.follow_every = spark, lake, pipeline, follow_every
+        self.feeds = feeds
         self.execution = compiled(spark, pipeline)
         ledger = ledger_contract(pipeline)
         check_definition(lake, pipeline)
@@ -96,16 +107,47 @@ class Fold:
             now = consumed.known if consumed.known is not None else BEGINNING
         now = max(now, before.processing_time) if before else now
         watermark = self.pipeline.log.watermark.advance(before.watermark if before else BEGINNING, consumed.latest)
-        clock = Clock(epoch, watermark, now)
+        return self._step(consumed, Clock(epoch, watermark, now), phases)
+
+    def stage_after(self, earlier: Fold, phases: Phases) -> Folded:
+        """Step the epoch that the earlier stage has staged, whose panes are this stage's records (rule T3)."""
+        staged = earlier._staged
+        assert staged is not None
+        bundle = changed(self.spark, earlier.pipeline, staged.stepped.rows)
+        return self._stage_on(bundle, staged.folded.clock, staged.said, phases)
+
+    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> Folded:
+        """Step an epoch that the earlier stage's ledger has; `said` is what its commit says of the clock.
+
+        Where that snapshot is gone, the watermark stays where it is until the next epoch.
+        """
+        ledger = self.lake.spark_name(earlier.lease.table)
+        bundle = self.spark.sql(changes(earlier.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+        if not earlier.execution.holds:
+            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
+        return self._stage_on(bundle, Clock(epoch, BEGINNING, int(said.get("processing_time", 0))), said, phases)
+
+    def _stage_on(self, bundle: DataFrame, clock: Clock, said: Mapping[str, str], phases: Phases) -> Folded:
+        before = self.state.clock
+        watermark, now = int(said.get(ONWARD, BEGINNING)), clock.processing_time
+        if before is not None:
+            watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
+        consumed = self.execution.consume(bundle, self.state)
+        phases.end("consume")
+        return self._step(consumed, Clock(clock.epoch, watermark, now), phases)
+
+    def _step(self, consumed: Consumed, clock: Clock, phases: Phases) -> Folded:
         stepped = self.execution.step(self.state, consumed, clock)
         said = {
-            "epoch": str(epoch),
-            "watermark": str(watermark),
-            "processing_time": str(now),
+            "epoch": str(clock.epoch),
+            "watermark": str(clock.watermark),
+            "processing_time": str(clock.processing_time),
             "generation": str(self.generation),
             "fingerprint": self.pipeline.fingerprint,
             "token": str(self.lease.token),
         }
+        if self.feeds:
+            said[ONWARD] = str(self.execution.onward(stepped.state))
         folded = self._write(stepped, said, clock)
         self._staged = _Staged(stepped, said, folded)
         phases.end("step")
@@ -169,7 +211,10 @@ class Fold:
 
 
 def check_definition(lake: Lake, pipeline: Pipeline) -> None:
-    """Raises `OtherDefinitionError` where the pipeline's ledger was made by a definition with another meaning."""
+    """Raises `OtherDefinitionError` where the pipeline's ledger was made by a definition with another meaning.
+
+    The meaning of a later stage holds that of the stages before it.
+    """
     table = f"{pipeline.name}__ledger"
     if lake.has(table):
         found = lake.head(table).said.get("fingerprint")

@@ -51,7 +51,7 @@ class Native(Execution):
             F.min("window_end").alias("closest"),
         )
         partials, found = frame.localCheckpoint(), seen.get
-        if self.pipeline.keep is not None or leaves_out(self.pipeline):
+        if self.pipeline.earlier is None and (self.pipeline.keep is not None or leaves_out(self.pipeline)):
             # Records that are left out move the watermark, too, and are in no partial.
             found["latest"], found["known"] = self._latest(bundle)
         return Consumed(partials, **found)

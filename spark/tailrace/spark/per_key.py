@@ -55,7 +55,9 @@ class PerKey(Execution):
         columns = [*map(quoted, self.pipeline.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
         kept_ = self.spark.sql(f"SELECT {', '.join(columns)} FROM {view}{kept(self.pipeline)}")
-        return Consumed(kept_, *self._latest(bundle), None)
+        # A later stage's watermark is the earlier one's.
+        latest, known = self._latest(bundle) if self.pipeline.earlier is None else (None, None)
+        return Consumed(kept_, latest, known, None)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""

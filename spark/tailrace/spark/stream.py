@@ -88,11 +88,12 @@ class Stream:
         follow_every: int = FOLLOW_EVERY,
         watch: Watch | None = None,
     ) -> None:
-        logs = {pipeline.log.name: pipeline.log for pipeline in pipelines}
-        if len(logs) != 1 or any(pipeline.log != pipelines[0].log for pipeline in pipelines):
+        logs = {pipeline.source.name: pipeline.source for pipeline in pipelines}
+        if len(logs) != 1 or any(pipeline.source != pipelines[0].source for pipeline in pipelines):
             raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
         self.spark, self.lake, self.source, self.watch = spark, lake, source, watch
-        self.log = pipelines[0].log
+        self.log = pipelines[0].source
+        stages = _stages(pipelines)
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
         self._stopped = False
@@ -101,7 +102,9 @@ class Stream:
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self._checked = self._check_checkpoint()
         self.landing = Landing(spark, lake, self.log)
-        self.folds = [Fold(spark, lake, pipeline, follow_every=follow_every) for pipeline in pipelines]
+        fed = {stage.earlier.name for stage in stages if stage.earlier is not None}
+        self.folds = [Fold(spark, lake, stage, follow_every=follow_every, feeds=stage.name in fed) for stage in stages]
+        self._by_name = {fold.pipeline.name: fold for fold in self.folds}
         self._started = self._ended = time.perf_counter()
 
     @property
@@ -211,7 +214,13 @@ class Stream:
     def _fold(self, bundle: _Bundle) -> None:
         """Fold an epoch into each pipeline, and publish once the log has it (X2)."""
         phases = Phases()
-        folded = {fold.pipeline.name: fold.stage(bundle.frame, bundle.epoch, bundle.now, phases) for fold in self.folds}
+        folded = {}
+        for fold in self.folds:
+            earlier = self._earlier(fold)
+            if earlier is None:
+                folded[fold.pipeline.name] = fold.stage(bundle.frame, bundle.epoch, bundle.now, phases)
+            else:
+                folded[fold.pipeline.name] = fold.stage_after(earlier, phases)
         landed = bundle.landed.result()
         phases.end("wait")
         for fold in self.folds:
@@ -225,6 +234,10 @@ class Stream:
         seconds = {**bundle.phases.seconds, **phases.seconds}
         self._report(EpochReport(bundle.epoch, landed, folded, self._ended - before, seconds))
 
+    def _earlier(self, fold: Fold) -> Fold | None:
+        earlier = fold.pipeline.earlier
+        return None if earlier is None else self._by_name[earlier.name]
+
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
             self.watch(report)
@@ -236,7 +249,8 @@ class Stream:
         behind = [fold for fold in self.folds if fold.epoch < last]
         if not behind:
             return
-        clocks = self._recorded()
+        clocks = self._recorded(self.log.name)
+        ledgers = {name: self._recorded(fold.lease.table) for name, fold in self._by_name.items() if fold.feeds}
         log = self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
             phases, started = Phases(), time.perf_counter()
@@ -244,18 +258,27 @@ class Stream:
             folded = {}
             for fold in behind:
                 if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
-                    folded[fold.pipeline.name] = fold.stage(bundle, epoch, clocks.get(epoch, 0), phases)
+                    earlier = self._earlier(fold)
+                    if earlier is None:
+                        now = int(clocks.get(epoch, {}).get("processing_time", 0))
+                        folded[fold.pipeline.name] = fold.stage(bundle, epoch, now, phases)
+                    else:
+                        own = ledgers[earlier.pipeline.name]
+                        head = earlier.lease.head
+                        said = own.get(epoch, {}) if head.number("epoch") > epoch else head.said
+                        folded[fold.pipeline.name] = fold.stage_again(epoch, earlier, said, phases)
                     fold.publish()
                     fold.follow(self._following)
             seconds = time.perf_counter() - started
             self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 
-    def _recorded(self) -> dict[int, int]:
-        """The processing times of the epochs in the log, as far as its snapshots are kept."""
-        table = self.lake.table(self.log.name)
+    def _recorded(self, name: str) -> dict[int, dict[str, str]]:
+        """What a table's commits say of each epoch and its clock, as far as its snapshots are kept."""
+        table = self.lake.table(name)
         current = table.current_snapshot()
         said = [properties(snapshot) for snapshot in lineage(table, current.snapshot_id if current else None)]
-        return {int(one["epoch"]): int(one["processing_time"]) for one in said if "processing_time" in one}
+        # A commit beside the stream repeats what the last epoch's says.
+        return {int(one["epoch"]): one for one in said if "processing_time" in one}
 
     def _check_checkpoint(self) -> str:
         """The query's id by the checkpoint, empty if there is none yet. Raises `StreamError` where it cannot serve."""
@@ -288,3 +311,15 @@ class Stream:
             f"the stream of log {self.log.name} from {self.source} failed: {text}; if it names the checkpoint "
             f"{self.checkpoint}, that is corrupt and is to be put back from a copy"
         )
+
+
+def _stages(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    """The stages of all the definitions, each once and after the one that it reads.
+
+    Raises `StreamError` where two stages share a name.
+    """
+    stages: dict[str, Pipeline] = {}
+    for stage in (stage for pipeline in pipelines for stage in pipeline.stages):
+        if stages.setdefault(stage.name, stage) != stage:
+            raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
+    return list(stages.values())

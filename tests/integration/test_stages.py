@@ -1,0 +1,178 @@
+"""A definition of two stages on real tables: streamed, stopped, audited, backfilled; bills follow what is corrected."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace import (
+    EARLIEST,
+    RETRACTING,
+    AfterCount,
+    AfterWatermark,
+    Count,
+    Fixed,
+    Log,
+    Max,
+    Pipeline,
+    Sessions,
+    Sum,
+    minutes,
+    seconds,
+)
+from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.model.clock import Clock
+from tailrace.model.panes import Answers, answers
+from tailrace.model.reference import batch, fold_stages
+from tailrace.model.time import BEGINNING, instant
+from tailrace.model.windows import Window
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+from tailrace.spark.backfill import backfill, closed_until
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream
+
+CLICKS = Log(
+    name="clicks",
+    columns={"id": "bigint", "advertiser": "string", "who": "string", "cents": "bigint", "at": "timestamp"}
+    | {"seen": "timestamp"},
+    event_time="at",
+    arrival_time="seen",
+    disorder=seconds(30),
+)
+VISITS = Pipeline(
+    name="visits",
+    log=CLICKS,
+    key=("advertiser", "who"),
+    what={"clicks": Count(), "cents": Sum("cents")},
+    where=Sessions(seconds(40)),
+    when=AfterWatermark(early=AfterCount(4), late=AfterCount(1)),
+    how=RETRACTING,
+    allowed_lateness=minutes(1),
+)
+BILLS = Pipeline(
+    name="bills",
+    log=VISITS.panes,
+    key="advertiser",
+    what={"visits": Count(), "cents": Sum("cents"), "dearest": Max("cents")},
+    where=Fixed(minutes(1)),
+    when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)),
+    how=RETRACTING,
+)
+BY_LENGTH = Pipeline(
+    name="visits_by_length",
+    log=replace(VISITS, timestamp=EARLIEST, name="begun").panes,
+    key="clicks",
+    what={"visits": Count(), "cents": Sum("cents")},
+    where=Fixed(minutes(1)),
+    when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)),
+    how=RETRACTING,
+)
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def clicks(count: int, chance: random.Random) -> list[dict[str, Any]]:
+    """Clicks in the order in which they became known; one in eight a minute or more behind."""
+    made = []
+    for number in range(count):
+        seen = START + timedelta(seconds=2 * number)
+        behind = chance.choice([1, 2, 5, 10, 20, 20, 60, 100, 400] if number % 8 == 0 else [1, 2, 5, 15])
+        who, advertiser = chance.choice("abcd"), chance.choice(["x", "x", "y"])
+        row = {"id": number, "advertiser": advertiser, "who": who, "cents": chance.randrange(1, 99), "seen": seen}
+        made.append(row | {"at": seen - timedelta(seconds=behind)})
+    # The last one is there to take the watermark past the others.
+    late = made[-1]["seen"] + timedelta(hours=1)
+    return [*made, made[-1] | {"id": count, "at": late, "seen": late}]
+
+
+def land(folder: Path, records: Sequence[dict[str, Any]], first: int, size: int = 20) -> None:
+    folder.mkdir(exist_ok=True)
+    for place in range(0, len(records), size):
+        lines = (json.dumps(one, default=lambda value: value.isoformat()) for one in records[place : place + size])
+        (folder / f"{first + place:05}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def clocks(lake: Lake, table: str) -> dict[int, Clock]:
+    """The clock of each epoch that a ledger has."""
+    said = [properties(one) for one in lineage(lake.table(table), lake.head(table).snapshot)]
+    return {
+        int(one["epoch"]): Clock(int(one["epoch"]), int(one["watermark"]), int(one["processing_time"]))
+        for one in said
+        if "processing_time" in one
+    }
+
+
+def held(spark: SparkSession, pipeline: Pipeline) -> Answers:
+    """The answers in table `p`."""
+    items = ", ".join([*pipeline.key, "UNIX_MICROS(window_start) AS a", "UNIX_MICROS(window_end) AS b", *pipeline.what])
+    rows = spark.sql(f"SELECT {items} FROM {pipeline.name}").collect()
+    return {
+        (tuple(row[name] for name in pipeline.key), Window(row["a"], row["b"])): {n: row[n] for n in pipeline.what}
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("later", [BILLS, BY_LENGTH], ids=lambda one: one.name)
+def test_L1_bills_follow_the_visits_they_are_made_of(
+    plain: SparkSession, settings: Settings, tmp_path: Path, later: Pipeline
+) -> None:
+    chance = random.Random(7)
+    records, folder, lake = clicks(200, chance), tmp_path / "landing", Lake(settings)
+    for part, first in ((records[:120], 0), (records[120:], 1000)):
+        # The second part comes to a stream that was stopped and knows what it knows from its tables.
+        land(folder, part, first)
+        stream = Stream(plain, lake, [later], Files(str(folder), "json", 1))
+        stream.start(once=True)
+        stream.wait()
+        stream.close()
+    earlier = later.earlier
+    assert earlier is not None
+    for stage in later.stages:
+        found = audit(plain, lake, stage)
+        assert found.ok, [check for check in found.checks if not check.ok]
+        assert found.counts["retractions"] > 0
+    # The ledgers' clocks are those that the reference gives on, and so are the answers (L3, T3).
+    times = clocks(lake, f"{earlier.name}__ledger")
+    rows = plain.sql("SELECT id, _epoch FROM clicks").collect()
+    by_epoch: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_epoch.setdefault(row["_epoch"], []).append(records[row["id"]])
+    runs = fold_stages(later, [(by_epoch.get(epoch, []), times[epoch]) for epoch in sorted(times)])
+    assert runs[-1].state.clock == clocks(lake, f"{later.name}__ledger")[max(times)]
+    assert held(plain, later) == {place: dict(values) for place, values in answers(runs[-1].panes).items()}
+    assert runs[0].late, "the data has clicks that are too late"
+    # A backfill counts those, too: of the visits, and of what is made of them.
+    until = closed_until(later, lake.head(f"{later.name}__ledger").number("watermark"))
+    done = backfill(plain, lake, later, instant(START) - 10**10, until)
+    assert done.changed > 0
+    expected = {place: dict(v) for place, v in batch(later, records).items() if place[1].timestamp < until}
+    assert {place: v for place, v in held(plain, later).items() if place[1].timestamp < until} == expected
+    found = audit(plain, lake, later)
+    assert found.ok, [check for check in found.checks if not check.ok]
+    assert backfill(plain, lake, later, instant(START) - 10**10, until).changed == 0
+
+
+def test_X2_a_later_stage_catches_up_with_the_one_before_it(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    records, folder, lake = clicks(80, random.Random(8)), tmp_path / "landing", Lake(settings)
+    land(folder, records, 0)
+    # The visits are streamed alone; who deploys the bills later finds them in the visits' ledger.
+    for pipelines in ([VISITS], [BILLS]):
+        stream = Stream(plain, lake, pipelines, Files(str(folder), "json", 1))
+        stream.start(once=True)
+        stream.wait()
+        stream.close()
+    found = audit(plain, lake, BILLS)
+    assert found.ok, [check for check in found.checks if not check.ok]
+    head = lake.head("bills__ledger")
+    assert head.number("epoch") == lake.head("visits__ledger").number("epoch")
+    assert head.number("watermark") >= BEGINNING
