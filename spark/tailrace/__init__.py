@@ -10,7 +10,7 @@ What a definition is written with is here, and needs nothing but the standard li
 
 from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
-from tailrace.model.elementwise import Derive
+from tailrace.model.elementwise import Derive, Each, SparkColumns, SparkFrame
 from tailrace.model.errors import DefinitionError, TailraceError
 from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
@@ -64,6 +64,7 @@ __all__ = [
     "DefinitionError",
     "Derive",
     "Distinct",
+    "Each",
     "Every",
     "Fixed",
     "Global",
@@ -82,6 +83,8 @@ __all__ = [
     "Sequence",
     "Sessions",
     "Sliding",
+    "SparkColumns",
+    "SparkFrame",
     "Sum",
     "TailraceError",
     "TopK",

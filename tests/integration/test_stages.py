@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -97,7 +98,9 @@ def land(folder: Path, records: Sequence[dict[str, Any]], first: int, size: int 
     folder.mkdir(exist_ok=True)
     for place in range(0, len(records), size):
         lines = (json.dumps(one, default=lambda value: value.isoformat()) for one in records[place : place + size])
-        (folder / f"{first + place:05}.jsonl").write_text("\n".join(lines) + "\n")
+        file = folder / f"{first + place:05}.jsonl"
+        file.write_text("\n".join(lines) + "\n")
+        os.utime(file, (1_700_000_000 + first + place, 1_700_000_000 + first + place))
 
 
 def clocks(lake: Lake, table: str) -> dict[int, Clock]:

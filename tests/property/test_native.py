@@ -40,7 +40,7 @@ def test_each_figure_of_the_paper_comes_out_natively(spark: SparkSession, number
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
 def test_a_transcript_comes_out_natively(plain: SparkSession, transcript: Transcript) -> None:
     run = fold(transcript.pipeline, transcript.epochs)
-    expected = said_by_reference(transcript.pipeline, run.panes, run.late)
+    expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
     assert run_native(plain, transcript.pipeline, transcript.epochs) == expected, transcript.claim
 
 

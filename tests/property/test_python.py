@@ -83,7 +83,7 @@ def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
 def test_a_transcript_comes_out_in_python(plain: SparkSession, transcript: Transcript) -> None:
     run = fold(transcript.pipeline, transcript.epochs)
-    expected = said_by_reference(transcript.pipeline, run.panes, run.late)
+    expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 

@@ -7,7 +7,8 @@ per-key execution to the same laws. `holds_for_fold` asks all of them of the ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.elementwise import RecordError
 from tailrace.model.errors import ClockError
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
@@ -208,12 +210,19 @@ def panes_hold_together(pipeline: Pipeline, panes: Iterable[Pane]) -> None:
                 raise Broken(f"V3: the window was taken back for good, and windows do not merge:\n  {told(pane)}")
 
 
+def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+    """Each record with what the definition's steps make of it; of those that they cannot take, nothing."""
+    for record in records:
+        with suppress(RecordError):
+            yield from [(record, one) for one in pipeline.prepared(record)]
+
+
 def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> None:
     """X6, at any time: each record's windows are counted in an answer or pending in the state, or they are late.
 
     `run` is of a definition with the result `counted`, a `Count()`.
     """
-    own = filter(pipeline.keeps, records)
+    own = (record for _, record in prepared(pipeline, records))
     given = sum(len(pipeline.where.assign(instant(record[pipeline.log.event_time]), record)) for record in own)
     open_windows = {(key, window): row for key, own in run.state.windows.items() for window, row in own.items()}
     merging = {(key, p.window) for (key, _), row in open_windows.items() for p in row["predecessors"]}
@@ -239,10 +248,10 @@ def lateness_is_right(pipeline: Pipeline, epochs: Epochs, late: Iterable[Late]) 
     expected: Counter[tuple[int, Window, int]] = Counter()
     before = BEGINNING
     for bundle, clock in epochs:
-        for record in filter(pipeline.keeps, bundle):
+        for source, record in prepared(pipeline, bundle):
             for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
                 if before >= min(END_OF_TIME, window.end + pipeline.lateness):
-                    expected[id(record), window, clock.epoch] += 1
+                    expected[id(source), window, clock.epoch] += 1
         before = clock.watermark
     late = list(late)
     found = Counter((id(one.record), one.window, one.epoch) for one in late if one.reason == "expired")
@@ -264,10 +273,10 @@ def timings_are_right(pipeline: Pipeline, epochs: Epochs, panes: Iterable[Pane],
         fired.setdefault(pane.version.epoch, []).append(pane)
     before = BEGINNING
     for bundle, clock in epochs:
-        for record in filter(pipeline.keeps, bundle):
+        for source, record in prepared(pipeline, bundle):
             key = tuple(record[column] for column in pipeline.key)
             for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
-                if (id(record), window) not in lost:
+                if (id(source), window) not in lost:
                     fresh.setdefault((key, window), []).append(before < window.end)
         for pane in fired.get(clock.epoch, []):
             if not pane.retraction:

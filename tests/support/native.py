@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.clock import Clock
-from tailrace.model.panes import Late, Pane
+from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, instant, moment
@@ -70,7 +70,7 @@ def run_native(
         consumed = one.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
         stepped = one.step(state, consumed, clock)
         for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
-            said[_pane_row(pipeline, row) if row["kind"] == "pane" else _late_row(pipeline, row)] += 1
+            said[_row(pipeline, row)] += 1
         state = stepped.state
     return said
 
@@ -89,8 +89,7 @@ def run_stages(
         for place, one in enumerate(stages):
             stepped = one.step(states[place], one.consume(bundle, states[place]), time)
             for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
-                own = one.pipeline
-                said[place][_pane_row(own, row) if row["kind"] == "pane" else _late_row(own, row)] += 1
+                said[place][_row(one.pipeline, row)] += 1
             states[place] = stepped.state
             if place + 1 < len(stages):
                 bundle = changed(spark, one.pipeline, stepped.rows)
@@ -110,7 +109,9 @@ def in_micros(frame: DataFrame) -> DataFrame:
     return frame.selectExpr(*(f"UNIX_MICROS(`{n}`) AS `{n}`" if n in instants else f"`{n}`" for n in frame.columns))
 
 
-def said_by_reference(pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[Late]) -> Said:
+def said_by_reference(
+    pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[Late], rejected: Iterable[Rejected] = ()
+) -> Said:
     """The same of the reference execution."""
     said = Said()
     for pane in panes:
@@ -132,7 +133,15 @@ def said_by_reference(pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[
     for one in late:
         at = instant(one.record[pipeline.log.event_time])
         said[("late", one.key, *one.window, one.epoch, at, one.behind, one.reason)] += 1
+    for bad in rejected:
+        said[("rejected", bad.epoch, instant(bad.record[pipeline.log.event_time]), bad.reason)] += 1
     return said
+
+
+def _row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
+    if row["kind"] == "rejected":
+        return ("rejected", row["epoch"], row["event_time"], row["reason"])
+    return _pane_row(pipeline, row) if row["kind"] == "pane" else _late_row(pipeline, row)
 
 
 def _exact(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -20,10 +20,14 @@ test compares two texts:
       - a 01:20 in 01:20-02:20 expired
 
 An epoch is its processing time, its watermark (`-` is before everything, `end` is after) and its records: key, event
-time and value, and with `log: VISITS` other columns by their names (`page=home`). A pane is `+`, or `-` when it takes
+time and value, and with `log: VISITS` other columns by their names (`page=home`). `late` and `rejected` are the
+records that came too late for a window, and those that a step could not take. A pane is `+`, or `-` when it takes
 back; then key, window, results (`of` the answer, where they differ), timing and pane index. All times are minutes and
 seconds past noon, as in the paper. A generation other than 0 is told at the end of the pane's line, and so is a
 watermark other than the epoch's: that before the epoch advanced it.
+
+In `stages/` a definition goes on in `then`, a list of later stages that read the panes of the one before; what they
+give comes as `second` and `third` beside the epoch's `panes`. A later stage's pane tells its watermark where it waits.
 """
 
 from __future__ import annotations
@@ -36,17 +40,32 @@ from typing import Any
 
 import yaml
 
-from tailrace.model import calendars, combiners, examples, matching, panes, spread, time, triggers, windows
+from tailrace.model import (
+    calendars,
+    combiners,
+    elementwise,
+    examples,
+    expressions,
+    gathering,
+    matching,
+    panes,
+    spread,
+    time,
+    triggers,
+    windows,
+)
 from tailrace.model.clock import Clock
 from tailrace.model.examples import SCORES, at
-from tailrace.model.panes import Late, Pane
+from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.windows import Window
 
 HERE = Path(__file__).parent
-_MODULES = (calendars, combiners, matching, panes, spread, time, triggers, windows)
-_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()}
+_MODULES = (
+    calendars, combiners, elementwise, expressions, gathering, matching, panes, spread, time, triggers, windows,
+)  # fmt: skip
+_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()} | {"Decimal": Decimal}
 _NOON = instant(examples.NOON)
 _PLAIN = ("on_time", "closing", "finishing")
 """Parts of a definition that are a word."""
@@ -81,18 +100,83 @@ def load(name: str) -> Transcript:
     """The transcript of that name."""
     said = yaml.safe_load((HERE / f"{name}.yaml").read_text(encoding="utf-8"))
     claim, story = said.pop("claim"), said.pop("epochs")
-    head = {part: value if part in _PLAIN else eval(value, _WORDS | {"VISITS": VISITS}) for part, value in said.items()}
+    head = _definition(said)
     usual = {"what": {"total": combiners.Sum("value")}, "key": ("team",), "log": SCORES, "where": windows.Global()}
     epochs = [_epoch(number, one) for number, one in enumerate(story)]
     expected = "\n".join(line for one in story for line in _lines(one))
     return Transcript(name, claim, Pipeline(name=name.lower()[:63], **(usual | head)), tuple(epochs), expected)
 
 
+@dataclass(frozen=True)
+class Staged:
+    """One file of several stages: the definition is the last stage's, and what must come out is told stage by stage."""
+
+    name: str
+    claim: str
+    pipeline: Pipeline
+    epochs: tuple[tuple[list[dict[str, Any]], Clock], ...]
+    expected: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def staged() -> list[Staged]:
+    """All the transcripts of several stages, by name."""
+    return [load_staged(path.stem) for path in sorted((HERE / "stages").glob("*.yaml"))]
+
+
+def load_staged(name: str) -> Staged:
+    """The transcript of several stages of that name."""
+    said = yaml.safe_load((HERE / "stages" / f"{name}.yaml").read_text(encoding="utf-8"))
+    claim, story, later = said.pop("claim"), said.pop("epochs"), said.pop("then")
+    usual = {"what": {"total": combiners.Sum("value")}, "key": ("team",), "log": SCORES, "how": panes.RETRACTING}
+    made = Pipeline(name="first", **(usual | _definition(said)))
+    for place, one in zip(_STAGES[1:], later, strict=False):
+        made = Pipeline(name=place, log=made.panes, **({"how": panes.RETRACTING} | _definition(one)))
+    epochs = tuple(_epoch(number, one) for number, one in enumerate(story))
+    kinds = ("panes", *_STAGES[1:])[: len(made.stages)]
+    expected = tuple(
+        "\n".join(line for one in story for line in _lines(one, kind, late=kind == "panes")) for kind in kinds
+    )
+    return Staged(name, claim, made, epochs, expected)
+
+
+_STAGES = ("first", "second", "third")
+
+
+def _definition(said: Mapping[str, Any]) -> dict[str, Any]:
+    words = _WORDS | {"VISITS": VISITS}
+    return {part: value if part in _PLAIN else eval(value, words) for part, value in said.items()}
+
+
+Epochs = list[tuple[Sequence[dict[str, Any]], Clock]]
+
+
+def split(epochs: Epochs) -> Epochs:
+    """An epoch for each record, with the clock before it; the epoch's own clock comes after its records."""
+    made, before = [], Clock(0, BEGINNING, epochs[0][1].processing_time)
+    for bundle, clock in epochs:
+        moments = [([record], replace(before, processing_time=clock.processing_time)) for record in bundle]
+        made += [*moments, ([], clock)]
+        before = clock
+    return [(bundle, replace(clock, epoch=number)) for number, (bundle, clock) in enumerate(made)]
+
+
+def joined(epochs: Epochs, size: int) -> Epochs:
+    """So many epochs in one, at the last one's clock."""
+    parts = [epochs[place : place + size] for place in range(0, len(epochs), size)]
+    return [([record for bundle, _ in part for record in bundle], part[-1][1]) for part in parts]
+
+
 def render(
-    epochs: Iterable[tuple[Sequence[Mapping[str, Any]], Clock]], fired: Iterable[Pane], late: Iterable[Late]
+    epochs: Iterable[tuple[Sequence[Mapping[str, Any]], Clock]],
+    fired: Iterable[Pane],
+    late: Iterable[Late],
+    rejected: Iterable[Rejected] = (),
 ) -> str:
     """What an execution did, in the words of a transcript; within an epoch by key and window."""
-    panes, lost, lines = list(fired), list(late), list[str]()
+    panes, lost, bad, lines = list(fired), list(late), list(rejected), list[str]()
     for bundle, clock in epochs:
         records = ", ".join(f"{_place(record)} {_value(record['value'])}{_more(record)}" for record in bundle)
         lines.append(f"{_told(clock.processing_time)} [{_told(clock.watermark)}]  {records}".rstrip())
@@ -101,6 +185,7 @@ def render(
             lines.append(_pane(pane, clock))
         gone = [one for one in lost if one.epoch == clock.epoch]
         lines += sorted(f"  ! {_place(one.record)} in {_span(one.window)} {one.reason}" for one in gone)
+        lines += sorted(f"  x {_place(one.record)}: {one.reason}" for one in bad if one.epoch == clock.epoch)
     return "\n".join(lines)
 
 
@@ -129,10 +214,11 @@ def _read(text: str) -> Any:
     return Decimal(text) if text[:1].isdigit() or text[:1] == "-" else text
 
 
-def _lines(said: Mapping[str, Any]) -> Iterable[str]:
+def _lines(said: Mapping[str, Any], kind: str = "panes", *, late: bool = True) -> Iterable[str]:
     yield f"{said['now']} [{said['watermark']}]  {', '.join(said.get('records', ()))}".rstrip()
-    yield from (f"  {pane}" for pane in said.get("panes", ()))
-    yield from (f"  ! {late}" for late in said.get("late", ()))
+    yield from (f"  {pane}" for pane in said.get(kind, ()))
+    yield from (f"  ! {one}" for one in (said.get("late", ()) if late else ()))
+    yield from (f"  x {one}" for one in (said.get("rejected", ()) if late else ()))
 
 
 def _more(record: Mapping[str, Any]) -> str:

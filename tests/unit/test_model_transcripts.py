@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,17 +11,15 @@ from tailrace.model import examples
 from tailrace.model.clock import Clock
 from tailrace.model.panes import answers
 from tailrace.model.reference import at_once, fold
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.time import END_OF_TIME
 from tests.support import laws
-from tests.transcripts import Transcript, load, render, transcripts
-
-Epochs = list[tuple[Sequence[dict[str, Any]], Clock]]
+from tests.transcripts import Transcript, joined, load, render, split, transcripts
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
 def test_the_reference_follows(transcript: Transcript) -> None:
     run = fold(transcript.pipeline, transcript.epochs)
-    assert render(transcript.epochs, run.panes, run.late) == transcript.expected, transcript.claim
+    assert render(transcript.epochs, run.panes, run.late, run.rejected) == transcript.expected, transcript.claim
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
@@ -35,23 +31,7 @@ def test_the_laws_hold_along(transcript: Transcript) -> None:
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
 def test_T4_records_of_an_epoch_in_the_other_order_give_the_same_panes(transcript: Transcript) -> None:
     run = fold(transcript.pipeline, [(bundle[::-1], clock) for bundle, clock in transcript.epochs])
-    assert render(transcript.epochs, run.panes, run.late) == transcript.expected, transcript.claim
-
-
-def split(epochs: Epochs) -> Epochs:
-    """An epoch for each record, with the clock before it; the epoch's own clock comes after its records."""
-    made, before = [], Clock(0, BEGINNING, epochs[0][1].processing_time)
-    for bundle, clock in epochs:
-        moments = [([record], replace(before, processing_time=clock.processing_time)) for record in bundle]
-        made += [*moments, ([], clock)]
-        before = clock
-    return [(bundle, replace(clock, epoch=number)) for number, (bundle, clock) in enumerate(made)]
-
-
-def joined(epochs: Epochs, size: int) -> Epochs:
-    """So many epochs in one, at the last one's clock."""
-    parts = [epochs[place : place + size] for place in range(0, len(epochs), size)]
-    return [([record for bundle, _ in part for record in bundle], part[-1][1]) for part in parts]
+    assert render(transcript.epochs, run.panes, run.late, run.rejected) == transcript.expected, transcript.claim
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import typer
 from rich.text import Text
 
@@ -12,11 +15,14 @@ from tailrace.cli.options import Definition, Json
 from tailrace.cli.sessions import session, waiting
 from tailrace.settings import Settings
 
+if TYPE_CHECKING:
+    from tailrace.spark.audit import Audit
+
 
 def audit(definition: Definition, json: Json = False) -> None:
     """Prove by counting that every record is accounted for, and that the answers are those of one batch over the log.
 
-    The exit status is 1 where a check does not hold.
+    The exit status is 1 where a check does not hold. Of a definition of several stages each is audited.
     """
     output = Output(json)
     pipeline = load(definition)
@@ -25,29 +31,35 @@ def audit(definition: Definition, json: Json = False) -> None:
         from tailrace.lake.catalog import Lake
         from tailrace.spark.audit import audit as run
 
-        doing(f"counting {pipeline.name}")
-        found = run(spark, Lake(settings), pipeline)
+        found = {}
+        for stage in pipeline.stages:
+            doing(f"counting {stage.name}")
+            found[stage.name] = run(spark, Lake(settings), stage)
     if json:
-        checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found.checks]
-        output.data({"pipeline": pipeline.name, "ok": found.ok, "counts": dict(found.counts), "checks": checks})
+        *earlier, last = (_data(name, one) for name, one in found.items())
+        output.data(last | ({"earlier": earlier} if earlier else {}))
     else:
-        rows = table("", "check", "found")
-        for check in found.checks:
-            mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
-            rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
-        wrong = sum(not check.ok for check in found.checks)
-        verdict = (
-            Text("it adds up", style="bold green")
-            if found.ok
-            else Text(f"{wrong} of {len(found.checks)} do not hold", style="bold red")
-        )
-        output.text(
-            Text(pipeline.name, style="bold"),
-            facts([(name, f"{count:,}") for name, count in found.counts.items()]),
-            "",
-            rows,
-            "",
-            verdict,
-        )
-    if not found.ok:
+        for place, (name, one) in enumerate(found.items()):
+            output.text(*([""] if place else []), *_shown(name, one))
+    if not all(one.ok for one in found.values()):
         raise typer.Exit(Status.FOUND)
+
+
+def _data(name: str, found: Audit) -> dict[str, Any]:
+    checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found.checks]
+    return {"pipeline": name, "ok": found.ok, "counts": dict(found.counts), "checks": checks}
+
+
+def _shown(name: str, found: Audit) -> Iterator[Any]:
+    rows = table("", "check", "found")
+    for check in found.checks:
+        mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
+        rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
+    wrong = sum(not check.ok for check in found.checks)
+    yield Text(name, style="bold")
+    yield facts([(kind, f"{count:,}") for kind, count in found.counts.items()])
+    yield from ("", rows, "")
+    if found.ok:
+        yield Text("it adds up", style="bold green")
+    else:
+        yield Text(f"{wrong} of {len(found.checks)} do not hold", style="bold red")

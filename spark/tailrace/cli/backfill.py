@@ -34,7 +34,8 @@ def backfill(
 
     A window belongs to the range that holds its last instant. One that comes out equal is left alone, one that
     changed is taken back and fired again, one that is not produced any more is taken back. A run that finds its
-    range covered by a newer one gives way (exit status 4).
+    range covered by a newer one gives way (exit status 4). Of a definition of several stages each is computed from
+    the log, the first one first.
     """
     output = Output(json)
     pipeline = load(definition)
@@ -44,15 +45,19 @@ def backfill(
     settings = Settings()
     with waiting(output, "starting Spark") as doing, session(settings, f"tailrace backfill {pipeline.name}") as spark:
         from tailrace.lake.catalog import Lake
-        from tailrace.spark.backfill import backfill as run
+        from tailrace.spark.backfill import backfill_stages
 
         doing(f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}")
-        found = run(spark, Lake(settings), pipeline, begin, end, reason=reason, dry_run=dry_run)
+        found = backfill_stages(spark, Lake(settings), pipeline, begin, end, reason=reason, dry_run=dry_run)
+    stages = list(zip(pipeline.stages, found, strict=True))
     if json:
-        output.data(_data(pipeline, found, dry_run=dry_run))
+        *earlier, last_ = (_data(stage, one, dry_run=dry_run) for stage, one in stages)
+        output.data(last_ | ({"earlier": earlier} if earlier else {}))
     else:
-        _show(output, pipeline, found, dry_run=dry_run)
-    if found.gave_way is not None:
+        for place, (stage, one) in enumerate(stages):
+            output.text(*([""] if place else []))
+            _show(output, stage, one, dry_run=dry_run)
+    if any(one.gave_way is not None for one in found):
         raise typer.Exit(Status.GAVE_WAY)
 
 

@@ -28,8 +28,11 @@ def load(definition: str) -> Pipeline:
     if not found:
         raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
     unique = {id(pipeline): pipeline for _, pipeline in found}
-    if name is None and len(unique) == 1:
-        return found[0][1]
+    # The stages before another one are part of that definition.
+    earlier = {stage.name for pipeline in unique.values() for stage in pipeline.stages[:-1]}
+    last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
+    if name is None and len(last) == 1:
+        return last[0]
     names = sorted({pipeline.name for pipeline in unique.values()})
     if name is None:
         examples = " or ".join(f"{path}:{each}" for each in names)

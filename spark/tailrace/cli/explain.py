@@ -24,10 +24,12 @@ def explain(
 
     output = Output(json)
     pipeline = load(definition)
-    plan = builder.build(pipeline)
+    plans = [builder.build(stage) for stage in pipeline.stages]
     if json:
-        output.data(explainer.data(plan))
-    else:
-        output.text(explainer.shown(pipeline, plan))
+        *earlier, last = (explainer.data(plan) for plan in plans)
+        output.data(last | ({"earlier": earlier} if earlier else {}))
+        return
+    for place, (stage, plan) in enumerate(zip(pipeline.stages, plans, strict=True)):
+        output.text(*([""] if place else []), explainer.shown(stage, plan))
         for query in plan.queries if sql else ():
             output.whole("", explainer.sql(query))

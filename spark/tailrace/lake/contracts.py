@@ -19,7 +19,7 @@ from tailrace.model.triggers import slot_types
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
 """A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
 
-PARTIAL, PANE, LATE = "partial", "pane", "late"
+PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger, each a partition of its own."""
 
 PROPERTIES = {
@@ -79,7 +79,9 @@ def _provenance() -> dict[str, Column]:
     }
 
 
-_STAMPED = "late: the record's event time; pane: when its answer happened"
+_KIND = "partial (state after the epoch), pane (what came out), late, or rejected by a step"
+_LEFT = "late, rejected"
+_STAMPED = "; pane: when its answer happened"
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
@@ -121,7 +123,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
     parts = part_types(pipeline)
     columns = {
-        "kind": Column("string", "partial (state after the epoch), pane (what came out) or late", required=True),
+        "kind": Column("string", _KIND, required=True),
         **keys,
         "window_start": Column("timestamp", "the window's start, inclusive"),
         "window_end": Column("timestamp", "the window's end, exclusive"),
@@ -141,12 +143,12 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "gone": Column("boolean", "partial: whether the window merged away"),
         "fired": Column(parts, "partial: accumulator of the records in panes"),
         "pending": Column(parts, "partial: accumulator of the records since; pane, discarding: its accumulator"),
-        "event_time": Column("timestamp", _STAMPED if pipeline.stamp else "late: the record's event time"),
+        "event_time": Column("timestamp", f"{_LEFT}: the record's event time{_STAMPED if pipeline.stamp else ''}"),
         "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
-        "reason": Column("string", "late: expired or finished"),
-        "source_epoch": Column("bigint", "late: the record's _epoch in the log"),
-        "source_partition": Column("string", "late: the record's _source in the log"),
-        "source_offset": Column("bigint", "late: the record's _offset in the log"),
+        "reason": Column("string", "late: expired or finished; rejected: what was wrong"),
+        "source_epoch": Column("bigint", f"{_LEFT}: the record's _epoch in the log"),
+        "source_partition": Column("string", f"{_LEFT}: the record's _source in the log"),
+        "source_offset": Column("bigint", f"{_LEFT}: the record's _offset in the log"),
     }
     if slots:
         columns["trigger"] = Column(dict(slots), "partial: what the trigger remembers")

@@ -6,17 +6,27 @@ meet a condition are left out by `Pipeline.keep`, after all steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from tailrace.model.algebra import Scalars
-from tailrace.model.errors import Fault
+from tailrace.model.errors import Fault, TailraceError
 from tailrace.model.expressions import Expression, expression_faults
 from tailrace.model.names import RESERVED, name_faults, reserved
+from tailrace.model.types import is_type
+from tailrace.model.values import of_value
 
 Record = Mapping[str, Any]
+
+
+class RecordError(TailraceError, ValueError):
+    """A record that a step cannot take: it is rejected with this reason, and the others go on."""
+
+
+class NeedsSparkError(TailraceError, NotImplementedError):
+    """A step that only Spark can take, met where there is none."""
 
 
 class ElementWise:
@@ -27,7 +37,7 @@ class ElementWise:
         raise NotImplementedError
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
-        """What it makes of one record."""
+        """What it makes of one record. Raises `RecordError` where it cannot take it."""
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
@@ -63,6 +73,134 @@ class Derive(ElementWise):
         for name, value in self.values.items():
             yield from new_column_faults(f"{path}.values[{name!r}]", name, types)
             yield from expression_faults(f"{path}.values[{name!r}]", value, types)
+
+
+@dataclass(frozen=True)
+class Each(ElementWise):
+    """A Python function of a record: it gives the new columns as a mapping, several as a list, or None to leave it out.
+
+    `gives` are the new columns' types. A record that makes the function fail, or for which it gives what does not fit,
+    is rejected with the reason; the others go on. The function must give the same for the same record, whenever it is
+    called. Its code is not part of what the definition means: give that another name as you change it.
+
+    >>> words = Each(lambda record: [{"word": word} for word in record["text"].split()], {"word": "string"})
+    >>> [made["word"] for made in words.records({"text": "so it goes"}, {"text": "string"})]
+    ['so', 'it', 'goes']
+    >>> list(words.records({"text": None}, {"text": "string"}))
+    Traceback (most recent call last):
+        ...
+    tailrace.model.elementwise.RecordError: AttributeError: 'NoneType' object has no attribute 'split'
+    """
+
+    function: Callable[[Record], Record | Iterable[Record] | None]
+    gives: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **self.gives}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> list[Record]:
+        own = {name: record.get(name) for name in types}
+        try:
+            given = self.function(MappingProxyType(own))
+            made = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
+        except Exception as error:
+            raise RecordError(f"{type(error).__name__}: {error}"[:_MOST]) from error
+        return [{**record, **self._checked(one)} for one in made]
+
+    def _checked(self, given: Record) -> dict[str, Any]:
+        """The new columns' values, each of its type."""
+        if not isinstance(given, Mapping) or not set(given) <= set(self.gives):
+            raise RecordError(f"it gave {given!r:.200}: expected the columns {', '.join(self.gives)}")
+        values = {}
+        for name, type_ in self.gives.items():
+            value = given.get(name)
+            try:
+                values[name] = None if value is None else of_value(value, type_)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise RecordError(f"it gave {name} = {value!r:.200}: expected {type_}") from error
+        return values
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if not callable(self.function):
+            yield Fault(
+                f"{path}.function", self.function, "a function of a record", 'write for example Each(f, {"n": "int"})'
+            )
+        yield from _gives_faults(path, self.gives, types)
+
+
+@dataclass(frozen=True)
+class SparkColumns(ElementWise):
+    """Columns computed by expressions of Spark SQL: for each its type and its text. Only on Spark.
+
+    A failing expression stops the stream, as Spark has it: write `try_divide` for `/`, and so on.
+    """
+
+    values: Mapping[str, tuple[str, str]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **{name: type for name, (type, _) in self.values.items()}}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
+        raise NeedsSparkError(
+            f"{', '.join(self.values)}: computed by Spark SQL: use Derive or Each to run without Spark"
+        )
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        pairs = {name: one for name, one in self.values.items() if isinstance(one, tuple) and len(one) == 2}
+        for name in self.values.keys() - pairs.keys():
+            example = 'write for example {"word": ("string", "lower(text)")}'
+            yield Fault(f"{path}.values[{name!r}]", self.values[name], "a type and an expression", example)
+        yield from _gives_faults(path, {name: type for name, (type, _) in pairs.items()}, types, "values")
+
+
+@dataclass(frozen=True)
+class SparkFrame(ElementWise):
+    """A function of a DataFrame: it may add the columns of `gives`, leave records out, or make several of one.
+
+    It must keep all the columns that it gets, those whose names begin with _ as well, and look at one record at a time.
+    Only on Spark.
+    """
+
+    function: Callable[[Any], Any]
+    gives: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **self.gives}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
+        raise NeedsSparkError("a function of a DataFrame: use Derive or Each to run without Spark")
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if not callable(self.function):
+            yield Fault(
+                f"{path}.function", self.function, "a function of a DataFrame", "write SparkFrame(f, gives={...})"
+            )
+        yield from _gives_faults(path, self.gives, types, least=0)
+
+
+_MOST = 500
+"""How much of an error's text is kept, in characters."""
+
+
+def _gives_faults(
+    path: str, gives: Mapping[str, str], types: Mapping[str, str], field: str = "gives", least: int = 1
+) -> Iterable[Fault]:
+    if len(gives) < least:
+        yield Fault(f"{path}.{field}", {}, "the new columns with their types", 'write for example {"word": "string"}')
+    for name, type_ in gives.items():
+        yield from new_column_faults(f"{path}.{field}[{name!r}]", name, types)
+        if not is_type(type_):
+            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+            yield Fault(f"{path}.{field}[{name!r}]", type_, "a column type", remedy)
 
 
 def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:

@@ -104,6 +104,15 @@ class Late:
     epoch: int
 
 
+@dataclass(frozen=True)
+class Rejected:
+    """A record that one of the definition's steps could not take, and why."""
+
+    record: Mapping[str, Any]
+    reason: str
+    epoch: int
+
+
 Answers = dict[tuple[Key, Window], Mapping[str, Any]]
 """The current answer of every key and window: what table `p` holds."""
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
-from tailrace.model.panes import Answers, Key, Late, Pane, Timestamp, answers
+from tailrace.model.elementwise import RecordError
+from tailrace.model.panes import Answers, Key, Late, Pane, Rejected, Timestamp, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.stages import changes, record_of, watermark
 from tailrace.model.step import Record, State, step
@@ -26,6 +28,7 @@ class Run:
     state: State
     panes: tuple[Pane, ...]
     late: tuple[Late, ...]
+    rejected: tuple[Rejected, ...] = ()
 
 
 def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: State | None = None) -> Run:
@@ -52,15 +55,17 @@ def fold_stages(
     at = [*states, *(State() for _ in stages[len(states) :])]
     panes: list[list[Pane]] = [[] for _ in stages]
     late: list[list[Late]] = [[] for _ in stages]
+    rejected: list[list[Rejected]] = [[] for _ in stages]
     for bundle, clock in epochs:
         records, time = bundle, clock
         for place, stage in enumerate(stages):
-            at[place], fired, too_late = step(stage, at[place], records, time)
+            at[place], fired, too_late, failed = step(stage, at[place], records, time)
             panes[place] += fired
             late[place] += too_late
+            rejected[place] += failed
             records, held = changes(stage, fired), at[place + 1].clock if place + 1 < len(stages) else None
             time = replace(time, watermark=watermark(stage, at[place], held))
-    return tuple(Run(*one) for one in zip(at, map(tuple, panes), map(tuple, late), strict=True))
+    return tuple(Run(*one) for one in zip(at, *(map(tuple, of) for of in (panes, late, rejected)), strict=True))
 
 
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
@@ -87,7 +92,7 @@ def _grouped(
     for one in late:
         dropped.setdefault((id(one.record), one.key), set()).add(one.window)
     placed: dict[Key, dict[Window, list[Record]]] = {}
-    for source, record in ((raw, one) for raw in records for one in pipeline.prepared(raw)):
+    for source, record in _prepared(pipeline, records):
         key = tuple(record.get(column) for column in pipeline.key)
         lost = dropped.get((id(source), key), ())
         for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
@@ -99,6 +104,13 @@ def _grouped(
         for span, members in spans.items():
             found[key, span] = [record for member in members for record in windows[member]]
     return found
+
+
+def _prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+    """Each record of the log with what the steps make of it, less those that they cannot take."""
+    for record in records:
+        with suppress(RecordError):
+            yield from [(record, one) for one in pipeline.prepared(record)]
 
 
 def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:

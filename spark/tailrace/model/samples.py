@@ -10,7 +10,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from tailrace.model.clock import Clock
 from tailrace.model.log import Log
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, instant
-from tailrace.model.types import decimal_parts
+from tailrace.model.values import no_value, of_value, zoned
+from tailrace.model.values import number as of_number
 
 Epochs = list[tuple[Sequence[Record], Clock]]
 """Bundles with their clocks, as `reference.fold` takes them."""
@@ -58,7 +59,7 @@ def from_csv(log: Log, lines: Iterable[str]) -> Sample:
 
 def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
     """Rows that have Python's own values already, those of a Parquet file say."""
-    return _sample(log, enumerate(rows, 1), _of_value)
+    return _sample(log, enumerate(rows, 1), of_value)
 
 
 def epochs(
@@ -156,7 +157,7 @@ def _of_json(given: Any, type: str) -> Any:
     numbers = (int, Decimal)
     if isinstance(given, bool) is not (type == "boolean") or not isinstance(given, kinds.get(type, numbers)):
         raise ValueError
-    return _of_text(given, type) if isinstance(given, str) else _number(given, type)
+    return _of_text(given, type) if isinstance(given, str) else of_number(given, type)
 
 
 def _of_text(given: Any, type: str) -> Any:
@@ -164,43 +165,9 @@ def _of_text(given: Any, type: str) -> Any:
         case "string":
             return given
         case "boolean":
-            return {"true": True, "false": False}[given.lower()] if given.lower() in ("true", "false") else _no()
+            return {"true": True, "false": False}[given.lower()] if given.lower() in ("true", "false") else no_value()
         case "date":
             return date.fromisoformat(given)
         case "timestamp":
-            return _zoned(datetime.fromisoformat(given))
-    return _number(Decimal(given.strip()), type)
-
-
-def _of_value(given: Any, type: str) -> Any:
-    match type:
-        case "string" | "boolean":
-            return given if isinstance(given, str if type == "string" else bool) else _no()
-        case "timestamp":
-            return _zoned(given) if isinstance(given, datetime) else _no()
-        case "date":
-            return given if isinstance(given, date) and not isinstance(given, datetime) else _no()
-    return _no() if isinstance(given, bool | str) else _number(given, type)
-
-
-def _number(given: Any, type: str) -> Any:
-    if isinstance(given, bool):
-        return given
-    if type == "double":
-        return float(given)
-    exact = Decimal(given)
-    precision, scale = decimal_parts(type) or (None, 0)
-    if not exact.is_finite() or exact != round(exact, scale):
-        raise ValueError
-    if precision is not None:
-        return round(exact, scale) if abs(exact) < 10 ** (precision - scale) else _no()
-    bits = 31 if type == "int" else 63
-    return int(exact) if -(2**bits) <= exact < 2**bits else _no()
-
-
-def _zoned(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-def _no() -> Any:
-    raise ValueError
+            return zoned(datetime.fromisoformat(given))
+    return of_number(Decimal(given.strip()), type)

@@ -8,14 +8,15 @@ the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
+from tailrace.model.elementwise import RecordError
 from tailrace.model.log import sign_of
-from tailrace.model.panes import Key, Late, Pane, Timing, Version
+from tailrace.model.panes import Key, Late, Pane, Rejected, Timing, Version
 from tailrace.model.pipeline import MEASURED, NET, Pipeline, is_measure
 from tailrace.model.retracting import taken_back
 from tailrace.model.time import BEGINNING, instant
@@ -46,11 +47,15 @@ class State:
 
 
 class Outcome(NamedTuple):
-    """What a step gives: the state after it, the panes in the order they fired, and the records that came too late."""
+    """What a step gives: the state after it, the panes in the order they fired, and the records left out.
+
+    Those came too late for a window, or the definition's steps could not take them.
+    """
 
     state: State
     panes: list[Pane]
     late: list[Late]
+    rejected: list[Rejected]
 
 
 class _Arrivals(NamedTuple):
@@ -68,11 +73,10 @@ def step(
     `prepared` says that the records have been through the definition's steps already.
     Raises `ClockError` if the clock goes back and `AnswerError` if an exact result does not fit its type.
     """
-    if not prepared and (pipeline.each or pipeline.keep is not None):
-        made: Iterable[tuple[Record, Record]] = ((one, own) for one in bundle for own in pipeline.prepared(one))
-    else:
-        made = ((record, record) for record in bundle)
-    return _Step(pipeline, state, clock.after(state.clock)).run(made)
+    one = _Step(pipeline, state, clock.after(state.clock))
+    if prepared or (not pipeline.each and pipeline.keep is None):
+        return one.run((record, record) for record in bundle)
+    return one.run(one.prepared(bundle))
 
 
 class _Step:
@@ -90,6 +94,17 @@ class _Step:
         )
         self.panes: list[Pane] = []
         self.late: list[Late] = []
+        self.rejected: list[Rejected] = []
+
+    def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+        """Each record of the log with what the steps make of it."""
+        for record in bundle:
+            try:
+                made = list(self.pipeline.prepared(record))
+            except RecordError as error:
+                self.rejected.append(Rejected(record, str(error), self.clock.epoch))
+                continue
+            yield from ((record, one) for one in made)
 
     def run(self, bundle: Iterable[tuple[Record, Record]]) -> Outcome:
         arrivals = self._judged(bundle)
@@ -99,7 +114,7 @@ class _Step:
             left = {w: row for w, row in self._fired(key, touched).items() if not self._gone(w)}
             if left:
                 windows[key] = left
-        return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late)
+        return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late, self.rejected)
 
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
         """The records by key, with each of their windows; what is too late for a window goes to `late` (M1).

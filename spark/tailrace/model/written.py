@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
+from types import FunctionType
 
 from tailrace.model.time import duration
 from tailrace.model.triggers import AfterWatermark, AllOf, AnyOf, AtWatermark, Repeat, Sequence, Trigger, Until
@@ -38,7 +39,8 @@ def written(part: object) -> str:
             # The first says what it is by itself, as one writes it.
             given.append(written(value) if place == 0 else f"{field.name}={written(value)}")
         return f"{type(part).__name__}({', '.join(given)})"
-    return repr(part)
+    # A function has no meaning of its own but its name; its address is another in each run.
+    return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
 
 
 def length(micros: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tailrace.lake.contracts import contracts
 from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.elementwise import Each
+from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST
+from tailrace.model.pipeline import NET, Pipeline
 from tailrace.model.time import duration, instant, text
 from tailrace.model.transition import Transition
 from tailrace.model.types import decimal_parts
@@ -24,10 +26,12 @@ from tailrace.plan.stages import (
     KeptState,
     Meet,
     Plan,
+    Prepare,
     Query,
     Read,
     Stage,
     StateColumn,
+    Take,
     WatermarkTriggers,
 )
 from tailrace.spark.algebra import Sql
@@ -93,7 +97,7 @@ def queries(pipeline: Pipeline) -> list[Query]:
 
 
 def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
-    log, where, kind = pipeline.log, pipeline.where, type(pipeline.where).__name__
+    where, kind = pipeline.where, type(pipeline.where).__name__
     combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
     late_kinds = ("partial", "pane", "late")
     why = reasons(pipeline)
@@ -106,18 +110,11 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     def text_of(query: str) -> str:
         return "" if why else query
 
+    prepared = (_prepare(pipeline),) if pipeline.each or pipeline.keep is not None else ()
     rules = ours("the rules of a window are one text for every execution, here compiled to SQL")
     return (
-        Read(
-            choice=_native("Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"),
-            log=log.name,
-            columns=dict(log.columns),
-            event_time=log.event_time,
-            arrival_time=log.arrival_time,
-            earliest=text(instant(log.earliest)),
-            latest=text(instant(log.latest)),
-            unknown=log.unknown,
-        ),
+        _read(pipeline),
+        *prepared,
         Assign(
             choice=ours(f"{kind} is built in: a window is an expression of the event time"),
             query=text_of(PARTIALS),
@@ -148,11 +145,7 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
         DataTriggers(
             choice=rules, query=text_of(TRANSITIONS), when=written(pipeline.when), accumulation=pipeline.how.value
         ),
-        AdvanceWatermark(
-            choice=Choice(Execution.DRIVER, "one number an epoch; Spark observes the latest event time on the way"),
-            disorder=duration(log.disorder),
-            clock=f"the latest {log.arrival_time}" if log.arrival_time else "when the epoch was read",
-        ),
+        _watermark(pipeline),
         WatermarkTriggers(choice=rules, query=text_of(TRANSITIONS), on_time=pipeline.on_time),
         Close(
             choice=rules,
@@ -176,16 +169,61 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     )
 
 
+def _read(pipeline: Pipeline) -> Stage:
+    log, earlier = pipeline.log, pipeline.earlier
+    if earlier is not None:
+        at = {
+            END_OF_WINDOW: "its window's end",
+            EARLIEST: "its window's first record",
+            LATEST: "its window's last record",
+        }
+        why = "the rows that the stage before it writes into its ledger, read again where they are checkpointed"
+        return Take(_native(why), earlier.name, dict(log.columns), at[earlier.timestamp])
+    return Read(
+        choice=_native("Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"),
+        log=log.name,
+        columns=dict(log.columns),
+        event_time=log.event_time,
+        arrival_time=log.arrival_time,
+        earliest=text(instant(log.earliest)),
+        latest=text(instant(log.latest)),
+        unknown=log.unknown,
+    )
+
+
+def _prepare(pipeline: Pipeline) -> Prepare:
+    why = [type(one).__name__ for one in pipeline.each if isinstance(one, Each)]
+    choice = _native("SQL expressions of the record's columns")
+    if why:
+        choice = Choice(Execution.PYTHON, "a function of one's own is called for every record, in Arrow batches")
+    keep = None if pipeline.keep is None else written(pipeline.keep)
+    return Prepare(choice, tuple(written(one) for one in pipeline.each), keep)
+
+
+def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
+    log, earlier = pipeline.log, pipeline.earlier
+    if earlier is not None:
+        held = "the oldest answer of a session that merged away and has not been taken back"
+        if earlier.stamp is not None:
+            kind = "that is open" if earlier.where.merges else "that has not fired on time"
+            held = f"the {earlier.timestamp.value} record of a window {kind}"
+        elif not earlier.where.merges:
+            held = ""
+        driver = Choice(Execution.DRIVER, "one number an epoch, which the stage before it gives on")
+        clock = f"that of {earlier.name}"
+        return AdvanceWatermark(driver, 0, clock, earlier.name, held or None)
+    return AdvanceWatermark(
+        choice=Choice(Execution.DRIVER, "one number an epoch; Spark observes the latest event time on the way"),
+        disorder=duration(log.disorder),
+        clock=f"the latest {log.arrival_time}" if log.arrival_time else "when the epoch was read",
+    )
+
+
 def _native(why: str) -> Choice:
     return Choice(Execution.NATIVE, why)
 
 
 def _per_record(pipeline: Pipeline) -> str:
-    kept = "" if pipeline.keep is None else f", if it meets {written(pipeline.keep)}"
-    return _windows_of_one(pipeline) + kept
-
-
-def _windows_of_one(pipeline: Pipeline) -> str:
     where = pipeline.where
     if isinstance(where, Sliding):
         size, every = duration(where.size), duration(where.every)
@@ -227,6 +265,8 @@ def _kept(pipeline: Pipeline) -> KeptState:
 
 def _holds(name: str) -> str:
     which, _, part = name.partition("_")
+    if part == NET:
+        return f"how many records there are, those taken back left out: {'in panes' if which == 'fired' else 'since'}"
     if which == "trigger":
         return "what the trigger remembers"
     if which in ("fired", "pending") and "__" in part:

@@ -30,9 +30,11 @@ from tailrace.plan.stages import (
     KeptState,
     Meet,
     Plan,
+    Prepare,
     Query,
     Read,
     Stage,
+    Take,
     WatermarkTriggers,
 )
 
@@ -41,8 +43,9 @@ _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRI
 
 def shown(pipeline: Pipeline, plan: Plan) -> RenderableType:
     """The plan as a page of text."""
+    reads = f"{'log' if pipeline.earlier is None else 'after'} {pipeline.log.name}"
     return Group(
-        Text.assemble((plan.pipeline, "bold"), (f"  log {pipeline.log.name}  fingerprint {plan.fingerprint}", "dim")),
+        Text.assemble((plan.pipeline, "bold"), (f"  {reads}  fingerprint {plan.fingerprint}", "dim")),
         "",
         _heading("an epoch, stage by stage"),
         _stages(plan),
@@ -195,6 +198,19 @@ def _(stage: Read) -> Iterator[str]:
 
 
 @_said.register
+def _(stage: Take) -> Iterator[str]:
+    yield f"{len(stage.columns)} columns of what {stage.earlier} fires; an answer happened at {stage.timestamp}"
+    yield f"what {stage.earlier} takes back is taken out again"
+
+
+@_said.register
+def _(stage: Prepare) -> Iterator[str]:
+    yield from stage.steps
+    if stage.keep is not None:
+        yield f"kept are records with {stage.keep}"
+
+
+@_said.register
 def _(stage: Assign) -> Iterator[str]:
     yield f"{stage.where}: each record is in {stage.per_record}"
 
@@ -235,6 +251,10 @@ def _(stage: DataTriggers) -> Iterator[str]:
 
 @_said.register
 def _(stage: AdvanceWatermark) -> Iterator[str]:
+    if stage.earlier is not None:
+        held = "" if stage.held is None else f", but no further than {stage.held}"
+        yield f"that of {stage.earlier}{held}; the processing time is {stage.clock}"
+        return
     behind = f"{length(stage.disorder)} behind the latest event time" if stage.disorder else "the latest event time"
     yield f"{behind}; the processing time is {stage.clock}"
 
@@ -272,6 +292,8 @@ def _title(stage: Stage) -> str:
 
 _TITLES: dict[type, str] = {
     Read: "read",
+    Take: "take",
+    Prepare: "prepare",
     Assign: "assign",
     Judge: "judge",
     Aggregate: "aggregate",

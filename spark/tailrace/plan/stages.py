@@ -57,6 +57,25 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Take:
+    """The panes that an earlier stage fires in the epoch are this one's records, and its retractions take such back."""
+
+    choice: Choice
+    earlier: str
+    columns: Mapping[str, str]
+    timestamp: str
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Each record goes through the definition's steps."""
+
+    choice: Choice
+    steps: tuple[str, ...]
+    keep: str | None
+
+
+@dataclass(frozen=True)
 class Assign:
     """Each record is put into its windows."""
 
@@ -107,11 +126,16 @@ class DataTriggers:
 
 @dataclass(frozen=True)
 class AdvanceWatermark:
-    """The watermark follows the latest event time seen, and never goes back (T3)."""
+    """The watermark follows the latest event time seen, and never goes back (T3).
+
+    A later stage's is that of the stage before it, or the oldest timestamp that windows there hold: `held` by which.
+    """
 
     choice: Choice
     disorder: int
     clock: str
+    earlier: str | None = None
+    held: str | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +180,8 @@ class Follow:
 
 Stage: TypeAlias = (
     Read
+    | Take
+    | Prepare
     | Assign
     | Judge
     | Aggregate

@@ -27,7 +27,7 @@ from tailrace.spark.algebra import quoted
 from tailrace.spark.compile import reasons
 from tailrace.spark.execution import schema_of
 from tailrace.spark.per_key import BUCKET, bucketed
-from tailrace.spark.preparing import answered, prepare
+from tailrace.spark.preparing import FAILED, answered, may_fail, prepare
 
 
 class Answering:
@@ -63,7 +63,15 @@ class Answering:
     def _prepared(self, source: str) -> str:
         if not self.pipeline.each:
             return source
-        return f"({self._view(prepare(self.spark.sql(f'SELECT * FROM {source}'), self.pipeline))})"
+        prepared = prepare(self.spark.sql(f"SELECT * FROM {source}"), self.pipeline)
+        if not may_fail(self.pipeline):
+            return f"({self._view(prepared)})"
+        return f"({self._view(prepared.where(f'{FAILED} IS NULL').drop(FAILED))})"
+
+    def failed(self, source: str) -> str:
+        """The records of a view that one of the stage's steps rejects, with where each came from."""
+        prepared = prepare(self.spark.sql(f"SELECT * FROM {source}"), self.pipeline)
+        return self._view(prepared.where(f"{FAILED} IS NOT NULL"))
 
     def _view(self, frame: DataFrame) -> str:
         name = f"tailrace_{self.pipeline.name}_{uuid.uuid4().hex[:8]}"

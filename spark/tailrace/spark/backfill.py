@@ -64,6 +64,24 @@ def backfill(
     return _Backfill(spark, lake, pipeline, first, last).run(reason, dry_run)
 
 
+def backfill_stages(
+    spark: SparkSession,
+    lake: Lake,
+    pipeline: Pipeline,
+    first: int,
+    last: int,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> list[Backfilled]:
+    """Backfill every stage of a definition, the first one first; each is computed from the log.
+
+    Nothing is changed where one of them is not closed yet: a later stage closes after those before it.
+    """
+    stages = [_Backfill(spark, lake, stage, first, last) for stage in pipeline.stages]
+    return [stage.run(reason, dry_run) for stage in stages]
+
+
 def closed_until(pipeline: Pipeline, watermark: int) -> int:
     """The end of the range that a stream at this watermark cannot reach any more, in microseconds."""
     if watermark >= END_OF_TIME:

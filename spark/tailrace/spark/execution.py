@@ -18,6 +18,7 @@ from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, quoted
+from tailrace.spark.preparing import FAILED, may_fail, prepare
 from tailrace.spark.rows import Rows
 
 
@@ -41,6 +42,15 @@ class OpenWindows:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A bundle after the definition's steps: the records, those that a step rejected, and the checkpoint of both."""
+
+    records: DataFrame
+    rejected: DataFrame | None = None
+    held: DataFrame | None = None
+
+
+@dataclass(frozen=True)
 class Consumed:
     """What the first job of an epoch found in the bundle.
 
@@ -52,6 +62,7 @@ class Consumed:
     latest: int | None
     known: int | None
     closest: int | None
+    prepared: Prepared | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,27 @@ class Execution:
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Look at a bundle, which has the log's columns and where each record came from; a later stage's, its sign."""
         raise NotImplementedError
+
+    def _prepared(self, bundle: DataFrame) -> Prepared:
+        """The bundle after the definition's steps."""
+        frame = prepare(bundle, self.pipeline)
+        if not may_fail(self.pipeline):
+            return Prepared(frame)
+        # Kept, for records and rejected ones are read apart, and a step is called once for a record.
+        held = frame.localCheckpoint(eager=False)
+        good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
+        return Prepared(good.drop(FAILED), bad, held)
+
+    def _with_rejected(self, rows: DataFrame, consumed: Consumed, clock: Clock) -> DataFrame:
+        """The ledger's rows with those of the records that a step rejected."""
+        prepared = consumed.prepared
+        if prepared is None or prepared.rejected is None:
+            return rows
+        view = f"tailrace_{self.pipeline.name}_rejected_{uuid.uuid4().hex[:8]}"
+        prepared.rejected.createOrReplaceTempView(view)
+        found = self.spark.sql(self.rows.of_rejected(view, clock))
+        self.spark.catalog.dropTempView(view)
+        return rows.unionAll(found)
 
     @property
     def holds(self) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import PREFIX, Lake
-from tailrace.lake.contracts import LATE, PANE, answer_contract, ledger_contract
+from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledger_contract
 from tailrace.lake.errors import MovedError, OtherDefinitionError
 from tailrace.lake.lease import Lease
 from tailrace.lake.runs import Runs
@@ -53,6 +53,7 @@ class Folded:
     panes: int
     retractions: int
     late: int
+    rejected: int = 0
 
 
 @dataclass
@@ -194,6 +195,7 @@ class Fold:
             F.count_if(pane & ~taken).alias("panes"),
             F.count_if(pane & taken).alias("retractions"),
             F.count_if(F.col("kind") == LATE).alias("late"),
+            F.count_if(F.col("kind") == REJECTED).alias("rejected"),
         )
         writer = rows.writeTo(self.lease.branch.target)
         for name, value in said.items():

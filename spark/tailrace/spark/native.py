@@ -20,7 +20,7 @@ from tailrace.model.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped
 from tailrace.spark.merging import TIMES, met
 from tailrace.spark.partials import late, partials, refused
-from tailrace.spark.preparing import leaves_out, prepare
+from tailrace.spark.preparing import leaves_out
 from tailrace.spark.transitions import transitions
 
 
@@ -40,7 +40,8 @@ class Native(Execution):
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
-        prepare(bundle, self.pipeline).createOrReplaceTempView(self._views["bundle"])
+        prepared = self._prepared(bundle)
+        prepared.records.createOrReplaceTempView(self._views["bundle"])
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock_view(state, Clock(-1, watermark, 0))
         seen = Observation()
@@ -54,7 +55,7 @@ class Native(Execution):
         if self.pipeline.earlier is None and (self.pipeline.keep is not None or leaves_out(self.pipeline)):
             # Records that are left out move the watermark, too, and are in no partial.
             found["latest"], found["known"] = self._latest(bundle)
-        return Consumed(partials, **found)
+        return Consumed(partials, **found, prepared=prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, as two texts of SQL."""
@@ -69,7 +70,9 @@ class Native(Execution):
             rows = rows.unionAll(self.spark.sql(self._late))
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
-        held = (moved, consumed.partials)
+        rows = self._with_rejected(rows, consumed, clock)
+        kept = consumed.prepared.held if consumed.prepared else None
+        held = (moved, consumed.partials, *([] if kept is None else [kept]))
         return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held))
 
     def _any_late(self, state: OpenWindows, consumed: Consumed) -> bool:

@@ -31,7 +31,6 @@ from tailrace.model.windows import Window
 from tailrace.spark.algebra import quoted
 from tailrace.spark.assigning import kept
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, schema_of
-from tailrace.spark.preparing import prepare
 
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
@@ -51,13 +50,14 @@ class PerKey(Execution):
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """How far event and arrival times have come in a bundle; its records are looked at in the step."""
         view = f"tailrace_{self.pipeline.name}_bundle_{uuid.uuid4().hex[:8]}"
-        prepare(bundle, self.pipeline).createOrReplaceTempView(view)
+        prepared = self._prepared(bundle)
+        prepared.records.createOrReplaceTempView(view)
         columns = [*map(quoted, self.pipeline.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
         kept_ = self.spark.sql(f"SELECT {', '.join(columns)} FROM {view}{kept(self.pipeline)}")
         # A later stage's watermark is the earlier one's.
         latest, known = self._latest(bundle) if self.pipeline.earlier is None else (None, None)
-        return Consumed(kept_, latest, known, None)
+        return Consumed(kept_, latest, known, None, prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""
@@ -67,7 +67,9 @@ class PerKey(Execution):
         both = held.cogroup(consumed.partials.groupBy(BUCKET))
         made = both.applyInArrow(lambda left, right: one(left, right), self._schema).localCheckpoint(eager=False)
         rows, windows = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
-        return Stepped(rows, OpenWindows(windows, clock, state.generation, (made,)))
+        kept_ = consumed.prepared.held if consumed.prepared else None
+        held_ = (made, *([] if kept_ is None else [kept_]))
+        return Stepped(self._with_rejected(rows, consumed, clock), OpenWindows(windows, clock, state.generation, held_))
 
 
 @dataclass(frozen=True)

@@ -1,45 +1,112 @@
 """A bundle's records on their way to their windows: what the steps of a definition make of them, and another's panes.
 
-The expressions of `Derive` are SQL, whichever execution the definition takes.
+The expressions of `Derive` are SQL, whichever execution the definition takes; a Python function is called in the
+executors' Python, with Arrow batches. A record that makes it fail goes on with the reason in a column of its own.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tailrace.lake.contracts import PANE
-from tailrace.model.elementwise import Derive
+from tailrace.model.elementwise import Derive, Each, ElementWise, RecordError, SparkColumns, SparkFrame
+from tailrace.model.errors import TailraceError
 from tailrace.model.log import PANE_TIME, SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import Sql, quoted
 
+FAILED = "_failed"
+"""The column that says why a step could not take a record; null where they all could."""
+
+
+class StepError(TailraceError, RuntimeError):
+    """A function of a DataFrame that does not keep to what a step is."""
+
 
 def prepare(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The records after the definition's steps, with where each came from."""
+    """The records after the definition's steps, with where each came from.
+
+    Where a step may fail there is a column `FAILED`, and a record that failed has but the log's columns. Raises
+    `StepError` where a function of a DataFrame gives other columns than it said.
+    """
     types = pipeline.log.columns
-    for one in pipeline.each:
-        if isinstance(one, Derive):
-            terms = {name: quoted(name) for name in types}
-            made = [
-                f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
-                for name, value in one.values.items()
-            ]
-            frame = frame.selectExpr("*", *made)
+    for place, one in enumerate(pipeline.each):
+        frame = _taken(frame, one, types, f"{pipeline.name}: each[{place}]")
         types = one.columns(types)
     return frame
 
 
+def may_fail(pipeline: Pipeline) -> bool:
+    """Whether a step may reject records."""
+    return any(isinstance(one, Each) for one in pipeline.each)
+
+
 def leaves_out(pipeline: Pipeline) -> bool:
     """Whether a step may make no record of one."""
-    return any(not isinstance(one, Derive) for one in pipeline.each)
+    return any(not isinstance(one, Derive | SparkColumns) for one in pipeline.each)
 
 
-def changes(pipeline: Pipeline, rows: str) -> str:
-    """The records that a later stage reads of a view of a stage's ledger rows (`tailrace.model.stages.changes`)."""
-    where = f"kind = '{PANE}' AND writer = 'stream'"
-    return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
+def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:
+    if isinstance(one, Derive):
+        terms = {name: quoted(name) for name in types}
+        made = [
+            f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
+            for name, value in one.values.items()
+        ]
+        return frame.selectExpr("*", *made)
+    if isinstance(one, SparkColumns):
+        return frame.selectExpr(
+            "*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in one.values.items())
+        )
+    if isinstance(one, Each):
+        return _called(frame, one, types)
+    assert isinstance(one, SparkFrame)
+    if FAILED in frame.columns:
+        # What failed goes by it, lest it is left out there.
+        good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), one, types, place)
+        return good.unionByName(frame.where(f"{FAILED} IS NOT NULL"), allowMissingColumns=True)
+    found = one.function(frame)
+    expected = [*frame.columns, *one.gives]
+    if not isinstance(found, DataFrame) or sorted(found.columns) != sorted(expected):
+        given = ", ".join(found.columns) if isinstance(found, DataFrame) else repr(found)
+        raise StepError(f"{place} gave {given}: expected a DataFrame with the columns {', '.join(expected)}")
+    typed = [f"CAST({quoted(name)} AS {type}) AS {quoted(name)}" for name, type in one.gives.items()]
+    return found.selectExpr(*map(quoted, frame.columns), *typed)
+
+
+def _called(frame: DataFrame, one: Each, types: Mapping[str, str]) -> DataFrame:
+    """The records after a Python function; those that failed in a step before go by it."""
+    fields = [field for field in frame.schema.fields if field.name != FAILED]
+    new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in one.gives.items()))
+    assert isinstance(new, StructType)
+    schema = StructType([*fields, *new.fields, StructField(FAILED, StringType())])
+    return frame.mapInArrow(_caller(one, dict(types), to_arrow_schema(schema)), schema)
+
+
+def _caller(
+    one: Each, types: dict[str, str], schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def made(record: dict[str, Any]) -> list[Any]:
+        if record.get(FAILED) is not None:
+            return [record]
+        try:
+            return one.records(record, types)
+        except RecordError as error:
+            return [{**record, FAILED: str(error)}]
+
+    def call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [dict(row) for record in batch.to_pylist() for row in made(record)]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return call
 
 
 def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:
@@ -49,6 +116,12 @@ def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFra
     frame = spark.sql(changes(pipeline, view))
     spark.catalog.dropTempView(view)
     return frame
+
+
+def changes(pipeline: Pipeline, rows: str) -> str:
+    """The records that a later stage reads of a view of a stage's ledger rows (`tailrace.model.stages.changes`)."""
+    where = f"kind = '{PANE}' AND writer = 'stream'"
+    return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
 
 
 def answered(pipeline: Pipeline, answers: str) -> str:

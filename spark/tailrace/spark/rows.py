@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.lake.contracts import LATE, PANE, PARTIAL, ledger_contract, spark_type
+from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, ledger_contract, spark_type
+from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, null, quoted
 from tailrace.spark.assigning import listed, names
+from tailrace.spark.preparing import FAILED
 from tailrace.spark.transitions import any_emits, phases
 
 
@@ -80,6 +82,21 @@ class Rows:
         }
         items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
         return f"SELECT {', '.join(items)} FROM ({late})"
+
+    def of_rejected(self, rejected: str, clock: Clock) -> str:
+        """The records of a view that a step rejected, in the ledger's columns."""
+        values = {
+            "kind": f"'{REJECTED}'",
+            "epoch": f"{clock.epoch}L",
+            "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
+            "event_time": quoted(self.pipeline.log.event_time),
+            "reason": FAILED,
+            "source_epoch": "_epoch",
+            "source_partition": "_source",
+            "source_offset": "_offset",
+        }
+        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
+        return f"SELECT {', '.join(items)} FROM {rejected}"
 
     def restored(self, ledger: str) -> str:
         """The open windows as the ledger's view `ledger` has them: the latest partial of each, none that is gone."""
