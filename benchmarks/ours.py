@@ -18,8 +18,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.runs import Runs
 from tailrace.model.combiners import Count, Sum
-from tailrace.model.panes import ACCUMULATING
 from tailrace.model.log import Log
+from tailrace.model.panes import ACCUMULATING
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.triggers import AfterCount, Repeat

@@ -55,7 +55,8 @@ def backfill(
         output.data(last_ | ({"earlier": earlier} if earlier else {}))
     else:
         for place, (stage, one) in enumerate(stages):
-            output.text(*([""] if place else []))
+            if place:
+                output.text("")
             _show(output, stage, one, dry_run=dry_run)
     if any(one.gave_way is not None for one in found):
         raise typer.Exit(Status.GAVE_WAY)
