@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks import data, measure
 from benchmarks.compare import expected, same
@@ -181,6 +182,7 @@ def intervals(plan: Plan, events: int, target: float | None) -> Result:
 KINDS = {
     "sliding": ("sliding windows, 4 to a record, beside fixed ones", 0.3),
     "sessions": ("sessions beside fixed windows", 0.5),
+    "stages": ("two stages with retractions beside one", 0.3),
     "python": ("the python execution beside the native one", 0.25),
     "own": ("a combiner of one's own, in Python", None),
 }
@@ -209,12 +211,30 @@ def kinds(plan: Plan, events: int, target: float | None) -> list[Result]:
     return results
 
 
+def visits(plan: Plan, events: int, target: float | None) -> Result:
+    """B6: sessions beside hand-written `session_window`; what an epoch of the second half takes."""
+    from benchmarks.visits import FILE, same_sessions
+
+    bench = Bench(plan, "B6", min(events, FEW * VIEWS_A_FILE))
+    found: dict[str, list[Outcome]] = {side: [] for side in SIDES}
+    rows = 0
+    for number in range(plan.runs):
+        for side in SIDES:
+            found[side].append(bench.run("visits", side, number, per_epoch=1))
+        tables = [pq.read_table(bench.folder / f"visits-{side}-{number}-per_epoch_1" / FILE) for side in SIDES]
+        rows = same_sessions(*tables, bench.views.end)
+    seconds = {side: median(steady(one.seconds) for one in found[side]) for side in SIDES}
+    what = f"sessions, an epoch of {VIEWS_A_FILE:,} events"
+    return _result(bench, found, seconds, target, what=what, unit="s", facts={"sessions": rows})
+
+
 CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]], float | None]] = {
     "B1": (batch, 0.9),
     "B2": (stream, 2.0),
     "B3": (backlog, 2.5),
     "B4": (intervals, 5.0),
     "B5": (kinds, None),
+    "B6": (visits, 1.5),
 }
 """Each case with its target."""
 

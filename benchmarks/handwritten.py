@@ -138,7 +138,7 @@ class Streams:
     def run(self) -> float:
         """Drain the folder and give how long it took."""
         started = time.perf_counter()
-        queries = [self._query(aggregated(self._read(watermark=True)), "totals", self._merge, "update")]
+        queries = [self._query(self.aggregated(self._read(watermark=True)), "totals", self._merge, self.mode)]
         if self.lands:
             queries.append(self._query(self._read(watermark=False), "views", self._append, "append"))
         for query in queries:
@@ -146,6 +146,12 @@ class Streams:
         ended = time.perf_counter()
         self.begun.append(ended)
         return ended - started
+
+    def aggregated(self, views: DataFrame) -> DataFrame:
+        """The answers of a stream of views."""
+        return aggregated(views)
+
+    mode = "update"
 
     def _begin(self) -> None:
         self.begun.append(time.perf_counter())
