@@ -43,10 +43,6 @@ def ours(task: Task) -> Outcome:
 class Visits(Streams):
     """The sessions in append mode, which are final, and so appended."""
 
-    def run(self) -> float:
-        self.spark.sql(f"ALTER TABLE totals{self.suffix} ADD COLUMN window_end timestamp AFTER window_start")
-        return super().run()
-
     def aggregated(self, views: DataFrame) -> DataFrame:
         session = F.session_window("viewed_at", f"{int(GAP.total_seconds())} seconds")
         grouped = views.groupBy(session, "advertiser")

@@ -16,9 +16,11 @@ from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.log import Log
 from tailrace.model.matching import Match, Missing
+from tailrace.model.ordered import First, Last
 from tailrace.model.own import OwnCombiner, OwnWindows
 from tailrace.model.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.spread import Variance
 from tailrace.model.time import days, hours, minutes, seconds
 from tailrace.model.triggers import (
@@ -26,9 +28,12 @@ from tailrace.model.triggers import (
     AfterCount,
     AfterDelay,
     AfterMatch,
+    AfterPattern,
+    AfterSignal,
     AfterWatermark,
     AllOf,
     AnyOf,
+    AtPercentile,
     AtWatermark,
     Every,
     Repeat,
@@ -50,12 +55,17 @@ __all__ = [
     "AfterCount",
     "AfterDelay",
     "AfterMatch",
+    "AfterPattern",
+    "AfterSignal",
     "AfterWatermark",
     "AllOf",
     "AllTrue",
     "AnyOf",
     "AnyTrue",
     "AnyValue",
+    "ApproxDistinct",
+    "ApproxQuantile",
+    "AtPercentile",
     "AtWatermark",
     "Calendar",
     "Col",
@@ -66,9 +76,11 @@ __all__ = [
     "Distinct",
     "Each",
     "Every",
+    "First",
     "Fixed",
     "Global",
     "If",
+    "Last",
     "Log",
     "Match",
     "Max",

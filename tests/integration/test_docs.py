@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WHAT = ROOT / "docs" / "model" / "what.md"
+WHAT, WHEN = (ROOT / "docs" / "model" / f"{page}.md" for page in ("what", "when"))
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -69,7 +69,12 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
     write_files(load(first, last), tmp_path / "landing", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
     env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
     ran = 0
-    for words in [*commands(ROOT / "README.md"), *commands(ROOT / "docs" / "running.md"), *commands(WHAT)]:
+    for words in [
+        *commands(ROOT / "README.md"),
+        *commands(ROOT / "docs" / "running.md"),
+        *commands(WHAT),
+        *commands(WHEN),
+    ]:
         if Path(words[0]).name != "tailrace":
             continue
         command = [sys.executable, "-m", "tailrace.cli.main", *words[1:]]

@@ -130,7 +130,7 @@ def test_M2_a_session_ends_where_no_record_comes_for_a_gap(times: list[int], gap
 
 MOMENTS = st.builds(
     lambda fresh, waited, watermark, now, step, phase: Moment(
-        phase, fresh, now - waited if fresh else None, 100, watermark, now, now - step
+        phase, fresh, now - waited if fresh else None, 100, watermark, now, now - step, ahead={50: 1}
     ),
     st.integers(0, 4),
     st.sampled_from([0, 1_000_000, 20_000_000, 60_000_000]),
@@ -147,7 +147,9 @@ def test_M4_a_trigger_that_is_done_is_never_ready_again(trigger: Trigger, moment
     slots: dict[str, Any] = dict(trigger.slots())
     was_on_time = False
     for bare in moments:
-        at = bare._replace(measures=dict.fromkeys(trigger.measures(), bare.fresh))
+        signals = dict.fromkeys(trigger.signals(), bare.fresh % 2 == 1)
+        at = bare._replace(measures=dict.fromkeys(trigger.measures(), bare.fresh), signals=signals)
+        slots = trigger.arrived(O, slots, at.measures)
         ready = trigger.ready(O, slots, at)
         assert ready.fires or not ready.on_time
         was_on_time = was_on_time or ready.on_time

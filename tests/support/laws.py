@@ -18,6 +18,7 @@ from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.elementwise import RecordError
 from tailrace.model.errors import ClockError
+from tailrace.model.ordered import ByTime
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import Run, backfilled, batch, fold
@@ -159,8 +160,11 @@ def _combined(combiner: Combiner, a: Any, b: Any) -> Any:
 
 
 def combinable(pipeline: Pipeline) -> Pipeline:
-    """The same definition with a sum in the place of each mean and variance, whose panes combine."""
-    what = {name: Sum(c.column) if isinstance(c, Mean | Variance) else c for name, c in pipeline.what.items()}
+    """The same definition with results whose panes combine: a sum for a mean, the smallest value for the first."""
+    what = {
+        name: Sum(c.column) if isinstance(c, Mean | Variance) else AnyValue(c.column) if isinstance(c, ByTime) else c
+        for name, c in pipeline.what.items()
+    }
     return replace(pipeline, what=what)
 
 

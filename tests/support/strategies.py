@@ -23,6 +23,7 @@ from tailrace.model.clock import BoundedDisorder, Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.log import Log
 from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
+from tailrace.model.ordered import First, Last
 from tailrace.model.panes import Accumulation
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.spread import Variance
@@ -32,9 +33,12 @@ from tailrace.model.triggers import (
     AfterCount,
     AfterDelay,
     AfterMatch,
+    AfterPattern,
+    AfterSignal,
     AfterWatermark,
     AllOf,
     AnyOf,
+    AtPercentile,
     AtWatermark,
     Every,
     Repeat,
@@ -62,6 +66,7 @@ LOG = Log(
     event_time="at",
     earliest=datetime(2023, 1, 1, tzinfo=UTC),
     latest=datetime(2025, 1, 1, tzinfo=UTC),
+    percentiles={50: seconds(0)},
 )
 """The log of all the records. Every column but `id` and `at` may be null."""
 
@@ -96,6 +101,8 @@ EVERYTHING: dict[str, Combiner] = {
     "all_good": AllTrue("good"),
     "any_good": AnyTrue("good"),
     "some_label": AnyValue("label"),
+    "earliest_label": First("label"),
+    "latest_price": Last("price"),
 }
 """The results that a random definition picks from."""
 
@@ -139,6 +146,9 @@ def _leaves() -> st.SearchStrategy[Trigger]:
         st.builds(Every, _PROCESSING_TIMES, st.sampled_from([0, 0, 7]).map(seconds)),
         st.builds(AfterBytes, st.integers(1, 4), st.just("label")),
         st.builds(AfterMatch, _conditions()),
+        st.builds(AfterPattern, _conditions(), _conditions()),
+        st.just(AfterSignal("go")),
+        st.just(AtPercentile(50)),
     )
 
 
@@ -266,6 +276,7 @@ def epochs(
                 st.integers(0, 8),  # seconds that the watermark goes forward
                 st.sampled_from([0, 1, 13, 60]),  # and processing time
                 st.sampled_from([1, 1, 1, 4]),  # and the epoch's number
+                st.sampled_from([(), (), ("go",), ("go", "stop")]),
             ),
             min_size=min(3, max_epochs),
             max_size=max_epochs,
@@ -277,7 +288,7 @@ def epochs(
     front, watermark, now, number = instant(BASE), BEGINNING, instant(BASE), -1
     made: Epochs = []
     count = 0
-    for place, (arrivals, forward, later, further) in enumerate(spans):
+    for place, (arrivals, forward, later, further, signals) in enumerate(spans):
         bundle: list[Record] = []
         for away, aside, values in arrivals:
             bundle.append({"id": count, "at": moment(front + away * 1_000_000 + aside)} | values)
@@ -289,7 +300,7 @@ def epochs(
             watermark = front
         now += later * 1_000_000
         number += further
-        made.append((bundle, Clock(number, watermark, now)))
+        made.append((bundle, Clock(number, watermark, now, signals)))
     if draw(st.booleans()) if ends is None else ends:
         made.append(([], Clock(number + 1, END_OF_TIME, now + 1_000_000)))
     return made

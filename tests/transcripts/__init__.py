@@ -20,11 +20,11 @@ test compares two texts:
       - a 01:20 in 01:20-02:20 expired
 
 An epoch is its processing time, its watermark (`-` is before everything, `end` is after) and its records: key, event
-time and value, and with `log: VISITS` other columns by their names (`page=home`). `late` and `rejected` are the
-records that came too late for a window, and those that a step could not take. A pane is `+`, or `-` when it takes
-back; then key, window, results (`of` the answer, where they differ), timing and pane index. All times are minutes and
-seconds past noon, as in the paper. A generation other than 0 is told at the end of the pane's line, and so is a
-watermark other than the epoch's: that before the epoch advanced it.
+time and value, and with `log: VISITS` other columns by their names (`page=home`). `signals` are those that came with
+it; `late` and `rejected` are the records that came too late for a window, and those that a step could not take. A pane
+is `+`, or `-` when it takes back; then key, window, results (`of` the answer, where they differ), timing, pane index.
+All times are minutes and seconds past noon, as in the paper. A generation other than 0 is told at the end of the pane's
+line, and so is a watermark other than the epoch's: that before the epoch advanced it.
 
 In `stages/` a definition goes on in `then`, a list of later stages that read the panes of the one before; what they
 give comes as `second` and `third` beside the epoch's `panes`. A later stage's pane tells its watermark where it waits.
@@ -48,7 +48,9 @@ from tailrace.model import (
     expressions,
     gathering,
     matching,
+    ordered,
     panes,
+    sketches,
     spread,
     time,
     triggers,
@@ -63,9 +65,14 @@ from tailrace.model.windows import Window
 
 HERE = Path(__file__).parent
 _MODULES = (
-    calendars, combiners, elementwise, expressions, gathering, matching, panes, spread, time, triggers, windows,
+    calendars, combiners, elementwise, expressions, gathering, matching, ordered, panes, sketches, spread, time,
+    triggers, windows,
 )  # fmt: skip
-_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()} | {"Decimal": Decimal}
+_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()} | {
+    "Decimal": Decimal,
+    "replace": replace,
+    "SCORES": SCORES,
+}
 _NOON = instant(examples.NOON)
 _PLAIN = ("on_time", "closing", "finishing")
 """Parts of a definition that are a word."""
@@ -205,7 +212,7 @@ def _epoch(number: int, said: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
         )
     named = {"-": BEGINNING, "end": END_OF_TIME}
     reached = named[watermark] if watermark in named else instant(at(watermark))
-    return bundle, Clock(number, reached, instant(at(now)))
+    return bundle, Clock(number, reached, instant(at(now)), tuple(said.get("signals", ())))
 
 
 def _read(text: str) -> Any:

@@ -6,7 +6,6 @@ it, the native execution writes by it, and the files in `iceberg_schemas/` are p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -84,6 +83,16 @@ _LEFT = "late, rejected"
 _STAMPED = "; pane: when its answer happened"
 
 
+def signals_contract(log: Log) -> Contract:
+    """The signals from outside that triggers of the log's pipelines wait for. Append only."""
+    columns = {
+        "name": Column("string", "which signal", required=True),
+        "at": Column("timestamp", "when it was sent", required=True),
+        "note": Column("string", "why, for people"),
+    }
+    return Contract(f"{log.name}__signals", f"signals to the pipelines of log {log.name}", columns)
+
+
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
     """The key columns' types, in order."""
     return {name: pipeline.columns[name] for name in pipeline.key}
@@ -105,10 +114,22 @@ def shape_of(type: str) -> Shape:
     if type.startswith("array<"):
         return [shape_of(type.removeprefix("array<").removesuffix(">"))]
     if type.startswith("struct<"):
-        # Of no more than column types: the commas between fields are those before a name.
-        fields = re.split(r",(?=[a-z])", type.removeprefix("struct<").removesuffix(">"))
-        return {name: own for name, _, own in (field.partition(":") for field in fields)}
+        fields = _fields(type.removeprefix("struct<").removesuffix(">"))
+        return {name: shape_of(own) for name, _, own in (field.partition(":") for field in fields)}
     return type
+
+
+def _fields(text: str) -> list[str]:
+    """The fields of a struct's type: the commas between them are those in no brackets."""
+    fields, depth = [""], 0
+    for letter in text:
+        depth += letter in "<("
+        depth -= letter in ">)"
+        if letter == "," and depth == 0:
+            fields.append("")
+        else:
+            fields[-1] += letter
+    return fields
 
 
 def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
@@ -201,6 +222,7 @@ def runs_contract(pipeline: Pipeline) -> Contract:
 def contracts(pipeline: Pipeline) -> list[Contract]:
     """Every table that a pipeline and its log own; a later stage has no log of its own."""
     landed = [] if pipeline.earlier else [log_contract(pipeline.log), rejected_contract(pipeline.log)]
+    landed += [signals_contract(pipeline.source)] if pipeline.when.signals() else []
     return [
         *landed,
         ledger_contract(pipeline),

@@ -75,6 +75,12 @@ class Algebra(Protocol):
     def wide(self, a: Term) -> Term:
         """The value of an int column as a bigint; null of null."""
 
+    def stamped(self, at: Term, a: Term) -> Term:
+        """A value with an instant in microseconds, which it is ordered by first; null of a null value."""
+
+    def unstamped(self, a: Term) -> Term:
+        """The value of what is stamped; null of null."""
+
 
 _EXACT = Context(prec=80)
 _BIGINT = 2**63
@@ -156,11 +162,19 @@ class Scalars:
     def wide(self, a: Term) -> Term:
         return a
 
+    def stamped(self, at: Term, a: Term) -> Term:
+        return None if a is None else {"at": at, "value": a}
+
+    def unstamped(self, a: Term) -> Term:
+        return None if a is None else a["value"]
+
 
 def _whole(a: Any, b: Any) -> bool:
     return isinstance(a, int) and isinstance(b, int)
 
 
 def _before(a: Any, b: Any) -> bool:
-    """Whether a sorts before or with b, NaN after every number, as Spark SQL has it."""
+    """Whether a sorts before or with b, NaN after every number, as Spark SQL has it; what is stamped by its instant."""
+    if isinstance(a, dict):
+        return bool(a["at"] < b["at"]) or (a["at"] == b["at"] and _before(a["value"], b["value"]))
     return b != b or (a == a and bool(a <= b))

@@ -159,6 +159,7 @@ def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
     faults = list(trigger_faults("when", pipeline.when))
     if not faults:
         faults = list(pipeline.when.column_faults("when", pipeline.columns))
+        faults += pipeline.when.percentile_faults("when", pipeline.log.percentiles)
     yield from faults
     if faults:
         return

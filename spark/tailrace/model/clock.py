@@ -11,11 +11,15 @@ from tailrace.model.time import BEGINNING, END_OF_TIME, duration, text
 
 @dataclass(frozen=True)
 class Clock:
-    """An epoch's number, the watermark it ends with, and its processing time; the last two in microseconds."""
+    """An epoch's number, the watermark it ends with, and its processing time; the last two in microseconds.
+
+    `signals` are the names of the signals from outside that came with it.
+    """
 
     epoch: int
     watermark: int
     processing_time: int
+    signals: tuple[str, ...] = ()
 
     def after(self, before: Clock | None) -> Clock:
         """This clock, checked to follow `before`. Raises `ClockError` if anything went back (rule T3)."""

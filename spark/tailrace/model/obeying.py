@@ -38,6 +38,14 @@ def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
                         f"{combiner!r}: {list(order[:cut])} {how} with {list(order[cut:])} gives {found!r}, and "
                         f"{list(values)} added one by one {expected!r}: merge must not mind order or grouping"
                     )
+    for cut in range(len(values) + 1 if combiner.uncombines else 0):
+        one, other = all_of(values[:cut]), all_of(values[cut:])
+        found, left = combiner.output(combiner.uncombine(combiner.merge(one, other), other)), combiner.output(one)
+        if found != left:
+            raise LawError(
+                f"{combiner!r}: {list(values[cut:])} taken out of {list(values)} leaves {found!r}, and what is left "
+                f"gives {left!r} by itself: uncombine must undo merge"
+            )
     whole = all_of(values)
     for a, b in ((whole, combiner.zero()), (combiner.zero(), whole)):
         if combiner.output(combiner.merge(a, b)) != expected:

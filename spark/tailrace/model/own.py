@@ -59,6 +59,16 @@ class OwnPart(Part):
         return self.combiner.merge(a, b)
 
 
+_COUNTS = "array<struct<value:bigint,n:bigint>>"
+"""How often each of some numbers is there: the one state that is no column type and no list of one."""
+
+
+def _is_state(given: object) -> bool:
+    if not isinstance(given, str):
+        return False
+    return given == _COUNTS or is_type(given.removeprefix("array<").removesuffix(">"))
+
+
 class OwnCombiner:
     """The base of combiners of one's own: write `zero`, `add`, `merge` and `output`, and say the types.
 
@@ -91,6 +101,13 @@ class OwnCombiner:
         """The result that the accumulator stands for."""
         raise NotImplementedError
 
+    def uncombine(self, a: Any, b: Any) -> Any:
+        """The accumulator of what is in `a` and not in `b`, all of which is in `a`; set `uncombines` if you write it.
+
+        Where a later stage takes records back, one that cannot is computed from all the values, which are kept.
+        """
+        raise NotImplementedError
+
     def state_type(self, type: str | None) -> str:
         """The accumulator's type over a column of this type."""
         return self.state
@@ -121,7 +138,7 @@ class OwnCombiner:
             expected = "a frozen dataclass, whose options are part of what the definition means"
             yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")
         for name, given in (("state", self.state_type(type)), ("gives", self.result_type(type))):
-            if not is_type(given.removeprefix("array<").removesuffix(">") if isinstance(given, str) else given):
+            if not _is_state(given):
                 expected = "a column type, or array<...> of one"
                 yield Fault(f"{path}.{name}", given, expected, 'write for example state = "array<bigint>"')
         yield from self.check(path, type)

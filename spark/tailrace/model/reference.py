@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.elementwise import RecordError
+from tailrace.model.ordered import seen
 from tailrace.model.panes import Answers, Key, Late, Pane, Rejected, Timestamp, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.stages import changes, record_of, watermark
@@ -154,6 +155,7 @@ def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scala
     held = [part.zero(o) for part in parts]
     for record in records:
         value = None if combiner.column is None else record.get(combiner.column)
-        lifted = combiner.lift(o, value, type_)
+        at = instant(record[pipeline.log.event_time])
+        lifted = combiner.lift(o, seen(o, combiner, value, at), type_)
         held = [part.merged(o, a, b) for part, a, b in zip(parts, held, lifted, strict=True)]
     return combiner.result(o, {part.name: term for part, term in zip(parts, held, strict=True)}, type_)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import Fault
+from tailrace.model.ordered import ByTime
 from tailrace.model.own import OwnCombiner, OwnPart
 
 
@@ -75,7 +76,10 @@ class Kept(_Wrapped):
     """
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        return (OwnPart("kept", f"array<struct<value:{type or 'boolean'},n:bigint>>", Merge.OWN, self),)
+        value = type or "boolean"
+        if isinstance(self.combiner, ByTime):
+            value = f"struct<at:bigint,value:{value}>"
+        return (OwnPart("kept", f"array<struct<value:{value},n:bigint>>", Merge.OWN, self),)
 
     def zero(self) -> list[dict[str, Any]]:
         """No value."""
@@ -105,7 +109,9 @@ class Kept(_Wrapped):
 
 
 def _place(value: Any) -> tuple[bool, bool, Any]:
-    """Where a value sorts: nothing first, and what is no number after every number."""
+    """Where a value sorts: nothing first, what is no number after every number, and what is stamped by its instant."""
+    if isinstance(value, dict):
+        return (True, False, (value["at"], _place(value["value"])))
     odd = value != value
     return (value is not None, odd, 0 if odd or value is None else value)
 

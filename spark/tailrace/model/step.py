@@ -16,6 +16,7 @@ from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.elementwise import RecordError
 from tailrace.model.log import sign_of
+from tailrace.model.ordered import ByTime, seen
 from tailrace.model.panes import Key, Late, Pane, Rejected, Timing, Version
 from tailrace.model.pipeline import MEASURED, NET, Pipeline, is_measure
 from tailrace.model.retracting import taken_back
@@ -91,6 +92,7 @@ class _Step:
             watermark=clock.watermark,
             before=before.processing_time if before else clock.processing_time - 1,
             now=clock.processing_time,
+            signals={name: name in clock.signals for name in pipeline.when.signals()},
         )
         self.panes: list[Pane] = []
         self.late: list[Late] = []
@@ -179,13 +181,13 @@ class _Step:
             everything, pending, fired = self.rules.contents(old)
             fresh, fresh_on_time = old["fresh"], old["fresh_on_time"]
             measured = {name: pending[name] for name in everything if is_measure(name)}
-            row = row | self.rules.arrived(row, 0, everything | measured, window.end, self.times)
+            row = row | self.rules.absorbed(row, 0, everything | measured, window.end, self.times)
             row["fresh"] += fresh
             row["fresh_on_time"] += fresh_on_time
             row["predecessors"] += old["predecessors"]
             if old["panes"]:
                 row["predecessors"] += (Predecessor(window, old["generation"], old["panes"], fired),)
-        return row
+        return self.rules.carried(row)
 
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
         """One key's windows after the triggers were asked, the watermark advanced, and closed windows fired last."""
@@ -248,7 +250,7 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.earlier is not None, pipeline.log.event_time, pipeline.stamp
-    readers = []
+    readers, by_time = [], any(isinstance(combiner, ByTime) for combiner in pipeline.what.values())
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
         names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
@@ -259,6 +261,8 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
         taken = later and sign_of(record) < 0
         for combiner, type_, names in readers:
             value = None if combiner.column is None else record.get(combiner.column)
+            if by_time:
+                value = seen(o, combiner, value, instant(record[at]))
             terms = combiner.lift(o, value, type_)
             parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
         if measures:

@@ -9,7 +9,7 @@ native one on SQL expressions, a projection for each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tailrace.model.algebra import Algebra, Term
@@ -46,6 +46,8 @@ class Times:
     watermark: Term
     before: Term
     now: Term
+    signals: Mapping[str, Term] = field(default_factory=dict)
+    """Whether each signal that the trigger waits for came with the epoch."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ class Transition:
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
         """The row with `count` more records, whose accumulator is `parts`; with no record it stays as it is."""
+        return self.absorbed(row, count, parts, end, times) | self._pattern(row, parts)
+
+    def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
+        """The same without the trigger's seeing them (`carried`)."""
         o = self.o
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))
@@ -108,6 +114,18 @@ class Transition:
             "waiting_since": o.choose(starts, times.now, row["waiting_since"]),
             **_named("pending", pending),
         }
+
+    def carried(self, row: Row) -> Row:
+        """A window that has just merged, after its trigger has seen what is fresh in it, as if it had come at once."""
+        return row | self._pattern(row, self._acc("pending", row))
+
+    def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
+        """The trigger's slots after records with these measures have come."""
+        when = self.pipeline.when
+        measures = {name: parts[f"{MEASURED}__{name}"] for name in when.measures()}
+        if not measures:
+            return {}
+        return {f"trigger_{name}": term for name, term in when.arrived(self.o, self._slots(row), measures).items()}
 
     @cached_property
     def _lateness(self) -> int:
@@ -234,7 +252,10 @@ class Transition:
 
     def _moment(self, row: Row, end: Term, watermark: Term, times: Times, phase: Phase) -> Moment:
         measures = {name: row[f"pending_{MEASURED}__{name}"] for name in self.pipeline.when.measures()}
-        return Moment(phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before, measures)
+        return Moment(
+            phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before, measures,
+            self.pipeline.log.ahead, times.signals,
+        )  # fmt: skip
 
     def _slots(self, row: Row) -> Row:
         return {name: row[column] for name, column in self.slots.items()}

@@ -21,7 +21,8 @@ from typing import NamedTuple, Protocol
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
 from tailrace.model.matching import Condition, condition_faults
-from tailrace.model.time import duration, duration_faults, offset_faults
+from tailrace.model.names import name_faults
+from tailrace.model.time import BEGINNING, duration, duration_faults, offset_faults
 
 Slots = Mapping[str, Term]
 """A trigger's state: its slots by name."""
@@ -51,6 +52,10 @@ class Moment(NamedTuple):
     """The processing time of the epoch before."""
     measures: Mapping[str, Term] = {}
     """What each of the trigger's measures adds up to over the fresh records."""
+    ahead: Mapping[int, int] = {}
+    """How far the watermark of each percentile that the log declares is ahead, in microseconds."""
+    signals: Mapping[str, Term] = {}
+    """Whether each signal that the trigger waits for came with this epoch."""
 
 
 class Measure(Protocol):
@@ -77,6 +82,14 @@ class Trigger:
     def measures(self) -> dict[str, Measure]:
         """What it wants to know of the fresh records besides how many they are."""
         return {}
+
+    def signals(self) -> frozenset[str]:
+        """The signals that it waits for, by name."""
+        return frozenset()
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        """The slots after a bundle has come, whose records' measures these are; whether it fires is asked after."""
+        return dict(slots)
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         """Whether it fires at this moment."""
@@ -121,6 +134,10 @@ class Trigger:
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         """What is wrong with the columns that it looks at, in a log with columns of these types."""
+        return ()
+
+    def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
+        """What is wrong with the percentiles that it looks at, in a log that declares these."""
         return ()
 
 
@@ -171,6 +188,38 @@ class AtWatermark(_Once):
     @property
     def fires_on_nothing(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class AtPercentile(_Once):
+    """Once, early, when the watermark of a percentile reaches the window's end: so many per cent are thought complete.
+
+    The log says how much less they trail (`Log.percentiles`). It does not wait for stragglers (Dataflow Model, 2.3).
+    """
+
+    percent: int
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        ahead = o.literal(moment.ahead.get(self.percent, 0), "bigint")
+        # The two ends of time are no watermarks to count from.
+        known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
+        passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
+        return Ready(passed, o.literal(False, "boolean"))
+
+    @property
+    def looks_at_watermark(self) -> bool:
+        return True
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        percent: object = self.percent
+        if not isinstance(percent, int) or isinstance(percent, bool) or not 0 < percent < 100:
+            yield Fault(f"{path}.percent", percent, "a whole number between 1 and 99", "write AtPercentile(90)")
+
+    def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
+        if self.percent not in known:
+            declared = ", ".join(map(str, known)) or "there is none"
+            remedy = f"declare percentiles={{{self.percent!r}: minutes(1)}} in the log"
+            yield Fault(f"{path}.percent", self.percent, f"a percentile of the log ({declared})", remedy)
 
 
 @dataclass(frozen=True)
@@ -264,6 +313,91 @@ class AfterMatch(_Once):
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         return condition_faults(f"{path}.condition", self.condition, types)
+
+
+class AfterPattern(Trigger):
+    """Once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
+
+    Others may come between. The records of one bundle count as having come in any order, as it is asked once a bundle
+    (rule M5); with bundles of one record it is the sequence of the arrivals to the letter. In a window that merges the
+    pattern starts anew, with what is fresh.
+    """
+
+    def __init__(self, *conditions: Condition) -> None:
+        self.conditions = conditions
+
+    def __repr__(self) -> str:
+        return f"AfterPattern({', '.join(map(repr, self.conditions))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AfterPattern) and self.conditions == other.conditions
+
+    def __hash__(self) -> int:
+        return hash(self.conditions)
+
+    def slots(self) -> dict[str, bool | int]:
+        return {"done": False, "met": 0}
+
+    def measures(self) -> dict[str, Measure]:
+        return {f"met_{place}": _Matches(condition) for place, condition in enumerate(self.conditions)}
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        met, one = slots["met"], o.literal(1, "bigint")
+        for place in range(len(self.conditions)):
+            here = o.equal(met, o.literal(place, "bigint"))
+            came = o.at_least(measures[f"met_{place}"], one)
+            met = o.choose(o.every(here, came), o.literal(place + 1, "bigint"), met)
+        return {**slots, "met": met}
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        whole = o.at_least(slots["met"], o.literal(len(self.conditions), "bigint"))
+        return Ready(o.every(o.no(slots["done"]), whole), o.literal(False, "boolean"))
+
+    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        fires = self.ready(o, slots, moment).fires
+        # Fired with others, the pattern starts anew: what it has met is in a pane.
+        return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
+
+    def done(self, o: Algebra, slots: Slots) -> Term:
+        return slots["done"]
+
+    @property
+    def finishes(self) -> bool:
+        return True
+
+    @property
+    def finishes_only_on_time(self) -> bool:
+        return False
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        if not self.conditions:
+            example = 'write for example AfterPattern(Match("kind", "==", "open"), Match("kind", "==", "close"))'
+            yield Fault(path, self, "at least one condition", example)
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        for place, condition in enumerate(self.conditions):
+            yield from condition_faults(f"{path}[{place}]", condition, types)
+
+
+@dataclass(frozen=True)
+class AfterSignal(_Once):
+    """Once, in the epoch in which a signal of this name comes: a row in the log's table of signals.
+
+    It is the model's external signal (Dataflow Model, 2.3). A window fires what it has then; a signal that finds
+    nothing fresh fires nothing, and does not wait.
+    """
+
+    name: str
+
+    def signals(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        never = o.literal(False, "boolean")
+        return Ready(moment.signals[self.name] if moment.phase is Phase.DATA else never, never)
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from name_faults(f"{path}.name", self.name)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from tailrace.model.trigger import (
     AfterCount,
     AfterDelay,
     AfterMatch,
+    AfterPattern,
+    AfterSignal,
+    AtPercentile,
     AtWatermark,
     Every,
     Measure,
@@ -32,9 +35,12 @@ __all__ = [
     "AfterCount",
     "AfterDelay",
     "AfterMatch",
+    "AfterPattern",
+    "AfterSignal",
     "AfterWatermark",
     "AllOf",
     "AnyOf",
+    "AtPercentile",
     "AtWatermark",
     "Every",
     "Measure",
@@ -84,6 +90,23 @@ class _Composite(Trigger):
             f"{place}_{name}": one for place, part in enumerate(self._parts) for name, one in part.measures().items()
         }
 
+    def signals(self) -> frozenset[str]:
+        return frozenset(name for part in self._parts for name in part.signals())
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        return self._part_arrived(o, slots, measures, None)
+
+    def _part_arrived(
+        self, o: Algebra, slots: Slots, measures: Mapping[str, Term], only: Mapping[int, Term] | None
+    ) -> dict[str, Term]:
+        """The parts' slots after a bundle, of those whose turn it is."""
+        after = dict(slots)
+        for place, part, own in self._split(slots):
+            seen = {name: measures[f"{place}_{name}"] for name in part.measures()}
+            for name, value in part.arrived(o, own, seen).items():
+                after[f"{place}_{name}"] = value if only is None else o.choose(only[place], value, own[name])
+        return after
+
     def _split(self, slots: Slots) -> Iterator[tuple[int, Trigger, Slots]]:
         for place, part in enumerate(self._parts):
             yield place, part, {name: slots[f"{place}_{name}"] for name in part.slots()}
@@ -120,6 +143,11 @@ class _Composite(Trigger):
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         for place, part in zip(self._places, self._parts, strict=True):
             yield from part.column_faults(path + place, types)
+
+    def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
+        known = tuple(known)
+        for place, part in zip(self._places, self._parts, strict=True):
+            yield from part.percentile_faults(path + place, known)
 
     def _own_faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with how its parts, each of them sound, go together."""
@@ -219,6 +247,9 @@ class Sequence(_Many):
 
     def slots(self) -> dict[str, bool | int]:
         return super().slots() | {"at": 0}
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        return self._part_arrived(o, slots, measures, dict(enumerate(self._current(o, slots))))
 
     def _current(self, o: Algebra, slots: Slots) -> list[Term]:
         return [o.equal(slots["at"], o.literal(place, "bigint")) for place in range(len(self.parts))]

@@ -104,6 +104,12 @@ class Sql:
     def wide(self, a: Term) -> Term:
         return f"CAST({a} AS bigint)"
 
+    def stamped(self, at: Term, a: Term) -> Term:
+        return f"IF({a} IS NULL, NULL, NAMED_STRUCT('at', {at}, 'value', {a}))"
+
+    def unstamped(self, a: Term) -> Term:
+        return f"({a}).value"
+
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace.model.calendars import Calendar
 from tailrace.model.log import SIGN
+from tailrace.model.ordered import seen
 from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.retracting import taken_back
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration
@@ -34,7 +35,8 @@ def lifted(pipeline: Pipeline) -> list[str]:
     for name, combiner in pipeline.combiners.items():
         value = None if combiner.column is None else quoted(combiner.column)
         type_ = pipeline.type_of(combiner)
-        terms = combiner.lift(o, value, type_)
+        at = f"UNIX_MICROS({quoted(pipeline.log.event_time)})"
+        terms = combiner.lift(o, seen(o, combiner, value, at), type_)
         if later:
             back = taken_back(o, combiner, terms, type_)
             terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))

@@ -15,6 +15,7 @@ from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledge
 from tailrace.lake.errors import MovedError, OtherDefinitionError
 from tailrace.lake.lease import Lease
 from tailrace.lake.runs import Runs
+from tailrace.lake.signals import NAMES, names_of
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
@@ -96,9 +97,10 @@ class Fold:
         """The last epoch in the ledger."""
         return self.lease.head.number("epoch")
 
-    def stage(self, bundle: DataFrame, epoch: int, now: int, phases: Phases) -> Folded:
+    def stage(self, bundle: DataFrame, epoch: int, now: int, phases: Phases, signals: tuple[str, ...] = ()) -> Folded:
         """Step the epoch and write it to the ledger's branch. `now` is the processing time, in microseconds.
 
+        `signals` are the names of those that came with the epoch.
         Where the log says when records became known, the latest of those is the processing time instead.
         """
         consumed = self.execution.consume(bundle, self.state)
@@ -108,7 +110,7 @@ class Fold:
             now = consumed.known if consumed.known is not None else BEGINNING
         now = max(now, before.processing_time) if before else now
         watermark = self.pipeline.log.watermark.advance(before.watermark if before else BEGINNING, consumed.latest)
-        return self._step(consumed, Clock(epoch, watermark, now), phases)
+        return self._step(consumed, Clock(epoch, watermark, now, signals), phases)
 
     def stage_after(self, earlier: Fold, phases: Phases) -> Folded:
         """Step the epoch that the earlier stage has staged, whose panes are this stage's records (rule T3)."""
@@ -126,7 +128,9 @@ class Fold:
         bundle = self.spark.sql(changes(earlier.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
         if not earlier.execution.holds:
             said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
-        return self._stage_on(bundle, Clock(epoch, BEGINNING, int(said.get("processing_time", 0))), said, phases)
+        return self._stage_on(
+            bundle, Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said)), said, phases
+        )
 
     def _stage_on(self, bundle: DataFrame, clock: Clock, said: Mapping[str, str], phases: Phases) -> Folded:
         before = self.state.clock
@@ -135,7 +139,7 @@ class Fold:
             watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
         consumed = self.execution.consume(bundle, self.state)
         phases.end("consume")
-        return self._step(consumed, Clock(clock.epoch, watermark, now), phases)
+        return self._step(consumed, Clock(clock.epoch, watermark, now, clock.signals), phases)
 
     def _step(self, consumed: Consumed, clock: Clock, phases: Phases) -> Folded:
         stepped = self.execution.step(self.state, consumed, clock)
@@ -147,6 +151,8 @@ class Fold:
             "fingerprint": self.pipeline.fingerprint,
             "token": str(self.lease.token),
         }
+        if clock.signals:
+            said[NAMES] = ",".join(clock.signals)
         if self.feeds:
             said[ONWARD] = str(self.execution.onward(stepped.state))
         folded = self._write(stepped, said, clock)

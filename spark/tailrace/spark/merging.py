@@ -20,6 +20,11 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 """The columns of the clock view: instants in microseconds, the epoch, and the stream's generation."""
 
 
+def clock_columns(pipeline: Pipeline) -> list[str]:
+    """The columns of the clock view, with one for each signal that the trigger waits for: whether it came."""
+    return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
+
+
 def met(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     """The open windows of view `state` with the partials of view `partials`, each row with the clock's columns."""
     merge = _merged if pipeline.where.merges else _grouped
@@ -49,7 +54,7 @@ def _grouped(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     items += [f"IF({is_held}, g.{quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in columns]
     items += [f"{is_held} AS held", "COALESCE(g.arrived, 0L) AS arrived"]
     items += _arrived_parts(pipeline, "g")
-    items += [f"c.{name}" for name in TIMES]
+    items += [f"c.{name}" for name in clock_columns(pipeline)]
     alive = f"({is_held} OR NOT {rules.closed('g.window_end', 'c.watermark_before')})"
     return f"SELECT {listed(items)} FROM ({grouped}) g CROSS JOIN {clock} c WHERE {alive}"
 
@@ -87,7 +92,9 @@ def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
     grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
     return _started(
-        pipeline, rules, f"SELECT g.*, {listed([f'c.{n}' for n in TIMES])} FROM ({grouped}) g CROSS JOIN {clock} c"
+        pipeline,
+        rules,
+        f"SELECT g.*, {listed([f'c.{n}' for n in clock_columns(pipeline)])} FROM ({grouped}) g CROSS JOIN {clock} c",
     )
 
 
@@ -142,9 +149,10 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
             (_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in held),
         )
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
+    opened = rules.carried(opened)
     items = [*names(pipeline), "window_start", "window_end"]
     items += [f"IF(held, {quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
-    items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *TIMES]
+    items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *clock_columns(pipeline)]
     empty = "SLICE(members, 1, 0)"
     items += [
         "IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors",

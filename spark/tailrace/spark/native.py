@@ -18,7 +18,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped
-from tailrace.spark.merging import TIMES, met
+from tailrace.spark.merging import TIMES, clock_columns, met
 from tailrace.spark.partials import late, partials, refused
 from tailrace.spark.preparing import leaves_out
 from tailrace.spark.transitions import transitions
@@ -94,8 +94,10 @@ class Native(Execution):
             "new_generation": state.generation,
         }
         # A table of one row, not literals: literals would be compiled into the code, which would change every epoch.
-        row = ", ".join(f"{values[name]}L" for name in TIMES)
-        frame = self.spark.sql(f"SELECT * FROM VALUES ({row}) AS clock({', '.join(TIMES)})")
+        columns = clock_columns(self.pipeline)
+        came = [str(name.removeprefix("signal_") in clock.signals).lower() for name in columns[len(TIMES) :]]
+        row = ", ".join([*(f"{values[name]}L" for name in TIMES), *came])
+        frame = self.spark.sql(f"SELECT * FROM VALUES ({row}) AS clock({', '.join(columns)})")
         frame.createOrReplaceTempView(self._views["clock"])
 
 

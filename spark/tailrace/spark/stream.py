@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.signals import Signals, names_of
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.folding import Fold, Folded, Phases
@@ -73,6 +74,7 @@ class _Bundle:
     now: int
     landed: Future[Landed]
     phases: Phases
+    signals: tuple[str, ...] = ()
 
 
 class Stream:
@@ -104,6 +106,8 @@ class Stream:
         self.landing = Landing(spark, lake, self.log)
         fed = {stage.earlier.name for stage in stages if stage.earlier is not None}
         self.folds = [Fold(spark, lake, stage, follow_every=follow_every, feeds=stage.name in fed) for stage in stages]
+        waits = any(stage.when.signals() for stage in stages)
+        self._signals = Signals(lake, self.log) if waits else None
         self._by_name = {fold.pipeline.name: fold for fold in self.folds}
         self._started = self._ended = time.perf_counter()
 
@@ -196,9 +200,11 @@ class Stream:
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(kept, self._clock_view)
         said = {"epoch": str(epoch), "batch": str(batch_id), "processing_time": str(now), "query": self._checked}
+        if self._signals is not None:
+            said |= self._signals.come(self.landing.log.head.said)
         # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
         good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        bundle = _Bundle(good, kept, epoch, now, Future(), phases)
+        bundle = _Bundle(good, kept, epoch, now, Future(), phases, names_of(said))
         phases.end("read")
         self._folding.submit(lambda: self._fold(bundle))
         try:
@@ -218,7 +224,7 @@ class Stream:
         for fold in self.folds:
             earlier = self._earlier(fold)
             if earlier is None:
-                folded[fold.pipeline.name] = fold.stage(bundle.frame, bundle.epoch, bundle.now, phases)
+                folded[fold.pipeline.name] = fold.stage(bundle.frame, bundle.epoch, bundle.now, phases, bundle.signals)
             else:
                 folded[fold.pipeline.name] = fold.stage_after(earlier, phases)
         landed = bundle.landed.result()
@@ -260,8 +266,9 @@ class Stream:
                 if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
                     earlier = self._earlier(fold)
                     if earlier is None:
-                        now = int(clocks.get(epoch, {}).get("processing_time", 0))
-                        folded[fold.pipeline.name] = fold.stage(bundle, epoch, now, phases)
+                        landed = clocks.get(epoch, {})
+                        now = int(landed.get("processing_time", 0))
+                        folded[fold.pipeline.name] = fold.stage(bundle, epoch, now, phases, names_of(landed))
                     else:
                         own = ledgers[earlier.pipeline.name]
                         head = earlier.lease.head

@@ -10,7 +10,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Row, Times, Transition
 from tailrace.model.triggers import Phase
 from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.merging import TIMES
+from tailrace.spark.merging import clock_columns
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
@@ -35,7 +35,11 @@ def any_emits(pipeline: Pipeline) -> str:
     return "(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")"
 
 
-_CLOCK = Times("watermark_before", "watermark_after", "before", "now")
+def _clock(pipeline: Pipeline) -> Times:
+    signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
+    return Times("watermark_before", "watermark_after", "before", "now", signals)
+
+
 _END = "window_end"
 
 
@@ -63,7 +67,7 @@ def transitions(pipeline: Pipeline, met: str) -> str:
     """The transitions of every window in the rows `met` (from `tailrace.spark.merging`), as one query."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}
-    extra = ["held", "arrived", *pipeline.parts, *TIMES]
+    extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]
     extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
     chain = _Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
     _arrive(pipeline, rules, chain, state)
@@ -82,14 +86,15 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) ->
         parts = {name: f"IF(refused, {zero[name]}, {quoted(name)})" for name in zero}
     else:
         parts = {name: quoted(name) for name in pipeline.parts}
-    chain.add(rules.arrived(state, "arrived", parts, _END, _CLOCK))
+    chain.add(rules.arrived(state, "arrived", parts, _END, _clock(rules.pipeline)))
 
 
 def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phase | None) -> None:
+    clock = _clock(rules.pipeline)
     if phase is None:
-        asked = rules.asked_to_close(state, _END, _CLOCK, "b_emits" if "b_emits" in chain.columns else "false")
+        asked = rules.asked_to_close(state, _END, clock, "b_emits" if "b_emits" in chain.columns else "false")
     else:
-        asked = rules.asked(state, _END, _CLOCK, phase)
+        asked = rules.asked(state, _END, clock, phase)
     chain.add({f"{letter}_{name}": term for name, term in asked.items() if term != "false"})
     everything, fresh, fired = rules.contents(state)
     said = {name: f"{letter}_{name}" for name in asked}
@@ -101,4 +106,4 @@ def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phas
         shown |= {f"{letter}_before_{name}": term for name, term in fired.items()}
     chain.add(shown)
     total = {name: quoted(f"{letter}_total_{name}") for name in everything}
-    chain.add(rules.fired(state, said, _END, _CLOCK, phase, total))
+    chain.add(rules.fired(state, said, _END, clock, phase, total))
