@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
+from tailrace.model.exploring import explored_faults
 from tailrace.model.trigger import (
     AfterBytes,
     AfterCount,
@@ -60,7 +61,8 @@ __all__ = [
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
     """What is wrong with what stands where a trigger should."""
     if isinstance(trigger, Trigger):
-        return trigger.faults(path)
+        own = not type(trigger).__module__.startswith("tailrace.model.trigger")
+        return [*trigger.faults(path), *(explored_faults(path, trigger) if own else ())]
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
 

@@ -1,0 +1,113 @@
+"""Triggers of a user's own: what can be told of them before they run is told, with the place; sound ones run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tailrace import AfterCount, AfterWatermark, Count, DefinitionError, Fixed, Pipeline, Repeat, minutes
+from tailrace.model import examples
+from tailrace.model.reference import fold
+from tailrace.model.trigger import Moment, Ready, Trigger
+
+
+class Own(Trigger):
+    """What the ones below change a part of: it fires when something is fresh."""
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(o.at_least(moment.fresh, o.literal(1, "bigint")), o.literal(False, "boolean"))
+
+
+class Never(Own):
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(o.every(moment.fresh > 0, moment.fresh < 0), False)
+
+
+class Restless(Own):
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        passed = o.at_least(moment.watermark, moment.end)
+        return Ready(passed, passed)
+
+
+class Forgetful(Own):
+    def slots(self) -> dict[str, bool | int]:
+        return {"count": 0}
+
+    def fired(self, o: Any, slots: Any, moment: Moment) -> dict[str, Any]:
+        return {"counts": 1}
+
+
+class DoneAndReady(Own):
+    finishes = True  # type: ignore[assignment]
+    finishes_only_on_time = False  # type: ignore[assignment]
+
+    def slots(self) -> dict[str, bool | int]:
+        return {"done": False}
+
+    def fired(self, o: Any, slots: Any, moment: Moment) -> dict[str, Any]:
+        return {"done": True}
+
+    def done(self, o: Any, slots: Any) -> Any:
+        return slots["done"]
+
+
+class SaysItGoesOn(DoneAndReady):
+    finishes = False  # type: ignore[assignment]
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(o.every(o.no(slots["done"]), super().ready(o, slots, moment).fires), False)
+
+
+class Broken(Own):
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(moment.measures["bytes"] > 5, False)
+
+
+@dataclass(frozen=True)
+class Doubling(Trigger):
+    """After 1, 2, 4, 8 ... fresh records: ever rarer panes."""
+
+    def slots(self) -> dict[str, bool | int]:
+        return {"wanted": 1}
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(o.at_least(moment.fresh, slots["wanted"]), o.literal(False, "boolean"))
+
+    def fired(self, o: Any, slots: Any, moment: Moment) -> dict[str, Any]:
+        return {"wanted": o.add(slots["wanted"], slots["wanted"], "bigint")}
+
+
+def refusal(trigger: Trigger) -> str:
+    with pytest.raises(DefinitionError) as refused:
+        Pipeline(name="own", log=examples.SCORES, what={"n": Count()}, where=Fixed(minutes(1)), when=trigger)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "expected"),
+    [
+        (Never(), "expected a trigger that fires at some time; asked at all moments that matter, it never did"),
+        (Restless(), "expected a trigger that waits for records: it fires again and again with nothing new"),
+        (Forgetful(), "expected the slots that it starts with, and no other (count); give them all in `fired`"),
+        (DoneAndReady(), "expected a trigger that is done to be ready no more; let `ready` look at what `done` does"),
+        (SaysItGoesOn(), "expected a trigger that is never done, as `finishes` says; let `finishes` give True"),
+        (Broken(), "asked, it failed with KeyError: 'bytes'"),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Trigger) else "",
+)
+def test_what_is_wrong_with_a_trigger_of_ones_own_is_told(trigger: Trigger, expected: str) -> None:
+    assert expected in refusal(trigger)
+
+
+def test_the_sub_expression_at_fault_is_named() -> None:
+    assert "when.part = " in refusal(Repeat(Never()))
+    assert "when[0].part = " in refusal(AfterWatermark(early=Never(), late=AfterCount(1)))
+
+
+def test_a_sound_one_runs() -> None:
+    log, where = examples.SCORES, Fixed(minutes(60))
+    pipeline = Pipeline(name="own", log=log, what={"n": Count()}, where=where, when=Doubling())
+    run = fold(pipeline, examples.element_at_a_time())
+    assert [pane.values["n"] for pane in run.panes] == [1, 3, 7, 10]
