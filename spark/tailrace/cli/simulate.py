@@ -153,18 +153,30 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
     from tailrace.observe.simulation import answers
 
     pipeline = one.pipeline
+    for stage, run in zip(pipeline.stages[:-1], one.runs[:-1], strict=True):
+        yield Text.assemble((stage.name, "bold"), f"  {answers(stage)}")
+        if run.panes:
+            yield _table(stage, list(run.panes[:_MOST]))
+        if len(run.panes) > _MOST:
+            yield f"and {counted(len(run.panes) - _MOST, 'pane')} more"
     panes = list(one.run.panes) if key is None else one.panes(key)
     yield Text.assemble((pipeline.name, "bold"), f"  {answers(pipeline)}")
     if panes:
         yield _table(pipeline, panes[:_MOST])
     if len(panes) > _MOST:
         yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
-    late = [late for late in one.run.late if key is None or late.key == key]
+    late = [late for late in one.runs[0].late if key is None or late.key == key]
     if late:
         made = table("key", "window", "event time", "epoch", "reason", right=("epoch",), title="too late")
         for each in late[:_MOST]:
-            at = shown(instant(each.record[pipeline.log.event_time]))
+            at = shown(instant(each.record[pipeline.source.event_time]))
             made.add_row(_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
+        yield made
+    failed = [bad for run in one.runs for bad in run.rejected]
+    if failed:
+        made = table("epoch", "rejected by a step, for", right=("epoch",))
+        for bad in failed[:_MOST]:
+            made.add_row(str(bad.epoch), bad.reason)
         yield made
     if sample.rejected:
         made = table("line", "rejected, for", right=("line",))
@@ -213,7 +225,7 @@ def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
         "records": f"{len(sample.records):,}, {counted(len(sample.rejected), 'line')} rejected",
         "epochs": f"{len(one.epochs):,}",
         "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
-        "too late": counted(len(one.run.late), "record"),
+        "too late": counted(len(one.runs[0].late), "record"),
         "still open": counted(sum(map(len, one.run.state.windows.values())), "window"),
     }
 
@@ -226,10 +238,15 @@ def _data(one: Simulation, sample: samples.Sample, key: Key | None) -> dict[str,
         "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
         "late": [
             {"key": list(late.key), "window": _ends(late.window), "epoch": late.epoch, "reason": late.reason}
-            for late in one.run.late
+            for late in one.runs[0].late
             if key is None or late.key == key
         ],
-        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected],
+        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
+        + [{"epoch": bad.epoch, "reason": bad.reason} for run in one.runs for bad in run.rejected],
+        "earlier": [
+            {"pipeline": stage.name, "panes": [_pane(pane) for pane in run.panes]}
+            for stage, run in zip(one.pipeline.stages[:-1], one.runs[:-1], strict=True)
+        ],
         "open_windows": sum(map(len, one.run.state.windows.values())),
     }
 

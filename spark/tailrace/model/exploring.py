@@ -2,8 +2,8 @@
 
 A trigger is a machine over a few slots. It is asked at the moments that matter (nothing fresh or a lot, the watermark
 before and past the window, a period's end or not, every measure or none), and its slots are followed wherever they go,
-up to a bound. So one that can never fire, fires for ever on nothing, says that it is done and fires, or does not keep its
-slots, is refused before it runs. The built-in triggers say such things of themselves.
+up to a bound. So one that can never fire, fires for ever on nothing, says that it is done and fires, or does not keep
+its slots, is refused before it runs. The built-in triggers say such things of themselves.
 """
 
 from __future__ import annotations

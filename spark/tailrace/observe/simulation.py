@@ -6,16 +6,21 @@ No Spark, no lake: what a definition says of a few records, pane by pane, before
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from tailrace.model.elementwise import RecordError
+from tailrace.model.log import sign_of
 from tailrace.model.panes import Key, Pane
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, fold
+from tailrace.model.reference import Run, fold_stages
 from tailrace.model.samples import Epochs
+from tailrace.model.stages import changes
+from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.model.written import written
 from tailrace.observe.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
@@ -29,9 +34,25 @@ class Simulation:
     epochs: Epochs
 
     @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """What each stage gives: its panes, and the records left out, in order."""
+        return fold_stages(self.pipeline, self.epochs)
+
+    @property
     def run(self) -> Run:
-        """The panes and late records, in order."""
-        return fold(self.pipeline, self.epochs)
+        """That of the last stage."""
+        return self.runs[-1]
+
+    @cached_property
+    def bundles(self) -> Epochs:
+        """The epochs of the last stage: of a later one, the panes of the stage before it, as records."""
+        earlier = self.pipeline.earlier
+        if earlier is None:
+            return self.epochs
+        fired: dict[int, list[Pane]] = {}
+        for pane in self.runs[-2].panes:
+            fired.setdefault(pane.version.epoch, []).append(pane)
+        return [(changes(earlier, fired.get(clock.epoch, ())), clock) for _, clock in self.epochs]
 
     @property
     def keys(self) -> list[Key]:
@@ -61,17 +82,25 @@ class Simulation:
         log, dots = self.pipeline.log, []
         column = self.pipeline.what[result].column
         late = Counter(id(one.record) for one in self.run.late)
-        for bundle, clock in self.epochs:
-            for record in bundle:
+        for bundle, clock in self.bundles:
+            for source, record in _prepared(self.pipeline, bundle):
                 if tuple(record.get(name) for name in self.pipeline.key) != key:
                     continue
                 at = instant(record[log.event_time])
                 seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
                 windows = len(self.pipeline.where.assign(at, record))
                 label = "1" if column is None else f"{shown(record.get(column))}"
-                lost = bool(late[id(record)]) and late[id(record)] >= windows
+                label = label if sign_of(record) > 0 else f"−{label}"
+                lost = bool(late[id(source)]) and late[id(source)] >= windows
                 dots.append(PlotRecord(moment(at), moment(seen), label, too_late=lost))
         return dots
+
+
+def _prepared(pipeline: Pipeline, records: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
+    """Each record with what the steps make of it, less those that they cannot take."""
+    for record in records:
+        with suppress(RecordError):
+            yield from [(record, one) for one in pipeline.prepared(record)]
 
 
 def answers(pipeline: Pipeline) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.lake.contracts import contracts
+from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
 from tailrace.model.combiners import Merge
 from tailrace.model.elementwise import Each
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST
@@ -99,7 +99,7 @@ def queries(pipeline: Pipeline) -> list[Query]:
 def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     where, kind = pipeline.where, type(pipeline.where).__name__
     combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
-    late_kinds = ("partial", "pane", "late")
+    late_kinds = (PARTIAL, PANE, LATE, *([REJECTED] if any(isinstance(one, Each) for one in pipeline.each) else []))
     why = reasons(pipeline)
     costs = "Python reads every record, in Arrow batches, and an epoch takes about twice as long"
     python = Choice(Execution.PYTHON, f"{'; '.join(why)}: the model's own step, a bucket of keys at a time; {costs}")
