@@ -16,7 +16,7 @@ from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
 from tests.transcripts import Staged, staged
 
-CASES = 32
+CASES = 12
 """How many random definitions are run through real Spark."""
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from support.strategies import DEEP
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.clock import Clock
@@ -31,9 +32,12 @@ Said = Counter[tuple[Any, ...]]
 
 
 def cases(count: int) -> settings:
-    """So many examples, the same in every run: each goes through real Spark, which leaves no time to shrink one."""
+    """So many examples, times `DEEP`, the same ones in every run.
+
+    Each goes through real Spark, which leaves no time to shrink one.
+    """
     return settings(
-        max_examples=count,
+        max_examples=count * DEEP,
         deadline=None,
         database=None,
         derandomize=True,

@@ -95,7 +95,7 @@ def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phas
         asked = rules.asked_to_close(state, _END, clock, "b_emits" if "b_emits" in chain.columns else "false")
     else:
         asked = rules.asked(state, _END, clock, phase)
-    chain.add({f"{letter}_{name}": term for name, term in asked.items() if term != "false"})
+    chain.add({f"{letter}_{name}": term for name, term in asked.items() if (name, term) != ("takes", "false")})
     everything, fresh, fired = rules.contents(state)
     said = {name: f"{letter}_{name}" for name in asked}
     shown: Row = {f"{letter}_index": "panes"}
