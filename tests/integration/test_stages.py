@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.native import said_by_ledger, said_by_reference
 
 from tailrace import (
     EARLIEST,
@@ -33,6 +34,7 @@ from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Answers, answers
 from tailrace.model.reference import batch, fold_stages
+from tailrace.model.step import State
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.windows import Window
 from tailrace.settings import Settings
@@ -142,13 +144,16 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
         found = audit(plain, lake, stage)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["retractions"] > 0
-    # The ledgers' clocks are those that the reference gives on, and so are the answers (L3, T3).
+    # Folded again, every stage says what its ledger has, row for row, with the clocks that it has (L3, T3).
     times = clocks(lake, f"{earlier.name}__ledger")
     rows = plain.sql("SELECT id, _epoch FROM clicks").collect()
     by_epoch: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         by_epoch.setdefault(row["_epoch"], []).append(records[row["id"]])
-    runs = fold_stages(later, [(by_epoch.get(epoch, []), times[epoch]) for epoch in sorted(times)])
+    epochs = [(by_epoch.get(epoch, []), times[epoch]) for epoch in sorted(times)]
+    runs = fold_stages(later, epochs, [State(generation=1), State(generation=1)])
+    for stage, run in zip(later.stages, runs, strict=True):
+        assert said_by_ledger(plain, stage) == said_by_reference(stage, run.panes, ())
     assert runs[-1].state.clock == clocks(lake, f"{later.name}__ledger")[max(times)]
     assert held(plain, later) == {place: dict(values) for place, values in answers(runs[-1].panes).items()}
     assert runs[0].late, "the data has clicks that are too late"

@@ -103,6 +103,15 @@ def run_stages(
     return said
 
 
+def said_by_ledger(spark: SparkSession, pipeline: Pipeline) -> Said:
+    """What a stream said of a pipeline, as its ledger has it."""
+    rows = spark.sql(f"SELECT * FROM {pipeline.name}__ledger WHERE kind <> 'partial' AND writer <=> 'stream'")
+    said = Said()
+    for row in in_micros(rows).collect():
+        said[_row(pipeline, row)] += 1
+    return said
+
+
 def _taken(pipeline: Pipeline) -> type[Execution]:
     return PerKey if reasons(pipeline) else Native
 

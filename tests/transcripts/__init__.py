@@ -36,6 +36,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import yaml
@@ -68,11 +69,10 @@ _MODULES = (
     calendars, combiners, elementwise, expressions, gathering, matching, ordered, panes, sketches, spread, time,
     triggers, windows,
 )  # fmt: skip
-_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()} | {
-    "Decimal": Decimal,
-    "replace": replace,
-    "SCORES": SCORES,
-}
+# Not imported, so that its classes travel to Spark's Python workers by value, as those of a definition's file do.
+_OWN = {name: value for name, value in run_path(str(HERE / "own.py")).items() if isinstance(value, type)}
+_WORDS = {name: value for module in _MODULES for name, value in vars(module).items()} | _OWN
+_WORDS |= {"Decimal": Decimal, "replace": replace, "SCORES": SCORES}
 _NOON = instant(examples.NOON)
 _PLAIN = ("on_time", "closing", "finishing")
 """Parts of a definition that are a word."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, DefinitionError, Fixed, Pipeline, Repeat, minutes
 from tailrace.model import examples
-from tailrace.model.reference import fold
 from tailrace.model.trigger import Moment, Ready, Trigger
 
 
@@ -65,20 +63,6 @@ class Broken(Own):
         return Ready(moment.measures["bytes"] > 5, False)
 
 
-@dataclass(frozen=True)
-class Doubling(Trigger):
-    """After 1, 2, 4, 8 ... fresh records: ever rarer panes."""
-
-    def slots(self) -> dict[str, bool | int]:
-        return {"wanted": 1}
-
-    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
-        return Ready(o.at_least(moment.fresh, slots["wanted"]), o.literal(False, "boolean"))
-
-    def fired(self, o: Any, slots: Any, moment: Moment) -> dict[str, Any]:
-        return {"wanted": o.add(slots["wanted"], slots["wanted"], "bigint")}
-
-
 def refusal(trigger: Trigger) -> str:
     with pytest.raises(DefinitionError) as refused:
         Pipeline(name="own", log=examples.SCORES, what={"n": Count()}, where=Fixed(minutes(1)), when=trigger)
@@ -104,10 +88,3 @@ def test_what_is_wrong_with_a_trigger_of_ones_own_is_told(trigger: Trigger, expe
 def test_the_sub_expression_at_fault_is_named() -> None:
     assert "when.part = " in refusal(Repeat(Never()))
     assert "when[0].part = " in refusal(AfterWatermark(early=Never(), late=AfterCount(1)))
-
-
-def test_a_sound_one_runs() -> None:
-    log, where = examples.SCORES, Fixed(minutes(60))
-    pipeline = Pipeline(name="own", log=log, what={"n": Count()}, where=where, when=Doubling())
-    run = fold(pipeline, examples.element_at_a_time())
-    assert [pane.values["n"] for pane in run.panes] == [1, 3, 7, 10]
