@@ -47,6 +47,7 @@ from tailrace import (
 )
 from tailrace.model.obeying import LawError, obeys
 from tailrace.model.reference import at_once
+from tailrace.model.trigger import Trigger
 
 CLICKS = Log(
     name="clicks",
@@ -299,6 +300,15 @@ def test_the_fingerprint_holds_the_earlier_stages_and_the_steps() -> None:
         later(each=Each(dict, {"more": "int"})),
     ]
     assert len({bills.fingerprint, *(one.fingerprint for one in others)}) == 5
+
+
+def test_the_fingerprint_holds_percentiles_that_are_looked_at() -> None:
+    def fired(log: Log, early: Trigger) -> str:
+        return first(log=log, when=AfterWatermark(early=early, late=AfterCount(1))).fingerprint
+
+    sooner = replace(CLICKS, percentiles={90: minutes(2)})
+    assert fired(CLICKS, AfterCount(2)) == fired(sooner, AfterCount(2))
+    assert fired(CLICKS, AtPercentile(90)) != fired(sooner, AtPercentile(90))
 
 
 @dataclass(frozen=True)

@@ -214,5 +214,7 @@ class Pipeline:
         )
         meaning += () if self.keep is None else (written(self.keep),)
         meaning += tuple(written(one) for one in self.each)
+        if any(self.when.percentile_faults("when", ())):
+            meaning += (sorted(self.log.ahead.items()),)
         meaning += () if self.timestamp is END_OF_WINDOW else (self.timestamp.value,)
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
