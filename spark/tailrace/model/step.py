@@ -76,7 +76,8 @@ def step(
     """
     one = _Step(pipeline, state, clock.after(state.clock))
     if prepared or (not pipeline.each and pipeline.keep is None):
-        return one.run((record, record) for record in bundle)
+        records = list(bundle)
+        return one.run(zip(records, records, strict=True))
     return one.run(one.prepared(bundle))
 
 
@@ -250,20 +251,26 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.earlier is not None, pipeline.log.event_time, pipeline.stamp
-    readers, by_time = [], any(isinstance(combiner, ByTime) for combiner in pipeline.what.values())
+    by_time = any(isinstance(combiner, ByTime) for combiner in pipeline.what.values())
+    readers = []
     for name, combiner in pipeline.combiners.items():
         type_ = pipeline.type_of(combiner)
         names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
-        readers.append((combiner, type_, names))
+        readers.append((combiner.column, type_, combiner.lift, names, combiner))
+
+    def plain(record: Record) -> Row:
+        parts: Row = {}
+        for column, type_, lift, names, _ in readers:
+            value = None if column is None else record.get(column)
+            parts.update(zip(names, lift(o, value, type_), strict=True))
+        return parts
 
     def lifted(record: Record) -> Row:
         parts: Row = {}
         taken = later and sign_of(record) < 0
-        for combiner, type_, names in readers:
-            value = None if combiner.column is None else record.get(combiner.column)
-            if by_time:
-                value = seen(o, combiner, value, instant(record[at]))
-            terms = combiner.lift(o, value, type_)
+        for column, type_, lift, names, combiner in readers:
+            value = None if column is None else record.get(column)
+            terms = lift(o, seen(o, combiner, value, instant(record[at])), type_)
             parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
         if measures:
             values = {column: record.get(column) for column in types}
@@ -274,4 +281,5 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
             parts[stamp] = instant(record[at])
         return parts
 
-    return lifted
+    # Most definitions want nothing but their columns, and the reference folds a record at a time.
+    return lifted if later or by_time or measures or stamp is not None else plain
