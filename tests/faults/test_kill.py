@@ -51,7 +51,7 @@ by_length = Pipeline(
     key="clicks",
     what={"visits": Count(), "cents": Sum("cents")},
     where=Fixed(seconds(120)),
-    when=AfterWatermark(late=AfterCount(1)),
+    when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)),
     how=RETRACTING,
 )
 """
