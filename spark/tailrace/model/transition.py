@@ -67,6 +67,20 @@ class Transition:
         """The trigger's slots, each with its column."""
         return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
 
+    @cached_property
+    def later(self) -> bool:
+        """Whether it is a later stage, whose records may be taken back."""
+        return self.pipeline.earlier is not None
+
+    @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """What the trigger measures of the records."""
+        return tuple(self.pipeline.when.measures())
+
+    @cached_property
+    def _ahead(self) -> dict[int, int]:
+        return self.pipeline.log.ahead
+
     def columns(self) -> dict[str, str]:
         """The types of a state row's columns."""
         slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
@@ -99,7 +113,8 @@ class Transition:
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
         """The row with `count` more records, whose accumulator is `parts`; with no record it stays as it is."""
-        return self.absorbed(row, count, parts, end, times) | self._pattern(row, parts)
+        after = self.absorbed(row, count, parts, end, times)
+        return after | self._pattern(row, parts) if self.measures else after
 
     def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
         """The same without the trigger's seeing them (`carried`)."""
@@ -121,11 +136,9 @@ class Transition:
 
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
         """The trigger's slots after records with these measures have come."""
-        when = self.pipeline.when
-        measures = {name: parts[f"{MEASURED}__{name}"] for name in when.measures()}
-        if not measures:
-            return {}
-        return {f"trigger_{name}": term for name, term in when.arrived(self.o, self._slots(row), measures).items()}
+        measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
+        arrived = self.pipeline.when.arrived(self.o, self._slots(row), measures)
+        return {f"trigger_{name}": term for name, term in arrived.items()}
 
     @cached_property
     def _lateness(self) -> int:
@@ -176,7 +189,7 @@ class Transition:
         it but that the answer it had is taken back (rule V4 has the same of backfills).
         """
         o = self.o
-        if self.pipeline.earlier is None:
+        if not self.later:
             before = o.at_least(row["panes"], o.literal(1, "bigint"))
             return {"emits": wanted, "takes": o.every(wanted, before) if self.retracts else o.literal(False, "boolean")}
         one, fired = o.literal(1, "bigint"), row[f"fired_{NET}"]
@@ -197,7 +210,7 @@ class Transition:
         watermark = times.watermark_before if phase is Phase.DATA else times.watermark
         advances, nothing = asked["advances"], o.literal(0, "bigint")
         # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
-        said = asked["emits"] if self.pipeline.earlier is None else o.some(asked["emits"], asked["takes"])
+        said = asked["emits"] if not self.later else o.some(asked["emits"], asked["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero()
         after = row | {
@@ -251,10 +264,10 @@ class Transition:
         return o.choose(passed, o.choose(on_time, timely, late), early)
 
     def _moment(self, row: Row, end: Term, watermark: Term, times: Times, phase: Phase) -> Moment:
-        measures = {name: row[f"pending_{MEASURED}__{name}"] for name in self.pipeline.when.measures()}
+        measures = {name: row[f"pending_{MEASURED}__{name}"] for name in self.measures}
         return Moment(
             phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before, measures,
-            self.pipeline.log.ahead, times.signals,
+            self._ahead, times.signals,
         )  # fmt: skip
 
     def _slots(self, row: Row) -> Row:
