@@ -7,8 +7,7 @@ per-key execution to the same laws. `holds_for_fold` asks all of them of the ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -16,12 +15,11 @@ from typing import Any
 
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
-from tailrace.model.elementwise import RecordError
 from tailrace.model.errors import ClockError
 from tailrace.model.ordered import ByTime
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, backfilled, batch, fold
+from tailrace.model.reference import Run, backfilled, batch, fold, prepared
 from tailrace.model.spread import Variance
 from tailrace.model.step import Record, State
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
@@ -212,13 +210,6 @@ def panes_hold_together(pipeline: Pipeline, panes: Iterable[Pane]) -> None:
             gone.add(place)
             if not pipeline.where.merges:
                 raise Broken(f"V3: the window was taken back for good, and windows do not merge:\n  {told(pane)}")
-
-
-def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Each record with what the definition's steps make of it; of those that they cannot take, nothing."""
-    for record in records:
-        with suppress(RecordError):
-            yield from [(record, one) for one in pipeline.prepared(record)]
 
 
 def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> None:

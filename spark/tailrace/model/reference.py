@@ -93,7 +93,7 @@ def _grouped(
     for one in late:
         dropped.setdefault((id(one.record), one.key), set()).add(one.window)
     placed: dict[Key, dict[Window, list[Record]]] = {}
-    for source, record in _prepared(pipeline, records):
+    for source, record in prepared(pipeline, records):
         key = tuple(record.get(column) for column in pipeline.key)
         lost = dropped.get((id(source), key), ())
         for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
@@ -107,7 +107,7 @@ def _grouped(
     return found
 
 
-def _prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
     """Each record of the log with what the steps make of it, less those that they cannot take."""
     for record in records:
         with suppress(RecordError):

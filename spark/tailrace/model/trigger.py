@@ -315,7 +315,7 @@ class AfterMatch(_Once):
         return condition_faults(f"{path}.condition", self.condition, types)
 
 
-class AfterPattern(Trigger):
+class AfterPattern(_Once):
     """Once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
 
     Others may come between. The records of one bundle count as having come in any order, as it is asked once a bundle
@@ -336,7 +336,7 @@ class AfterPattern(Trigger):
         return hash(self.conditions)
 
     def slots(self) -> dict[str, bool | int]:
-        return {"done": False, "met": 0}
+        return {**super().slots(), "met": 0}
 
     def measures(self) -> dict[str, Measure]:
         return {f"met_{place}": _Matches(condition) for place, condition in enumerate(self.conditions)}
@@ -357,17 +357,6 @@ class AfterPattern(Trigger):
         fires = self.ready(o, slots, moment).fires
         # Fired with others, the pattern starts anew: what it has met is in a pane.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
-
-    def done(self, o: Algebra, slots: Slots) -> Term:
-        return slots["done"]
-
-    @property
-    def finishes(self) -> bool:
-        return True
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         if not self.conditions:

@@ -6,21 +6,18 @@ No Spark, no lake: what a definition says of a few records, pane by pane, before
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from tailrace.model.elementwise import RecordError
 from tailrace.model.log import sign_of
 from tailrace.model.panes import Key, Pane
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, fold_stages
+from tailrace.model.reference import Run, fold_stages, prepared
 from tailrace.model.samples import Epochs
 from tailrace.model.stages import changes
-from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.model.written import written
 from tailrace.observe.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
@@ -83,7 +80,7 @@ class Simulation:
         column = self.pipeline.what[result].column
         late = Counter(id(one.record) for one in self.run.late)
         for bundle, clock in self.bundles:
-            for source, record in _prepared(self.pipeline, bundle):
+            for source, record in prepared(self.pipeline, bundle):
                 if tuple(record.get(name) for name in self.pipeline.key) != key:
                     continue
                 at = instant(record[log.event_time])
@@ -94,13 +91,6 @@ class Simulation:
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
                 dots.append(PlotRecord(moment(at), moment(seen), label, too_late=lost))
         return dots
-
-
-def _prepared(pipeline: Pipeline, records: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
-    """Each record with what the steps make of it, less those that they cannot take."""
-    for record in records:
-        with suppress(RecordError):
-            yield from [(record, one) for one in pipeline.prepared(record)]
 
 
 def answers(pipeline: Pipeline) -> str:

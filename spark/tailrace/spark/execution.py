@@ -6,7 +6,6 @@ ledger's partials restore either.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.preparing import FAILED, may_fail, prepare
+from tailrace.spark.preparing import FAILED, may_fail, prepare, queried
 from tailrace.spark.rows import Rows
 
 
@@ -47,7 +46,7 @@ class Prepared:
 
     records: DataFrame
     rejected: DataFrame | None = None
-    held: DataFrame | None = None
+    held: tuple[DataFrame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Consumed:
     latest: int | None
     known: int | None
     closest: int | None
-    prepared: Prepared | None = None
+    prepared: Prepared
 
 
 @dataclass(frozen=True)
@@ -86,11 +85,9 @@ class Execution:
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int) -> OpenWindows:
         """The state that a ledger's partials add up to, after the epoch of `clock`."""
-        view = f"tailrace_{self.pipeline.name}_ledger_{uuid.uuid4().hex[:8]}"
-        ledger.createOrReplaceTempView(view)
         rules = Transition(self.pipeline, Sql())
         gone = rules.out_of_reach("window_end", f"{clock.watermark}L")
-        frame = self.spark.sql(f"SELECT * FROM ({self.rows.restored(view)}) WHERE NOT {gone}")
+        frame = queried(self.spark, ledger, lambda view: f"SELECT * FROM ({self.rows.restored(view)}) WHERE NOT {gone}")
         windows = frame.localCheckpoint()
         return OpenWindows(windows, clock, generation, (windows,))
 
@@ -106,18 +103,14 @@ class Execution:
         # Kept, for records and rejected ones are read apart, and a step is called once for a record.
         held = frame.localCheckpoint(eager=False)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        return Prepared(good.drop(FAILED), bad, held)
+        return Prepared(good.drop(FAILED), bad, (held,))
 
     def _with_rejected(self, rows: DataFrame, consumed: Consumed, clock: Clock) -> DataFrame:
         """The ledger's rows with those of the records that a step rejected."""
-        prepared = consumed.prepared
-        if prepared is None or prepared.rejected is None:
+        rejected = consumed.prepared.rejected
+        if rejected is None:
             return rows
-        view = f"tailrace_{self.pipeline.name}_rejected_{uuid.uuid4().hex[:8]}"
-        prepared.rejected.createOrReplaceTempView(view)
-        found = self.spark.sql(self.rows.of_rejected(view, clock))
-        self.spark.catalog.dropTempView(view)
-        return rows.unionAll(found)
+        return rows.unionAll(queried(self.spark, rejected, lambda view: self.rows.of_rejected(view, clock)))
 
     @property
     def holds(self) -> bool:

@@ -71,8 +71,7 @@ class Native(Execution):
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
         rows = self._with_rejected(rows, consumed, clock)
-        kept = consumed.prepared.held if consumed.prepared else None
-        held = (moved, consumed.partials, *([] if kept is None else [kept]))
+        held = (moved, consumed.partials, *consumed.prepared.held)
         return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held))
 
     def _any_late(self, state: OpenWindows, consumed: Consumed) -> bool:

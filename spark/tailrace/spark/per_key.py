@@ -7,7 +7,6 @@ the same columns as the native execution's, so that tables, restarts and backfil
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +30,7 @@ from tailrace.model.windows import Window
 from tailrace.spark.algebra import quoted
 from tailrace.spark.assigning import kept
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, schema_of
+from tailrace.spark.preparing import queried
 
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
@@ -49,15 +49,14 @@ class PerKey(Execution):
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """How far event and arrival times have come in a bundle; its records are looked at in the step."""
-        view = f"tailrace_{self.pipeline.name}_bundle_{uuid.uuid4().hex[:8]}"
         prepared = self._prepared(bundle)
-        prepared.records.createOrReplaceTempView(view)
         columns = [*map(quoted, self.pipeline.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
-        kept_ = self.spark.sql(f"SELECT {', '.join(columns)} FROM {view}{kept(self.pipeline)}")
+        items, where = ", ".join(columns), kept(self.pipeline)
+        records = queried(self.spark, prepared.records, lambda view: f"SELECT {items} FROM {view}{where}")
         # A later stage's watermark is the earlier one's.
         latest, known = self._latest(bundle) if self.pipeline.earlier is None else (None, None)
-        return Consumed(kept_, latest, known, None, prepared)
+        return Consumed(records, latest, known, None, prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""
@@ -67,9 +66,8 @@ class PerKey(Execution):
         both = held.cogroup(consumed.partials.groupBy(BUCKET))
         made = both.applyInArrow(lambda left, right: one(left, right), self._schema).localCheckpoint(eager=False)
         rows, windows = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
-        kept_ = consumed.prepared.held if consumed.prepared else None
-        held_ = (made, *([] if kept_ is None else [kept_]))
-        return Stepped(self._with_rejected(rows, consumed, clock), OpenWindows(windows, clock, state.generation, held_))
+        after = OpenWindows(windows, clock, state.generation, (made, *consumed.prepared.held))
+        return Stepped(self._with_rejected(rows, consumed, clock), after)
 
 
 @dataclass(frozen=True)

@@ -111,11 +111,16 @@ def _caller(
 
 def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:
     """The records that a later stage reads of a stage's ledger rows, as a frame."""
-    view = f"tailrace_{pipeline.name}_said_{uuid.uuid4().hex[:8]}"
-    rows.createOrReplaceTempView(view)
-    frame = spark.sql(changes(pipeline, view))
+    return queried(spark, rows, lambda view: changes(pipeline, view))
+
+
+def queried(spark: SparkSession, frame: DataFrame, text: Callable[[str], str]) -> DataFrame:
+    """What an SQL text makes of a frame; it is given the name of a view, which is there no longer than it takes."""
+    view = f"tailrace_{uuid.uuid4().hex[:8]}"
+    frame.createOrReplaceTempView(view)
+    found = spark.sql(text(view))
     spark.catalog.dropTempView(view)
-    return frame
+    return found
 
 
 def changes(pipeline: Pipeline, rows: str) -> str:
