@@ -7,7 +7,7 @@ SHELL := /bin/bash
 # as the next target without it takes them out again.
 WITH ?=
 EXTRAS := $(sort spark kafka plot duckdb demo $(WITH))
-# Tests run in this many processes; those that need a JVM share one of them.
+# Tests run in this many processes, each with a JVM once it needs one.
 WORKERS ?= 2
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
 ARGS ?=
@@ -38,7 +38,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
 test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 $(ARGS)
 
 demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
 	$(BIN)/python -m tailrace.cli.demo $(ARGS)

@@ -22,17 +22,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "tailrace")
 
-# One JVM at a time: two of them want more memory and cores than they gain.
-JVM = pytest.mark.xdist_group("jvm")
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for a Spark session, and keep all that needs a JVM in one process."""
+    """Mark what asks for a Spark session."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") or item.get_closest_marker("kafka"):
-            item.add_marker(JVM)
 
 
 @pytest.fixture(autouse=True)

@@ -64,7 +64,7 @@ def start(environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
-        out, news = process.communicate(timeout=280)
+        out, news = process.communicate(timeout=800)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

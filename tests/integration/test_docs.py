@@ -58,8 +58,6 @@ def test_the_examples_of_a_page_say_what_is_printed(page: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("jvm")
-@pytest.mark.timeout(900)
 def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> None:
     from tailrace.observe.flights import landing_cuts, load, write_files
 

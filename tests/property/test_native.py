@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import cases, run_native, said_by_reference
+from support.native import in_parts, run_native, said_by_reference
 from support.strategies import epochs, pipelines
 
 from tailrace.model import examples
@@ -69,8 +69,7 @@ def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
             assert not wrong, f"{zone}, {unit}: {len(wrong)} of {len(times)}, {next(iter(wrong.items()))}"
 
 
-@cases(CASES)
-@given(data=st.data())
+@in_parts(CASES, of=16)
 def test_a_random_definition_over_random_epochs_says_the_same_natively(
     plain: SparkSession, data: st.DataObject
 ) -> None:

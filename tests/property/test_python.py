@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import cases, run_native, said_by_reference
+from support.native import in_parts, run_native, said_by_reference
 from support.strategies import LOG, epochs, pipelines
 
 from tailrace import Collect, Distinct, Fixed, OwnCombiner, OwnWindows, Pipeline, Quantile, TopK, minutes, seconds
@@ -87,8 +87,7 @@ def test_a_transcript_comes_out_in_python(plain: SparkSession, transcript: Trans
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 
-@cases(CASES)
-@given(data=st.data())
+@in_parts(CASES, of=8)
 def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import cases, run_stages, said_by_reference
+from support.native import in_parts, run_stages, said_by_reference
 from support.stages import chains
 from support.strategies import epochs
 
@@ -34,8 +34,7 @@ def test_a_transcript_of_several_stages_comes_out(
     assert said == expected(transcript.pipeline, list(transcript.epochs)), transcript.claim
 
 
-@cases(CASES)
-@given(data=st.data())
+@in_parts(CASES, of=6)
 def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains())
     made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
@@ -45,8 +44,7 @@ def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) 
     assert run_stages(plain, pipeline, made) == found
 
 
-@cases(CASES // 2)
-@given(data=st.data())
+@in_parts(CASES // 2, of=6)
 def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(python=True))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=4))

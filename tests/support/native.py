@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, Phase, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from support.strategies import DEEP
@@ -30,20 +32,39 @@ from tailrace.spark.preparing import changed
 Said = Counter[tuple[Any, ...]]
 """What a fold said, as comparable rows: panes, retractions and late records, each with how often."""
 
+Law = Callable[[SparkSession, st.DataObject], None]
+"""A claim of one example, which it draws for itself; broken, it raises."""
 
-def cases(count: int) -> settings:
-    """So many examples, times `DEEP`, the same ones in every run.
 
-    Each goes through real Spark, which leaves no time to shrink one.
+def in_parts(count: int, *, of: int) -> Callable[[Law], Callable[[SparkSession, int], None]]:
+    """A test of a law over so many random examples, times `DEEP`, the same in every run, and so many in each part.
+
+    Each example goes through real Spark, which leaves no time to shrink one. No part is so long that a busy machine
+    takes it to hang.
     """
-    return settings(
-        max_examples=count * DEEP,
+    some = settings(
+        max_examples=of,
         deadline=None,
         database=None,
-        derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
+
+    def of_law(law: Law) -> Callable[[SparkSession, int], None]:
+        @pytest.mark.parametrize("part", range(-(-count * DEEP // of)))
+        def test(plain: SparkSession, part: int) -> None:
+            @seed(part)
+            @some
+            @given(data=st.data())
+            def holds(data: st.DataObject) -> None:
+                law(plain, data)
+
+            holds()
+
+        test.__name__, test.__doc__, test.__module__ = law.__name__, law.__doc__, law.__module__
+        return test
+
+    return of_law
 
 
 def bundle_frame(spark: SparkSession, pipeline: Pipeline, records: Sequence[Record], epoch: int) -> DataFrame:

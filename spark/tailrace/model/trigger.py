@@ -20,7 +20,6 @@ from typing import NamedTuple, Protocol
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
-from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.names import name_faults
 from tailrace.model.time import BEGINNING, duration, duration_faults, offset_faults
 
@@ -141,7 +140,7 @@ class Trigger:
         return ()
 
 
-class _Once(Trigger):
+class Once(Trigger):
     """A trigger that is done after its first pane."""
 
     def slots(self) -> dict[str, bool | int]:
@@ -170,7 +169,7 @@ class _Once(Trigger):
 
 
 @dataclass(frozen=True)
-class AtWatermark(_Once):
+class AtWatermark(Once):
     """Once, when the watermark reaches the window's end (rule M1)."""
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
@@ -191,7 +190,7 @@ class AtWatermark(_Once):
 
 
 @dataclass(frozen=True)
-class AtPercentile(_Once):
+class AtPercentile(Once):
     """Once, early, when the watermark of a percentile reaches the window's end: so many per cent are thought complete.
 
     The log says how much less they trail (`Log.percentiles`). It does not wait for stragglers (Dataflow Model, 2.3).
@@ -223,7 +222,7 @@ class AtPercentile(_Once):
 
 
 @dataclass(frozen=True)
-class AfterCount(_Once):
+class AfterCount(Once):
     """Once, when at least `count` records are fresh. It is asked once per bundle (rule M5)."""
 
     count: int
@@ -238,7 +237,7 @@ class AfterCount(_Once):
 
 
 @dataclass(frozen=True)
-class AfterDelay(_Once):
+class AfterDelay(Once):
     """Once, when `delay` of processing time has gone by since the first fresh record."""
 
     delay: timedelta
@@ -254,122 +253,7 @@ class AfterDelay(_Once):
 
 
 @dataclass(frozen=True)
-class _Bytes:
-    column: str
-
-    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        term = record[self.column]
-        given = o.choose(o.missing(term), o.literal("", "string"), term)
-        return o.size(given)
-
-
-@dataclass(frozen=True)
-class AfterBytes(_Once):
-    """Once, when the values of a string column in the fresh records come to `size` bytes of UTF-8 or more."""
-
-    size: int
-    column: str
-
-    def measures(self) -> dict[str, Measure]:
-        return {"bytes": _Bytes(self.column)}
-
-    def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        reached = o.at_least(moment.measures["bytes"], o.literal(self.size, "bigint"))
-        return Ready(reached, o.literal(False, "boolean"))
-
-    def faults(self, path: str) -> Iterable[Fault]:
-        size: object = self.size
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            remedy = f"write AfterBytes(1_000_000, {self.column!r})"
-            yield Fault(f"{path}.size", size, "a whole number of at least 1", remedy)
-
-    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        if types.get(self.column) != "string":
-            strings = ", ".join(name for name, type in types.items() if type == "string") or "there is none"
-            yield Fault(f"{path}.column", self.column, f"a string column of the log ({strings})", "name one of those")
-
-
-@dataclass(frozen=True)
-class _Matches:
-    condition: Condition
-
-    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        one, none = o.literal(1, "bigint"), o.literal(0, "bigint")
-        return o.choose(self.condition.holds(o, record, types), one, none)
-
-
-@dataclass(frozen=True)
-class AfterMatch(_Once):
-    """Once, when a fresh record meets the condition: punctuation in the data (Dataflow Model, 2.3)."""
-
-    condition: Condition
-
-    def measures(self) -> dict[str, Measure]:
-        return {"matches": _Matches(self.condition)}
-
-    def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        came = o.at_least(moment.measures["matches"], o.literal(1, "bigint"))
-        return Ready(came, o.literal(False, "boolean"))
-
-    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        return condition_faults(f"{path}.condition", self.condition, types)
-
-
-class AfterPattern(_Once):
-    """Once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
-
-    Others may come between. The records of one bundle count as having come in any order, as it is asked once a bundle
-    (rule M5); with bundles of one record it is the sequence of the arrivals to the letter. In a window that merges the
-    pattern starts anew, with what is fresh.
-    """
-
-    def __init__(self, *conditions: Condition) -> None:
-        self.conditions = conditions
-
-    def __repr__(self) -> str:
-        return f"AfterPattern({', '.join(map(repr, self.conditions))})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AfterPattern) and self.conditions == other.conditions
-
-    def __hash__(self) -> int:
-        return hash(self.conditions)
-
-    def slots(self) -> dict[str, bool | int]:
-        return {**super().slots(), "met": 0}
-
-    def measures(self) -> dict[str, Measure]:
-        return {f"met_{place}": _Matches(condition) for place, condition in enumerate(self.conditions)}
-
-    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
-        met, one = slots["met"], o.literal(1, "bigint")
-        for place in range(len(self.conditions)):
-            here = o.equal(met, o.literal(place, "bigint"))
-            came = o.at_least(measures[f"met_{place}"], one)
-            met = o.choose(o.every(here, came), o.literal(place + 1, "bigint"), met)
-        return {**slots, "met": met}
-
-    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        whole = o.at_least(slots["met"], o.literal(len(self.conditions), "bigint"))
-        return Ready(o.every(o.no(slots["done"]), whole), o.literal(False, "boolean"))
-
-    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        fires = self.ready(o, slots, moment).fires
-        # Fired with others, the pattern starts anew: what it has met is in a pane.
-        return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
-
-    def faults(self, path: str) -> Iterable[Fault]:
-        if not self.conditions:
-            example = 'write for example AfterPattern(Match("kind", "==", "open"), Match("kind", "==", "close"))'
-            yield Fault(path, self, "at least one condition", example)
-
-    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        for place, condition in enumerate(self.conditions):
-            yield from condition_faults(f"{path}[{place}]", condition, types)
-
-
-@dataclass(frozen=True)
-class AfterSignal(_Once):
+class AfterSignal(Once):
     """Once, in the epoch in which a signal of this name comes: a row in the log's table of signals.
 
     It is the model's external signal (Dataflow Model, 2.3). A window fires what it has then; a signal that finds

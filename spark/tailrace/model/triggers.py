@@ -1,6 +1,7 @@
 """When in processing time a window's pane is emitted: the algebra of triggers (Dataflow Model, 2.3 and 3.3).
 
-A trigger made of others keeps their slots beside each other; the ones that stand on their own come from `trigger`.
+A trigger made of others keeps their slots beside each other; the ones that stand on their own come from `trigger` and
+`punctuation`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,10 @@ from dataclasses import dataclass
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
 from tailrace.model.exploring import explored_faults
+from tailrace.model.punctuation import AfterBytes, AfterMatch, AfterPattern
 from tailrace.model.trigger import (
-    AfterBytes,
     AfterCount,
     AfterDelay,
-    AfterMatch,
-    AfterPattern,
     AfterSignal,
     AtPercentile,
     AtWatermark,
@@ -61,7 +60,7 @@ __all__ = [
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
     """What is wrong with what stands where a trigger should."""
     if isinstance(trigger, Trigger):
-        own = not type(trigger).__module__.startswith("tailrace.model.trigger")
+        own = not type(trigger).__module__.startswith("tailrace.model.")
         return [*trigger.faults(path), *(explored_faults(path, trigger) if own else ())]
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
