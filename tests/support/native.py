@@ -153,7 +153,7 @@ def said_by_reference(
         said[
             (
                 "pane",
-                pane.key,
+                _exact(pane.key),
                 *pane.window,
                 *pane.version,
                 pane.retraction,
@@ -166,7 +166,7 @@ def said_by_reference(
         ] += 1
     for one in late:
         at = instant(one.record[pipeline.log.event_time])
-        said[("late", one.key, *one.window, one.epoch, at, one.behind, one.reason)] += 1
+        said[("late", _exact(one.key), *one.window, one.epoch, at, one.behind, one.reason)] += 1
     for bad in rejected:
         said[("rejected", bad.epoch, instant(bad.record[pipeline.log.event_time]), bad.reason)] += 1
     return said
@@ -194,7 +194,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _pane_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
-    key = tuple(row[name] for name in pipeline.key)
+    key = _exact(row[name] for name in pipeline.key)
     values = tuple(row[name] for name in pipeline.what)
     answer = tuple(row["answer"]) if row.asDict().get("answer") else ()
     span = (row["window_start"], row["window_end"])
@@ -204,6 +204,6 @@ def _pane_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
 
 
 def _late_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
-    key = tuple(row[name] for name in pipeline.key)
+    key = _exact(row[name] for name in pipeline.key)
     span = (row["window_start"], row["window_end"])
     return ("late", key, *span, row["epoch"], row["event_time"], row["behind"], row["reason"])

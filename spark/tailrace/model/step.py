@@ -66,6 +66,14 @@ class _Arrivals(NamedTuple):
     parts: Row
 
 
+class _End(NamedTuple):
+    """What an epoch is for the windows that end then: whether it finds them open, closes them, forgets them."""
+
+    open: bool
+    closing: bool
+    gone: bool
+
+
 def step(
     pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
 ) -> Outcome:
@@ -95,6 +103,7 @@ class _Step:
             now=clock.processing_time,
             signals={name: name in clock.signals for name in pipeline.when.signals()},
         )
+        self._ends: dict[int, _End] = {}
         self.panes: list[Pane] = []
         self.late: list[Late] = []
         self.rejected: list[Rejected] = []
@@ -114,7 +123,7 @@ class _Step:
         windows: dict[Key, Mapping[Window, Row]] = {}
         for key in {**self.state.windows, **arrivals}:
             touched = self._arrived(key, self.state.windows.get(key, {}), arrivals.get(key, {}))
-            left = {w: row for w, row in self._fired(key, touched).items() if not self._gone(w)}
+            left = {w: row for w, row in self._fired(key, touched).items() if not self._at(w.end).gone}
             if left:
                 windows[key] = left
         return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late, self.rejected)
@@ -127,15 +136,11 @@ class _Step:
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         lifted = lifter(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
-        closed: dict[int, bool] = {}
         for source, record in bundle:
             key = tuple([record.get(column) for column in columns])
             parts = lifted(record)
             for window in assign(instant(record[at]), record):
-                end = window.end
-                if end not in closed:
-                    closed[end] = bool(self.rules.closed(end, self.times.watermark_before))
-                if closed[end]:
+                if not self._at(window.end).open:
                     self._too_late(source, key, window, "expired")
                     continue
                 own = arrivals.setdefault(key, {})
@@ -193,36 +198,46 @@ class _Step:
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
         """One key's windows after the triggers were asked, the watermark advanced, and closed windows fired last."""
         after = {}
-        for window, start in sorted(windows.items()):
-            row, fired = start, False
-            for phase in (Phase.DATA, Phase.WATERMARK):
-                asked = self.rules.asked(row, window.end, self.times, phase)
-                fired = bool(asked["emits"] or asked["takes"])
-                row = self._moved(key, window, row, asked, phase)
-            asked = self.rules.asked_to_close(row, window.end, self.times, fired)
-            after[window] = self._moved(key, window, row, asked, None)
+        for window, row in sorted(windows.items()):
+            at, fired, moved = self._at(window.end), False, row
+            for phase in Phase:
+                fired = False
+                if self.rules.advances(moved, window.end, at.open, self.times, phase):
+                    moved, fired = self._moved(key, window, moved, phase)
+            if self.rules.closes(moved, at.closing, fired):
+                moved, _ = self._moved(key, window, moved, None)
+            after[window] = moved
         return after
 
-    def _moved(self, key: Key, window: Window, row: Row, asked: Row, phase: Phase | None) -> Row:
-        if not asked["advances"]:
-            return row
-        predecessors = row["predecessors"]
-        if asked["emits"] or asked["takes"]:
+    def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
+        """A window after its trigger fired at a phase, or it closed, and whether anything came out."""
+        said, predecessors = self.rules.said(row, True, window.end, self.times, phase), row["predecessors"]
+        told = bool(said["emits"] or said["takes"])
+        if told:
             watermark = self.times.watermark_before if phase is Phase.DATA else self.times.watermark
-            self._emit(key, window, row, asked, watermark)
+            self._emit(key, window, row, said, watermark)
             predecessors = ()
-        return self.rules.fired(row, asked, window.end, self.times, phase) | {"predecessors": predecessors}
+        after = self.rules.fired(row, True, said, window.end, self.times, phase)
+        return after | {"predecessors": predecessors}, told
 
-    def _emit(self, key: Key, window: Window, row: Row, asked: Row, watermark: int) -> None:
+    def _at(self, end: int) -> _End:
+        """What the epoch is for the windows that end then."""
+        if end not in self._ends:
+            rules, times = self.rules, self.times
+            gone = rules.out_of_reach(end, times.watermark)
+            self._ends[end] = _End(rules.open(end, times), rules.closing(end, times), gone)
+        return self._ends[end]
+
+    def _emit(self, key: Key, window: Window, row: Row, said: Row, watermark: int) -> None:
         everything, fresh, fired = self.rules.contents(row)
-        timing = Timing(asked["timing"])
+        timing = Timing(said["timing"])
         for old in row["predecessors"]:
             version = Version(old.generation, self.clock.epoch, old.panes)
             self._pane(key, old.window, old.fired, old.fired, timing, watermark, version, retraction=True)
         version = Version(row["generation"], self.clock.epoch, row["panes"])
-        if asked["takes"]:
+        if said["takes"]:
             self._pane(key, window, fired, fired, timing, watermark, version, retraction=True)
-        if asked["emits"]:
+        if said["emits"]:
             values = fresh if self.rules.discards else everything
             self._pane(key, window, values, everything, timing, watermark, version, retraction=False)
 
@@ -239,9 +254,6 @@ class _Step:
     def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:
         behind = self.times.watermark_before - window.end
         self.late.append(Late(record, key, window, behind, reason, self.clock.epoch))
-
-    def _gone(self, window: Window) -> bool:
-        return bool(self.rules.out_of_reach(window.end, self.times.watermark))
 
 
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:

@@ -156,46 +156,50 @@ class Transition:
         margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
         return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
 
-    def asked(self, row: Row, end: Term, times: Times, phase: Phase) -> Row:
-        """What the trigger says at a phase.
+    def open(self, end: Term, times: Times) -> Term:
+        """Whether the epoch finds a window that ends at `end` open: not closed before it."""
+        return self.o.no(self.closed(end, times.watermark_before))
 
-        `advances`: its state moves. `emits`: a pane comes out. `takes`: the answer before is taken back. `timing`.
-        """
+    def closing(self, end: Term, times: Times) -> Term:
+        """Whether the epoch closes a window that ends at `end` (rule M3)."""
+        return self.o.every(self.closed(end, times.watermark), self.open(end, times))
+
+    def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
+        """Whether the trigger of a window, `open_` or not, fires at a phase, so that its state moves."""
         o = self.o
-        watermark = times.watermark_before if phase is Phase.DATA else times.watermark
-        moment = self._moment(row, end, watermark, times, phase)
-        open_ = o.no(self.closed(end, times.watermark_before))
+        moment = self._moment(row, end, self._watermark(times, phase), times, phase)
         ready = self.pipeline.when.ready(o, self._slots(row), moment)
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
-        advances = o.every(open_, ready.fires, o.some(fresh, ready.on_time))
-        wanted = o.every(advances, fresh) if self.pipeline.on_time == "if_non_empty" else advances
-        return {"advances": advances, **self._said(row, wanted), "timing": self._timing(row, end, watermark)}
+        return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
 
-    def asked_to_close(self, row: Row, end: Term, times: Times, fired: Term) -> Row:
-        """Whether the window's last pane fires as it closes (rule M3); `fired` if one fired at this watermark."""
+    def closes(self, row: Row, closing: Term, fired: Term) -> Term:
+        """Whether a window's last pane fires as it closes (rule M3); `fired` if one fired at this watermark."""
         o = self.o
-        closing = o.every(self.closed(end, times.watermark), o.no(self.closed(end, times.watermark_before)))
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
-        wanted = (
-            o.no(o.some(fired, self.done(row))) if self.pipeline.closing == "always" else o.literal(False, "boolean")
-        )
-        fires = o.every(closing, o.some(fresh, wanted))
-        return {"advances": fires, **self._said(row, fires), "timing": self._timing(row, end, times.watermark)}
+        if self.pipeline.closing != "always":
+            return o.every(closing, fresh)
+        return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
-    def _said(self, row: Row, wanted: Term) -> Row:
-        """What comes out where a pane is wanted: the pane, and the retraction of the one before it.
+    def said(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
+        """What comes out of a window that `advances` at a phase, or as it closes.
+
+        `emits`: a pane. `takes`: the retraction of the answer before. `timing`: the pane's.
 
         In a later stage a window whose records were all taken back has no answer any more: there is nothing to say of
         it but that the answer it had is taken back (rule V4 has the same of backfills).
         """
-        o = self.o
+        o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
+        wanted, timing = advances, self._timing(row, end, self._watermark(times, phase))
+        if phase is not None and self.pipeline.on_time == "if_non_empty":
+            wanted = o.every(advances, o.at_least(row["fresh"], one))
         if not self.later:
-            before = o.at_least(row["panes"], o.literal(1, "bigint"))
-            return {"emits": wanted, "takes": o.every(wanted, before) if self.retracts else o.literal(False, "boolean")}
-        one, fired = o.literal(1, "bigint"), row[f"fired_{NET}"]
+            before = o.at_least(row["panes"], one)
+            return {"emits": wanted, "takes": o.every(wanted, before) if self.retracts else never, "timing": timing}
+        fired = row[f"fired_{NET}"]
         some = o.at_least(o.add(fired, row[f"pending_{NET}"], "bigint"), one)
         takes = o.every(wanted, o.at_least(fired, one))
-        return {"emits": o.every(wanted, some), "takes": takes if self.retracts else o.every(takes, o.no(some))}
+        takes = takes if self.retracts else o.every(takes, o.no(some))
+        return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
         """The accumulators of a pane that fires now: of everything, of what is fresh, and of what fired before."""
@@ -203,21 +207,27 @@ class Transition:
         return self.merged(fired, pending), pending, fired
 
     def fired(
-        self, row: Row, asked: Row, end: Term, times: Times, phase: Phase | None, everything: Row | None = None
+        self,
+        row: Row,
+        advances: Term,
+        said: Row,
+        end: Term,
+        times: Times,
+        phase: Phase | None,
+        everything: Row | None = None,
     ) -> Row:
-        """The row after the phase: as it was, or, where `asked["advances"]`, with its records in the fired part."""
+        """The row after the phase: as it was, or, where it `advances`, with its records in the fired part."""
         o = self.o
-        watermark = times.watermark_before if phase is Phase.DATA else times.watermark
-        advances, nothing = asked["advances"], o.literal(0, "bigint")
+        watermark, nothing = self._watermark(times, phase), o.literal(0, "bigint")
         # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
-        said = asked["emits"] if not self.later else o.some(asked["emits"], asked["takes"])
+        told = said["emits"] if not self.later else o.some(said["emits"], said["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero()
         after = row | {
             "fresh": o.choose(advances, nothing, row["fresh"]),
             "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
             "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
-            "panes": o.add(row["panes"], o.choose(said, o.literal(1, "bigint"), nothing), "bigint"),
+            "panes": o.add(row["panes"], o.choose(told, o.literal(1, "bigint"), nothing), "bigint"),
             "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
             **_named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
             **_named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
@@ -253,6 +263,10 @@ class Transition:
     def discards(self) -> bool:
         """Whether a pane holds only what is fresh."""
         return self.pipeline.how is Accumulation.DISCARDING
+
+    @staticmethod
+    def _watermark(times: Times, phase: Phase | None) -> Term:
+        return times.watermark_before if phase is Phase.DATA else times.watermark
 
     def _timing(self, row: Row, end: Term, watermark: Term) -> Term:
         o = self.o

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
@@ -109,8 +110,16 @@ class _Composite(Trigger):
         return after
 
     def _split(self, slots: Slots) -> Iterator[tuple[int, Trigger, Slots]]:
-        for place, part in enumerate(self._parts):
-            yield place, part, {name: slots[f"{place}_{name}"] for name in part.slots()}
+        for place, part, names in self._own_slots:
+            yield place, part, {name: slots[column] for name, column in names}
+
+    @cached_property
+    def _own_slots(self) -> list[tuple[int, Trigger, list[tuple[str, str]]]]:
+        """Each part with the names of its slots, and what they are called here."""
+        return [
+            (place, part, [(name, f"{place}_{name}") for name in part.slots()])
+            for place, part in enumerate(self._parts)
+        ]
 
     def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
         """The moment with the part's own measures."""

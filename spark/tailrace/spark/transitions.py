@@ -71,6 +71,8 @@ def transitions(pipeline: Pipeline, met: str) -> str:
     extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
     chain = _Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
     _arrive(pipeline, rules, chain, state)
+    clock = _clock(pipeline)
+    chain.add({"open": rules.open(_END, clock), "closing": rules.closing(_END, clock)})
     for letter in phases(pipeline):
         _fire(rules, chain, state, letter, PHASES[letter])
     touched = " OR ".join(["(arrived > 0L", *(f"{letter}_advances" for letter in phases(pipeline))]) + ")"
@@ -90,14 +92,16 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) ->
 
 
 def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phase | None) -> None:
-    clock = _clock(rules.pipeline)
+    clock, advances = _clock(rules.pipeline), f"{letter}_advances"
     if phase is None:
-        asked = rules.asked_to_close(state, _END, clock, "b_emits" if "b_emits" in chain.columns else "false")
+        term = rules.closes(state, "closing", "b_emits" if "b_emits" in chain.columns else "false")
     else:
-        asked = rules.asked(state, _END, clock, phase)
-    chain.add({f"{letter}_{name}": term for name, term in asked.items() if (name, term) != ("takes", "false")})
+        term = rules.advances(state, _END, "open", clock, phase)
+    chain.add({advances: term})
+    told = rules.said(state, advances, _END, clock, phase)
+    chain.add({f"{letter}_{name}": term for name, term in told.items() if (name, term) != ("takes", "false")})
     everything, fresh, fired = rules.contents(state)
-    said = {name: f"{letter}_{name}" for name in asked}
+    said = {name: f"{letter}_{name}" for name in told}
     shown: Row = {f"{letter}_index": "panes"}
     shown |= {f"{letter}_total_{name}": term for name, term in everything.items()}
     if rules.discards:
@@ -106,4 +110,4 @@ def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phas
         shown |= {f"{letter}_before_{name}": term for name, term in fired.items()}
     chain.add(shown)
     total = {name: quoted(f"{letter}_total_{name}") for name in everything}
-    chain.add(rules.fired(state, said, _END, clock, phase, total))
+    chain.add(rules.fired(state, advances, said, _END, clock, phase, total))
