@@ -163,6 +163,11 @@ def test_the_tables_are_as_agreed(drained: subprocess.CompletedProcess[str], env
 def test_a_backfill_takes_in_what_came_too_late(
     drained: subprocess.CompletedProcess[str], environment: dict[str, str]
 ) -> None:
+    proposed = run(environment, "late", DEFINITION).stdout.splitlines()
+    assert proposed[0] == "hourly_departures  1 late record"
+    command = "backfill pipelines/flights.py --from 2013-03-08T01:00:00Z --to 2013-03-08T02:00:00Z"
+    assert proposed[-2:] == ["to take them in:", f"tailrace {command}"]
+    assert json.loads(run(environment, *command.split(), "--dry-run", "--json").stdout)["changed"] == 1
     args = ("backfill", DEFINITION, "--from", "2013-03-08", "--to", "2013-03-08T05:00", "--json")
     dry = json.loads(run(environment, *args, "--dry-run").stdout)
     assert (dry["changed"], dry["retracted"], dry["run"]) == (1, 0, None)
@@ -170,6 +175,9 @@ def test_a_backfill_takes_in_what_came_too_late(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["status"], found["changed"], found["untouched"]) == ("committed", 1, 14)
+    assert run(environment, "late", DEFINITION).stdout.splitlines() == [
+        "hourly_departures  1 late record, 1 of them taken in by backfills"
+    ]
     again = run(environment, "panes", DEFINITION, "--key", "EWR", "--window", "2013-03-08T01:00Z")
     told = " ".join(again.stdout.split())
     assert "answer flights 2, departures 2, mean_delay 30 (correction, written by the backfill)" in told, told

@@ -39,7 +39,7 @@ from tailrace.model.time import BEGINNING, instant
 from tailrace.model.windows import Window
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill, closed_until
+from tailrace.spark.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 
@@ -158,7 +158,7 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     assert held(plain, later) == {place: dict(values) for place, values in answers(runs[-1].panes).items()}
     assert runs[0].late, "the data has clicks that are too late"
     # A backfill counts those, too: of the visits, and of what is made of them.
-    until = closed_until(later, lake.head(f"{later.name}__ledger").number("watermark"))
+    until = later.closed_until(lake.head(f"{later.name}__ledger").number("watermark"))
     done = backfill(plain, lake, later, instant(START) - 10**10, until)
     assert done.changed > 0
     expected = {place: dict(v) for place, v in batch(later, records).items() if place[1].timestamp < until}

@@ -129,6 +129,10 @@ class Pipeline:
         """When the watermark closes a window that ends at `end`, in microseconds (rule M1)."""
         return min(END_OF_TIME, end + self.lateness)
 
+    def closed_until(self, watermark: int) -> int:
+        """The end of the windows that no record can reach any more at this watermark, in microseconds (rule X4)."""
+        return END_OF_TIME if watermark >= END_OF_TIME else watermark - self.lateness - self.where.reach
+
     @cached_property
     def lateness(self) -> int:
         """The allowed lateness in microseconds."""

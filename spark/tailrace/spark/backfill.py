@@ -21,7 +21,7 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, instant, moment, text
+from tailrace.model.time import instant, moment, text
 from tailrace.spark.algebra import null, quoted
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences, events_from, events_until, in_range, new
@@ -82,13 +82,6 @@ def backfill_stages(
     return [stage.run(reason, dry_run) for stage in stages]
 
 
-def closed_until(pipeline: Pipeline, watermark: int) -> int:
-    """The end of the range that a stream at this watermark cannot reach any more, in microseconds."""
-    if watermark >= END_OF_TIME:
-        return END_OF_TIME
-    return watermark - pipeline.lateness - pipeline.where.reach
-
-
 class _Backfill:
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
@@ -136,7 +129,7 @@ class _Backfill:
         if self.pinned.number("epoch") < 0:
             raise BackfillError(f"{self.ledger} has no epoch yet: run a stream of the definition first")
         watermark = self.pinned.number("watermark")
-        until = closed_until(self.pipeline, watermark)
+        until = self.pipeline.closed_until(watermark)
         if self.last > until:
             raise BackfillError(
                 f"windows up to {text(self.last)} are still open to the stream: the watermark is at {text(watermark)} "

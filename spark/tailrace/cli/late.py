@@ -1,0 +1,107 @@
+"""`tailrace late`: what came too late for its window, by range, and the backfills that would take it in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.console import Output, table
+from tailrace.cli.definitions import load
+from tailrace.cli.options import Definition, Json
+from tailrace.cli.process import without_pandas
+from tailrace.cli.texts import counted, shown, span
+from tailrace.model.time import text
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.late import LateRange, LateReport
+
+RANGES = 20
+"""How many ranges are shown to people; JSON has them all."""
+
+COMMANDS = 3
+"""Of more ranges than these, one backfill over all of them is proposed: what comes out equal is left alone."""
+
+
+def late(definition: Definition, json: Json = False) -> None:
+    """Show what came too late for its window, grouped by range of event time, and how to repair it.
+
+    A record that is too late is in the log but in no answer, until a backfill of its range takes it in. What one has
+    taken in is not shown. Of a definition of several stages each is shown. Reads the ledger, without Spark.
+    """
+    output, settings = Output(json), Settings()
+    pipeline = load(definition)
+    without_pandas()
+    from tailrace.lake.catalog import Lake
+    from tailrace.lake.late import late_report
+
+    lake = Lake(settings)
+    found = [late_report(lake, stage) for stage in pipeline.stages if lake.has(f"{stage.name}__ledger")]
+    if json:
+        output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in found]})
+        return
+    if not found:
+        output.whole(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+    for place, one in enumerate(found):
+        output.text(*([""] if place else []), *_shown(one))
+    commands = _commands(definition, [ready for one in found for ready in one.ready])
+    if commands:
+        output.text("", Text("to take them in:", style="dim"))
+        output.whole(*commands)
+
+
+def _shown(found: LateReport) -> Iterator[Any]:
+    said = f"{counted(found.records, 'late record')}"
+    said += f", {found.repaired:,} of them taken in by backfills" if found.repaired else ""
+    yield Text.assemble((found.pipeline.name, "bold"), f"  {said}")
+    if found.ranges:
+        yield _table(found)
+
+
+def _table(found: LateReport) -> Table:
+    numbers = ("records", "windows", "epochs")
+    made = table("windows from", "to", *numbers, "behind", "closed", right=numbers)
+    for one in found.ranges[:RANGES]:
+        epochs = str(one.first_epoch) if one.first_epoch == one.last_epoch else f"{one.first_epoch}–{one.last_epoch}"
+        lag = one.last - found.closed
+        when = Text("yes", style="green") if lag <= 0 else Text(f"in {span(lag / 1e6)}", style="yellow")
+        counts = (f"{one.records:,}", f"{one.windows:,}", epochs)
+        made.add_row(shown(one.first), shown(one.last), *counts, span(one.behind / 1e6), when)
+    if len(found.ranges) > RANGES:
+        made.caption = f"the first {RANGES} of {len(found.ranges)} ranges; --json shows all"
+        made.caption_justify = "left"
+    return made
+
+
+def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
+    """The backfills that take the ranges in: one for each, or where they are many or overlap one over all."""
+    spans = sorted({(one.first, one.last) for one in ready})
+    apart = all(one[1] <= two[0] for one, two in pairwise(spans))
+    if len(spans) > COMMANDS or not apart:
+        spans = [(spans[0][0], max(last for _, last in spans))]
+    return [f"tailrace backfill {shlex.quote(definition)} --from {text(a)} --to {text(b)}" for a, b in spans]
+
+
+def _data(found: LateReport) -> dict[str, Any]:
+    return {
+        "pipeline": found.pipeline.name,
+        "records": found.records,
+        "repaired": found.repaired,
+        "closed_until": text(found.closed),
+        "ranges": [
+            {
+                "range": [text(one.first), text(one.last)],
+                "records": one.records,
+                "windows": one.windows,
+                "epochs": [one.first_epoch, one.last_epoch],
+                "behind_seconds": one.behind / 1e6,
+                "ready": one.last <= found.closed,
+            }
+            for one in found.ranges
+        ],
+    }

@@ -1,0 +1,167 @@
+"""What came too late for its window, by ranges of event time that a backfill would repair (rule X6), without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tailrace.lake.catalog import Lake, head_of
+from tailrace.lake.contracts import LATE, ledger_contract
+from tailrace.lake.filters import after, equal, every, up_to
+from tailrace.lake.runs import Run, Runs
+from tailrace.model.panes import Key
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.windows import Window
+
+
+@dataclass(frozen=True)
+class LateRange:
+    """Windows end to end that records came too late for, as the half-open range of a backfill that takes those in.
+
+    `behind` is how far the watermark was past a window's end at most; all in microseconds. `first_epoch` to
+    `last_epoch` is when they came.
+    """
+
+    first: int
+    last: int
+    records: int
+    windows: int
+    behind: int
+    first_epoch: int
+    last_epoch: int
+
+
+@dataclass(frozen=True)
+class LateReport:
+    """What is in a ledger's late rows: how many records, how many of them a backfill has taken in, and the rest.
+
+    A record in several windows counts once for each that it was too late for. Ranges that end by `closed` can be
+    backfilled now; the others once the watermark has gone on.
+    """
+
+    pipeline: Pipeline
+    records: int
+    repaired: int
+    ranges: tuple[LateRange, ...]
+    closed: int
+
+    @property
+    def ready(self) -> tuple[LateRange, ...]:
+        """The ranges that can be backfilled now."""
+        return tuple(one for one in self.ranges if one.last <= self.closed)
+
+
+@dataclass(frozen=True)
+class _Came:
+    """What came too late for one window in one epoch; `span` is the window that it belongs to after merging."""
+
+    span: Window
+    epoch: int
+    records: int
+    behind: int
+
+
+def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
+    """What came too late for the windows of one stage. Raises `LakeError` where it has no ledger."""
+    ledger = lake.table(ledger_contract(pipeline).table)
+    watermark = head_of(ledger).number("watermark", BEGINNING)
+    names = (*(pipeline.key if pipeline.where.merges else ()), "window_start", "window_end", "epoch")
+    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow()
+    came = list(_came(lake, pipeline, _counted(rows, names)))
+    runs = Runs(lake, pipeline).all() if lake.has(f"{pipeline.name}__runs") else []
+    open_ = [one for one in came if not _repaired(one, runs)]
+    total, left = (sum(one.records for one in of) for of in (came, open_))
+    return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))
+
+
+def _counted(rows: pa.Table, names: Iterable[str]) -> list[dict[str, object]]:
+    """The rows by these columns, with how many there are and the largest `behind`."""
+    grouped = rows.group_by(list(names)).aggregate([([], "count_all"), ("behind", "max")])
+    found: list[dict[str, object]] = grouped.to_pylist()
+    return found
+
+
+def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, object]]) -> Iterator[_Came]:
+    by_key: dict[Key, list[Mapping[str, object]]] = {}
+    for group in groups:
+        key = tuple(group[name] for name in pipeline.key) if pipeline.where.merges else ()
+        by_key.setdefault(key, []).append(group)
+    held = _answers(lake, pipeline, by_key) if pipeline.where.merges else {}
+    for key, of in by_key.items():
+        windows = {_window(group) for group in of}
+        spans = {window: window for window in windows}
+        if pipeline.where.merges:
+            # The session that a late record belongs to reaches as far as those that it joins.
+            gathered = pipeline.where.gathered(windows | held.get(key, set()))
+            spans = {member: span for span, members in gathered.items() for member in members}
+        for group in of:
+            count, behind = group["count_all"], group["behind_max"]
+            assert isinstance(count, int)
+            assert isinstance(behind, int)
+            yield _Came(spans[_window(group)], int(str(group["epoch"])), count, behind)
+
+
+def _window(row: Mapping[str, object]) -> Window:
+    start, end = row["window_start"], row["window_end"]
+    return Window(instant(start), instant(end))  # type: ignore[arg-type]
+
+
+def _answers(
+    lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, object]]]
+) -> dict[Key, set[Window]]:
+    """The windows that have an answer, of the keys that records came too late for, in the span of those."""
+    windows = [_window(row) for rows in late.values() for row in rows]
+    if not windows or not lake.has(pipeline.name):
+        return {}
+    inside = []
+    first, last = min(window.start for window in windows), max(window.end for window in windows)
+    if first > BEGINNING:
+        inside.append(after("window_end", first))
+    if last < END_OF_TIME:
+        inside.append(up_to("window_start", last))
+    names = (*pipeline.key, "window_start", "window_end")
+    table = lake.table(pipeline.name)
+    scan = table.scan(row_filter=every(*inside), selected_fields=names) if inside else table.scan(selected_fields=names)
+    found: dict[Key, set[Window]] = {}
+    for batch in scan.to_arrow_batch_reader():
+        for row in batch.to_pylist():
+            key = tuple(row[name] for name in pipeline.key)
+            if key in late:
+                found.setdefault(key, set()).add(_window(row))
+    return found
+
+
+def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
+    """Whether a backfill of a log that held these records has computed their window (rule V5)."""
+    return any(
+        run.kind == "backfill"
+        and run.status == "committed"
+        and run.log_epoch is not None
+        and run.log_epoch >= one.epoch
+        and run.first <= one.span.timestamp < run.last
+        for run in runs
+    )
+
+
+def _ranges(came: Iterable[_Came]) -> Iterator[LateRange]:
+    """The ranges of the windows, those that touch as one, by event time."""
+    ranges: list[list[_Came]] = []
+    reached = BEGINNING
+    for one in sorted(came, key=lambda one: one.span):
+        if not ranges or one.span.start > reached:
+            ranges.append([])
+        ranges[-1].append(one)
+        reached = max(reached, one.span.end)
+    for of in ranges:
+        yield LateRange(
+            first=min(one.span.start for one in of),
+            last=max(one.span.end for one in of),
+            records=sum(one.records for one in of),
+            windows=len({one.span for one in of}),
+            behind=max(one.behind for one in of),
+            first_epoch=min(one.epoch for one in of),
+            last_epoch=max(one.epoch for one in of),
+        )
