@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from support import small_lake
 from support.small_lake import HOURLY, RIDES, append, at
 from typer.testing import CliRunner
 
-from tailrace import Count, Fixed, Pipeline, Sessions, hours, minutes
+from tailrace import Count, Fixed, Global, Pipeline, Sessions, hours, minutes
+from tailrace.cli.definitions import load
 from tailrace.cli.main import app
+from tailrace.cli.texts import parsed
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import contracts, ledger_contract
+from tailrace.lake.errors import OtherDefinitionError
 from tailrace.lake.late import LateRange, late_report
 from tailrace.lake.runs import Runs
-from tailrace.model.time import instant
+from tailrace.model.time import instant, moment
 from tailrace.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
@@ -147,6 +151,31 @@ def test_many_ranges_are_repaired_by_one_backfill(
     # The last of them, which ends at ten, closes at twelve.
     assert shown[-1] == f"tailrace backfill {file} --from 2026-01-01T01:00:00Z --to 2026-01-01T08:00:00Z"
     assert any(line.endswith("in 45 min") for line in shown)
+
+
+def test_records_for_a_window_of_all_time_are_repaired_by_a_backfill_of_all_time(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
+    file = tmp_path / "ever.py"
+    file.write_text(
+        "from support.small_lake import RIDES\nfrom tailrace import AfterCount, Count, Global, Pipeline\n"
+        "EVER = Pipeline(\n    name='ever', log=RIDES, what={'rides': Count()}, where=Global(), when=AfterCount(3), "
+        "finishing='close'\n)\n"
+    )
+    ever = load(str(file))
+    (beginning, end) = Global().assign(0)[0]
+    row = late("Oslo", moment(beginning), moment(end), 2)
+    del row["city"]
+    lake_of(settings, ever, [row], moment(end))
+    command = run("late", str(file))[-1].split()
+    assert [parsed(text, "") for text in command[-3::2]] == [beginning, end]
+
+
+def test_another_definition_of_the_same_name_is_refused(settings: Settings) -> None:
+    lake = lake_of(settings, HOURLY, [], at(9))
+    with pytest.raises(OtherDefinitionError, match="another meaning"):
+        late_report(lake, replace(HOURLY, where=Fixed(hours(2))))
 
 
 def test_late_before_the_first_stream(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tailrace.cli.definitions import load
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
 from tailrace.cli.texts import counted, shown, span
-from tailrace.model.time import text
+from tailrace.model.time import moment, text
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
     apart = all(one[1] <= two[0] for one, two in pairwise(spans))
     if len(spans) > COMMANDS or not apart:
         spans = [(spans[0][0], max(last for _, last in spans))]
-    return [f"tailrace backfill {shlex.quote(definition)} --from {text(a)} --to {text(b)}" for a, b in spans]
+    # As instants also where time begins and ends, for that is what the options take.
+    at = [[moment(micros).isoformat().replace("+00:00", "Z") for micros in bounds] for bounds in spans]
+    return [f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}" for first, last in at]
 
 
 def _data(found: LateReport) -> dict[str, Any]:

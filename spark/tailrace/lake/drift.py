@@ -1,4 +1,4 @@
-"""How the live tables differ from their contracts, read from the catalog without a JVM."""
+"""How the live tables differ from their contracts and definition, read from the catalog without a JVM."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pyiceberg.types import IcebergType, ListType, StructType
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import Contract, spark_type
+from tailrace.lake.errors import OtherDefinitionError
+from tailrace.model.pipeline import Pipeline
 
 _WORDS = {"long": "bigint", "timestamptz": "timestamp"}
 """Iceberg's names of types that the contracts call otherwise."""
@@ -88,3 +90,18 @@ def said(type: IcebergType) -> str:
 
 def _squeezed(type: str) -> str:
     return re.sub(r"\s+", "", type)
+
+
+def check_definition(lake: Lake, pipeline: Pipeline) -> None:
+    """Raises `OtherDefinitionError` where the pipeline's ledger was made by a definition with another meaning.
+
+    The meaning of a later stage holds that of the stages before it.
+    """
+    table = f"{pipeline.name}__ledger"
+    if lake.has(table):
+        found = lake.head(table).said.get("fingerprint")
+        if found != pipeline.fingerprint:
+            raise OtherDefinitionError(
+                f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
+                f"{pipeline.fingerprint}): give the changed definition another name, or undo the change"
+            )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import LATE, ledger_contract
+from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import after, equal, every, up_to
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.panes import Key
@@ -65,7 +67,11 @@ class _Came:
 
 
 def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
-    """What came too late for the windows of one stage. Raises `LakeError` where it has no ledger."""
+    """What came too late for the windows of one stage.
+
+    Raises `LakeError` where it has no ledger, and `OtherDefinitionError` where that is another definition's.
+    """
+    check_definition(lake, pipeline)
     ledger = lake.table(ledger_contract(pipeline).table)
     watermark = head_of(ledger).number("watermark", BEGINNING)
     names = (*(pipeline.key if pipeline.where.merges else ()), "window_start", "window_end", "epoch")
@@ -77,15 +83,15 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))
 
 
-def _counted(rows: pa.Table, names: Iterable[str]) -> list[dict[str, object]]:
+def _counted(rows: pa.Table, names: Iterable[str]) -> list[dict[str, Any]]:
     """The rows by these columns, with how many there are and the largest `behind`."""
     grouped = rows.group_by(list(names)).aggregate([([], "count_all"), ("behind", "max")])
-    found: list[dict[str, object]] = grouped.to_pylist()
+    found: list[dict[str, Any]] = grouped.to_pylist()
     return found
 
 
-def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, object]]) -> Iterator[_Came]:
-    by_key: dict[Key, list[Mapping[str, object]]] = {}
+def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -> Iterator[_Came]:
+    by_key: dict[Key, list[Mapping[str, Any]]] = {}
     for group in groups:
         key = tuple(group[name] for name in pipeline.key) if pipeline.where.merges else ()
         by_key.setdefault(key, []).append(group)
@@ -98,20 +104,14 @@ def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, object]]
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for group in of:
-            count, behind = group["count_all"], group["behind_max"]
-            assert isinstance(count, int)
-            assert isinstance(behind, int)
-            yield _Came(spans[_window(group)], int(str(group["epoch"])), count, behind)
+            yield _Came(spans[_window(group)], group["epoch"], group["count_all"], group["behind_max"])
 
 
-def _window(row: Mapping[str, object]) -> Window:
-    start, end = row["window_start"], row["window_end"]
-    return Window(instant(start), instant(end))  # type: ignore[arg-type]
+def _window(row: Mapping[str, Any]) -> Window:
+    return Window(instant(row["window_start"]), instant(row["window_end"]))
 
 
-def _answers(
-    lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, object]]]
-) -> dict[Key, set[Window]]:
+def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
     """The windows that have an answer, of the keys that records came too late for, in the span of those."""
     windows = [_window(row) for rows in late.values() for row in rows]
     if not windows or not lake.has(pipeline.name):

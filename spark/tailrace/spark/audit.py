@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
 from tailrace.lake.contracts import LATE, PANE, REJECTED
+from tailrace.lake.drift import check_definition
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
@@ -20,7 +21,6 @@ from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences
 from tailrace.spark.assigning import listed, names
-from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import STAMP, Follower
 from tailrace.spark.preparing import leaves_out, may_fail
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import PREFIX, Head, Lake
 from tailrace.lake.contracts import PANE, ledger_contract, spark_type
+from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import MovedError
 from tailrace.lake.publish import Branch
 from tailrace.lake.runs import Run, Runs
@@ -26,7 +27,6 @@ from tailrace.spark.algebra import null, quoted
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences, events_from, events_until, in_range, new
 from tailrace.spark.assigning import listed
-from tailrace.spark.folding import check_definition
 from tailrace.spark.follow import Follower
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledger_contract
-from tailrace.lake.errors import MovedError, OtherDefinitionError
+from tailrace.lake.drift import check_definition
+from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
@@ -216,18 +217,3 @@ class Fold:
         clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
         ledger = self.spark.table(self.lake.spark_name(self.lease.table).replace("`", ""))
         return self.execution.restore(ledger, clock, self.generation)
-
-
-def check_definition(lake: Lake, pipeline: Pipeline) -> None:
-    """Raises `OtherDefinitionError` where the pipeline's ledger was made by a definition with another meaning.
-
-    The meaning of a later stage holds that of the stages before it.
-    """
-    table = f"{pipeline.name}__ledger"
-    if lake.has(table):
-        found = lake.head(table).said.get("fingerprint")
-        if found != pipeline.fingerprint:
-            raise OtherDefinitionError(
-                f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
-                f"{pipeline.fingerprint}): give the changed definition another name, or undo the change"
-            )
