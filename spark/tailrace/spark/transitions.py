@@ -71,8 +71,6 @@ def transitions(pipeline: Pipeline, met: str) -> str:
     extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
     chain = _Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
     _arrive(pipeline, rules, chain, state)
-    clock = _clock(pipeline)
-    chain.add({"open": rules.open(_END, clock), "closing": rules.closing(_END, clock)})
     for letter in phases(pipeline):
         _fire(rules, chain, state, letter, PHASES[letter])
     touched = " OR ".join(["(arrived > 0L", *(f"{letter}_advances" for letter in phases(pipeline))]) + ")"
@@ -88,7 +86,9 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) ->
         parts = {name: f"IF(refused, {zero[name]}, {quoted(name)})" for name in zero}
     else:
         parts = {name: quoted(name) for name in pipeline.parts}
-    chain.add(rules.arrived(state, "arrived", parts, _END, _clock(rules.pipeline)))
+    clock = _clock(pipeline)
+    ends = {"open": rules.open(_END, clock), "closing": rules.closing(_END, clock)}
+    chain.add(rules.arrived(state, "arrived", parts, _END, clock) | ends)
 
 
 def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phase | None) -> None:
@@ -99,10 +99,10 @@ def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phas
         term = rules.advances(state, _END, "open", clock, phase)
     chain.add({advances: term})
     told = rules.said(state, advances, _END, clock, phase)
-    chain.add({f"{letter}_{name}": term for name, term in told.items() if (name, term) != ("takes", "false")})
     everything, fresh, fired = rules.contents(state)
     said = {name: f"{letter}_{name}" for name in told}
-    shown: Row = {f"{letter}_index": "panes"}
+    shown: Row = {f"{letter}_{name}": term for name, term in told.items() if (name, term) != ("takes", "false")}
+    shown |= {f"{letter}_index": "panes"}
     shown |= {f"{letter}_total_{name}": term for name, term in everything.items()}
     if rules.discards:
         shown |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
