@@ -107,7 +107,7 @@ def running(folder: Path) -> Iterator[Broker]:
     properties.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     formatted = subprocess.run(
-        [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)],
+        [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
