@@ -68,8 +68,8 @@ def _table(found: LateReport) -> Table:
     made = table("windows from", "to", *numbers, "behind", "closed", right=numbers)
     for one in found.ranges[:RANGES]:
         epochs = str(one.first_epoch) if one.first_epoch == one.last_epoch else f"{one.first_epoch}–{one.last_epoch}"
-        lag = one.last - found.closed
-        when = Text("yes", style="green") if lag <= 0 else Text(f"in {span(lag / 1e6)}", style="yellow")
+        wait = found.wait(one)
+        when = Text(f"in {span(wait / 1e6)}", style="yellow") if wait else Text("yes", style="green")
         counts = (f"{one.records:,}", f"{one.windows:,}", epochs)
         made.add_row(shown(one.first), shown(one.last), *counts, span(one.behind / 1e6), when)
     if len(found.ranges) > RANGES:
@@ -102,7 +102,7 @@ def _data(found: LateReport) -> dict[str, Any]:
                 "windows": one.windows,
                 "epochs": [one.first_epoch, one.last_epoch],
                 "behind_seconds": one.behind / 1e6,
-                "ready": one.last <= found.closed,
+                "ready": found.wait(one) == 0,
             }
             for one in found.ranges
         ],

@@ -53,7 +53,11 @@ class LateReport:
     @property
     def ready(self) -> tuple[LateRange, ...]:
         """The ranges that can be backfilled now."""
-        return tuple(one for one in self.ranges if one.last <= self.closed)
+        return tuple(one for one in self.ranges if self.wait(one) == 0)
+
+    def wait(self, one: LateRange) -> int:
+        """How far the watermark has yet to go until a range can be backfilled, in microseconds."""
+        return max(0, one.last - self.closed)
 
 
 @dataclass(frozen=True)

@@ -214,8 +214,7 @@ class _Step:
         said, predecessors = self.rules.said(row, True, window.end, self.times, phase), row["predecessors"]
         told = bool(said["emits"] or said["takes"])
         if told:
-            watermark = self.times.watermark_before if phase is Phase.DATA else self.times.watermark
-            self._emit(key, window, row, said, watermark)
+            self._emit(key, window, row, said, self.times.reached(phase))
             predecessors = ()
         after = self.rules.fired(row, True, said, window.end, self.times, phase)
         return after | {"predecessors": predecessors}, told

@@ -49,6 +49,10 @@ class Times:
     signals: Mapping[str, Term] = field(default_factory=dict)
     """Whether each signal that the trigger waits for came with the epoch."""
 
+    def reached(self, phase: Phase | None) -> Term:
+        """The watermark as a phase sees it: after the data still the one before; None is the closing of windows."""
+        return self.watermark_before if phase is Phase.DATA else self.watermark
+
 
 @dataclass(frozen=True)
 class Transition:
@@ -167,7 +171,7 @@ class Transition:
     def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
         """Whether the trigger of a window, `open_` or not, fires at a phase, so that its state moves."""
         o = self.o
-        moment = self._moment(row, end, self._watermark(times, phase), times, phase)
+        moment = self._moment(row, end, times.reached(phase), times, phase)
         ready = self.pipeline.when.ready(o, self._slots(row), moment)
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
         return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
@@ -189,7 +193,7 @@ class Transition:
         it but that the answer it had is taken back (rule V4 has the same of backfills).
         """
         o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
-        wanted, timing = advances, self._timing(row, end, self._watermark(times, phase))
+        wanted, timing = advances, self._timing(row, end, times.reached(phase))
         if phase is not None and self.pipeline.on_time == "if_non_empty":
             wanted = o.every(advances, o.at_least(row["fresh"], one))
         if not self.later:
@@ -218,7 +222,7 @@ class Transition:
     ) -> Row:
         """The row after the phase: as it was, or, where it `advances`, with its records in the fired part."""
         o = self.o
-        watermark, nothing = self._watermark(times, phase), o.literal(0, "bigint")
+        watermark, nothing = times.reached(phase), o.literal(0, "bigint")
         # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
         told = said["emits"] if not self.later else o.some(said["emits"], said["takes"])
         total = self.contents(row)[0] if everything is None else everything
@@ -263,10 +267,6 @@ class Transition:
     def discards(self) -> bool:
         """Whether a pane holds only what is fresh."""
         return self.pipeline.how is Accumulation.DISCARDING
-
-    @staticmethod
-    def _watermark(times: Times, phase: Phase | None) -> Term:
-        return times.watermark_before if phase is Phase.DATA else times.watermark
 
     def _timing(self, row: Row, end: Term, watermark: Term) -> Term:
         o = self.o
