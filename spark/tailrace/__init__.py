@@ -40,6 +40,7 @@ from tailrace.model.triggers import (
     Sequence,
     Until,
 )
+from tailrace.model.watermarks import BoundedDisorder, Injected, ObservedLag
 from tailrace.model.windows import Fixed, Global, Sessions, Sliding
 
 __version__ = "0.1.0"
@@ -67,6 +68,7 @@ __all__ = [
     "ApproxQuantile",
     "AtPercentile",
     "AtWatermark",
+    "BoundedDisorder",
     "Calendar",
     "Col",
     "Collect",
@@ -80,6 +82,7 @@ __all__ = [
     "Fixed",
     "Global",
     "If",
+    "Injected",
     "Last",
     "Log",
     "Match",
@@ -87,6 +90,7 @@ __all__ = [
     "Mean",
     "Min",
     "Missing",
+    "ObservedLag",
     "OwnCombiner",
     "OwnWindows",
     "Pipeline",

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WHAT, WHEN = (ROOT / "docs" / "model" / f"{page}.md" for page in ("what", "when"))
+WHAT, WHEN, WATERMARKS = (ROOT / "docs" / "model" / f"{page}.md" for page in ("what", "when", "watermarks"))
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -72,6 +72,7 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
         *commands(ROOT / "docs" / "running.md"),
         *commands(WHAT),
         *commands(WHEN),
+        *commands(WATERMARKS),
     ]:
         if Path(words[0]).name != "tailrace":
             continue
@@ -80,4 +81,4 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         assert done.stdout.strip(), f"{words} says something"
         ran += 1
-    assert ran >= 9
+    assert ran >= 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +15,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import progress_of
 from tailrace.model.combiners import Count, Sum
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import days, hours, minutes
+from tailrace.model.progress import Progress
+from tailrace.model.time import BEGINNING, days, duration, hours, instant, minutes
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.sources import Kafka
-from tailrace.spark.stream import EpochReport, Stream, StreamError
+from tailrace.spark.stream import EpochReport, Stream, StreamError, checkpoint_folder
 
 if TYPE_CHECKING:
     from support.kafka import Broker
@@ -219,6 +222,52 @@ def test_records_that_the_broker_lost_stop_the_stream(topic: Topic) -> None:
     with pytest.raises(Exception, match="OffsetOutOfRange"):
         topic.drain()
     assert len(topic.flights()) == 30
+
+
+def test_X2_a_topic_is_read_on_from_where_the_log_says_when_the_checkpoint_is_lost(topic: Topic) -> None:
+    first, second, third = flights(300, seed=10), flights(200, seed=11), flights(100, seed=12)
+    topic.produce(messages(first))
+    topic.drain(per_epoch=100)
+    shutil.rmtree(checkpoint_folder(topic.lake, FLIGHTS))
+    topic.produce(messages(second))
+    # A partition that no commit knows of yet.
+    topic.broker.grow(topic.name, PARTITIONS + 1)
+    topic.produce([(PARTITIONS, value) for _, value in messages(third)])
+    epochs = topic.drain()
+    assert sum(epoch.landed.records for epoch in epochs) == len(second) + len(third)
+    places = topic.places()
+    assert len(places) == len(set(places)) == 600
+    assert topic.answers() == batch([*first, *second, *third])
+    assert audit(topic.spark, topic.lake, HOURLY).ok
+
+
+def test_T3_a_partition_read_slowly_or_not_at_all_holds_the_watermark_back(topic: Topic) -> None:
+    def drained() -> Progress:
+        topic.drain()
+        progress = progress_of(topic.lake, FLIGHTS.name)
+        assert progress is not None
+        return progress
+
+    def at(hour: int) -> bytes:
+        scheduled = f"2013-01-01T{hour:02}:00:00Z"
+        return json.dumps({"flight": f"{hour}", "origin": "EWR", "scheduled": scheduled, "delay": 0}).encode()
+
+    half = duration(minutes(30))
+    topic.produce([(0, at(10)), (1, at(20))])
+    progress = drained()
+    assert (progress.watermark, progress.behind) == (BEGINNING, (f"{topic.name}-2",))
+    topic.produce([(2, at(15))])
+    progress = drained()
+    assert (progress.watermark, progress.behind) == (instant_at(10) - half, (f"{topic.name}-0",))
+    topic.produce([(0, at(18)), (2, at(12))])
+    assert drained().watermark == instant_at(15) - half
+    # Of partition 2 nothing was late, though partition 1 is hours ahead of it.
+    assert topic.spark.sql("SELECT COUNT(*) FROM hourly__ledger WHERE kind = 'late'").collect()[0][0] == 0
+    assert audit(topic.spark, topic.lake, HOURLY).ok
+
+
+def instant_at(hour: int) -> int:
+    return instant(datetime(2013, 1, 1, hour, tzinfo=UTC))
 
 
 def test_a_topic_that_is_not_there_stops_the_stream(broker: Broker, spark: SparkSession, settings: Settings) -> None:

@@ -17,8 +17,8 @@ from support.files import Outcome, lines, outcome, put
 
 from tailrace.model.log import Log
 from tailrace.model.time import instant
-from tailrace.spark.reading import read, read_files
-from tailrace.spark.sources import Files, Format, Kafka, SourceError
+from tailrace.spark.reading import read_files, read_messages
+from tailrace.spark.sources import Files, Format, SourceError
 
 LOG = Log(
     name="things",
@@ -552,7 +552,7 @@ def test_messages_are_read_as_lines_are_and_none_is_passed_over(spark: SparkSess
     bad |= {b"\x00\x01\xff": "not UTF-8", b"{" * 50: "not one JSON object"}
     rows = [(value, "things-0", offset, NOON) for offset, value in enumerate([*good, *bad])]
     frame = spark.createDataFrame(rows, "value binary, _source string, _offset bigint, _arrival timestamp")
-    result = outcome(read(spark, Kafka("things", "localhost:9092"), LOG, frame), LOG, len(rows))
+    result = outcome(read_messages(spark, LOG, frame), LOG, len(rows))
     assert result.good == list(GOOD_JSON.values())
     assert result.reasons == bad
 
@@ -560,7 +560,7 @@ def test_messages_are_read_as_lines_are_and_none_is_passed_over(spark: SparkSess
 def test_an_object_over_several_lines_is_one_message(spark: SparkSession) -> None:
     rows = [(f'{{\n  {AT},\n  "n": 1\n}}\n'.encode(), "t-0", 0, NOON)]
     frame = spark.createDataFrame(rows, "value binary, _source string, _offset bigint, _arrival timestamp")
-    assert outcome(read(spark, Kafka("t", "localhost:9092"), LOG, frame), LOG, 1).good == [the(n=1)]
+    assert outcome(read_messages(spark, LOG, frame), LOG, 1).good == [the(n=1)]
 
 
 def test_each_record_is_parsed_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.calendars import UNITS, Calendar
-from tailrace.model.clock import BoundedDisorder
 from tailrace.model.time import END_OF_TIME, instant, moment
 from tailrace.model.trigger import Moment, Phase, Trigger
 from tailrace.model.windows import Fixed, Sessions, Sliding, Window, gathered, merge, phase_of
@@ -222,15 +221,3 @@ def test_combiners_compute_what_their_names_say(records: list[dict[str, Any]]) -
     assert result("any_good") == (any(values("good")) if values("good") else None)
     assert result("some_label") in (values("label") or [None])
     assert result("last_at") == max(values("at"), default=None)
-
-
-@examples(60)
-@given(DURATIONS, st.lists(st.none() | INSTANTS))
-def test_T3_a_watermark_that_follows_the_data_never_goes_back(bound: timedelta, seen: list[int | None]) -> None:
-    watermark, strategy = -(10**15), BoundedDisorder(bound)
-    for latest in seen:
-        after = strategy.advance(watermark, latest)
-        assert after >= watermark
-        if latest is not None:
-            assert after >= latest - bound // timedelta(microseconds=1)
-        watermark = after

@@ -19,13 +19,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tailrace.model.calendars import Calendar
-from tailrace.model.clock import BoundedDisorder, Clock
+from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.log import Log
 from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
 from tailrace.model.ordered import First, Last
 from tailrace.model.panes import Accumulation
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.progress import ALL, Progress, Seen
 from tailrace.model.spread import Variance
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment, seconds
 from tailrace.model.triggers import (
@@ -284,7 +285,7 @@ def epochs(
     )
     follows = draw(st.booleans())
     unknown = draw(st.sampled_from([0, 0, 1, 3])) if not follows else 0
-    disorder = BoundedDisorder(pipeline.log.disorder)
+    progress = Progress()
     front, watermark, now, number = instant(BASE), BEGINNING, instant(BASE), -1
     made: Epochs = []
     count = 0
@@ -295,7 +296,9 @@ def epochs(
             count += 1
         front += forward * 1_000_000
         if follows:
-            watermark = disorder.advance(watermark, max((instant(r["at"]) for r in bundle), default=None))
+            seen = {ALL: Seen(max(instant(r["at"]) for r in bundle))} if bundle else {}
+            progress = progress.after(pipeline.log.strategy, seen, now)
+            watermark = progress.watermark
         elif place >= unknown:
             watermark = front
         now += later * 1_000_000

@@ -71,11 +71,13 @@ class PlayedStream:
     epochs: tuple[EpochReport, ...] = (report(0), report(1, rejected=2), report(2, late=1))
     ends: BaseException | None = None
     told: signal.Signals | None = None
+    mended: str | None = None
     said: list[str]
 
     def __init__(self, spark: Any, lake: Any, pipelines: Any, source: Any, *, follow_every: int, watch: Any) -> None:
         type(self).said = [f"{source} for {[one.name for one in pipelines]}, follow every {follow_every}"]
-        self.watch, self.query, self.checkpoint, self.left = watch, None, Path("/nowhere"), list(self.epochs)
+        self.watch, self.query, self.left = watch, None, list(self.epochs)
+        self.checkpoint = SimpleNamespace(folder="/nowhere")
 
     def start(self, *, once: bool, every: float) -> None:
         self.said.append(f"start once={once} every={every}")
@@ -202,6 +204,12 @@ def test_a_stream_that_fails_says_why(
     assert result.exit_code == status
     assert result.stderr.splitlines()[-1] == f"error: {error}"
     assert "close" not in played.said
+
+
+def test_a_stream_says_what_was_wrong_with_its_checkpoint(definition: str, played: type[PlayedStream]) -> None:
+    played.epochs, played.mended = (), "is older than the log"
+    shown = run("stream", definition, "--from", LANDING, "--once").stderr
+    assert "the checkpoint is older than the log: it was written anew as log rides has it" in shown
 
 
 def test_a_stream_with_nothing_to_do_says_so(definition: str, played: type[PlayedStream]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import tailrace.model
 from tailrace.model.algebra import Scalars
-from tailrace.model.clock import BoundedDisorder, Clock
+from tailrace.model.clock import Clock
 from tailrace.model.combiners import Count, Max, Mean, Min, Sum
 from tailrace.model.errors import AnswerError, ClockError, TailraceError
 from tailrace.model.log import Log
@@ -117,14 +117,6 @@ def test_T3_a_clock_may_stand_still() -> None:
     clock = Clock(2, 5, 9)
     assert clock.after(Clock(1, 5, 9)) is clock
     assert clock.after(None) is clock
-
-
-def test_T3_a_bound_on_disorder_holds_the_watermark_behind_the_latest_record() -> None:
-    strategy = BoundedDisorder(seconds(10))
-    assert strategy.advance(BEGINNING, 30_000_000) == 20_000_000
-    assert strategy.advance(20_000_000, 25_000_000) == 20_000_000
-    assert strategy.advance(20_000_000, None) == 20_000_000
-    assert strategy.advance(END_OF_TIME, 30_000_000) == END_OF_TIME
 
 
 # Versions

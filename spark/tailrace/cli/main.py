@@ -18,7 +18,20 @@ import typer
 from typer.core import TyperGroup
 
 import tailrace
-from tailrace.cli import audit, backfill, explain, late, panes, process, signals, simulate, status, stream, tables
+from tailrace.cli import (
+    audit,
+    backfill,
+    explain,
+    late,
+    panes,
+    process,
+    signals,
+    simulate,
+    status,
+    stream,
+    tables,
+    watermark,
+)
 from tailrace.cli.console import Output
 from tailrace.cli.errors import MEANING, Status, status_of
 from tailrace.model.errors import TailraceError
@@ -130,10 +143,11 @@ def _tailrace(
     """Options of every command."""
 
 
-_RUN, _LOOK = "Run (these start Spark)", "Look (these do not)"
+_RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
 for _panel, _commands in {
     _RUN: (stream.stream, backfill.backfill, audit.audit),
-    _LOOK: (explain.explain, simulate.simulate, status.status, panes.panes, late.late, tables.tables, signals.signal),
+    _LOOK: (explain.explain, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
+    _TELL: (watermark.watermark, signals.signal),
 }.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, help=_folded(_command))(_command)

@@ -22,6 +22,10 @@ from tailrace.settings import Settings
 if TYPE_CHECKING:
     from tailrace.lake.reports import LogStatus, PipelineStatus
     from tailrace.lake.runs import Run
+    from tailrace.model.progress import Progress
+
+HOLDING = 3
+"""How many partitions that hold the watermark back are named."""
 
 RUNS = 10
 """How many runs are shown to people; JSON has them all."""
@@ -76,6 +80,8 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
         yield "definition", Text(warning, style="bold red")
     lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, log).items() if lag is not None]
     yield "watermark", _dimmed(shown(own.watermark), ", ".join(lags))
+    if log.progress is not None and len(log.progress.partitions) > 1:
+        yield "held back by", _holding(log.progress)
     behind = own.epoch - own.answers_epoch
     follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
     yield (
@@ -95,6 +101,15 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
     yield "late records", f"{own.late:,}"
     yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
     yield "fingerprint", pipeline.fingerprint
+
+
+def _holding(progress: Progress) -> Text:
+    """Which partitions hold the watermark back, and how many nothing waits for."""
+    names = list(progress.behind[:HOLDING])
+    more = len(progress.behind) - len(names)
+    idle = len(progress.partitions) - len(progress.holding)
+    said = ", ".join([*names, *([f"{more} more"] if more else [])]) or "none: all partitions are idle"
+    return _dimmed(said, f"of {len(progress.partitions)} partitions, {idle} idle: tailrace watermark shows each")
 
 
 def _runs(runs: tuple[Run, ...]) -> Table:
@@ -173,6 +188,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
         "rejected": log.rejected,
         "latest_event": _text(log.latest),
         "committed": _text(log.committed),
+        "held_by": list(log.progress.behind) if log.progress is not None else [],
     }
 
 

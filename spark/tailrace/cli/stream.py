@@ -174,7 +174,9 @@ class _Run:
 
     def _drive(self, running: Stream, progress: Progress, folder: str | None, *, once: bool, every: float) -> None:
         topic = TopicBacklog()
-        progress.backlog = FolderBacklog(folder, running.checkpoint) if folder else topic
+        progress.backlog = FolderBacklog(folder, Path(running.checkpoint.folder)) if folder else topic
+        if running.mended is not None:
+            self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")
         progress.begun()
         try:
             if not self.stop:

@@ -93,6 +93,17 @@ def signals_contract(log: Log) -> Contract:
     return Contract(f"{log.name}__signals", f"signals to the pipelines of log {log.name}", columns)
 
 
+def complete_contract(log: Log) -> Contract:
+    """Until when the log's input is complete, by who knows: it moves the watermark (rule T3). Append only."""
+    columns = {
+        "complete_until": Column("timestamp", "all records before this instant have come", required=True),
+        "partition": Column("string", "of which partition of the source; null for the whole log"),
+        "at": Column("timestamp", "when it was said", required=True),
+        "note": Column("string", "why, for people"),
+    }
+    return Contract(f"{log.name}__complete", f"until when the input of log {log.name} is complete", columns)
+
+
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
     """The key columns' types, in order."""
     return {name: pipeline.columns[name] for name in pipeline.key}
@@ -223,6 +234,7 @@ def contracts(pipeline: Pipeline) -> list[Contract]:
     """Every table that a pipeline and its log own; a later stage has no log of its own."""
     landed = [] if pipeline.earlier else [log_contract(pipeline.log), rejected_contract(pipeline.log)]
     landed += [signals_contract(pipeline.source)] if pipeline.when.signals() else []
+    landed += [] if pipeline.earlier or pipeline.log.strategy.follows_records else [complete_contract(pipeline.log)]
     return [
         *landed,
         ledger_contract(pipeline),

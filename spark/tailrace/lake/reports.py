@@ -16,12 +16,14 @@ from pyiceberg.table import Table
 from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog import Head, Lake, head_of
+from tailrace.lake.commits import progress_of
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.algebra import Scalars
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.progress import Progress
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.transition import Transition
 
@@ -34,7 +36,7 @@ class LogStatus:
     """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
 
     `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
-    last epoch was committed.
+    last epoch was committed. `progress` is how far its source's partitions are, None before the first epoch.
     """
 
     log: str
@@ -43,6 +45,7 @@ class LogStatus:
     rejected: int
     latest: int | None
     committed: int | None
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
         rejected=_total(lake.table(rejected)) if lake.has(rejected) else 0,
         latest=_latest(table, log.event_time) if log is not None else None,
         committed=_committed(table),
+        progress=progress_of(lake, name),
     )
 
 

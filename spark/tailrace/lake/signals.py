@@ -1,24 +1,22 @@
-"""Signals from outside: rows of a log's table of signals, which open the triggers that wait for them.
+"""What is said to a log from outside: signals, which open the triggers that wait for them, and complete input.
 
-A stream looks for new ones as it lands an epoch, and says in the log's commit which came with it: a replay and a
-catch-up see them in the same epoch, whatever has been sent since (rule T2).
+Both come with an epoch, whose commit to the log says so (`tailrace.lake.control`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import cached_property
 
-import pyarrow as pa
-
-from tailrace.lake.catalog import Lake, head_of, lineage
-from tailrace.lake.contracts import signals_contract
-from tailrace.lake.errors import MovedError
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import complete_contract, signals_contract
+from tailrace.lake.control import ControlTable
 from tailrace.model.log import Log
+from tailrace.model.time import instant, moment
 
-NAMES, SEEN = "signals", "signals_seen"
-"""What a commit of the log says: the signals that came with its epoch, and the snapshot that they were read up to."""
+NAMES = "signals"
+"""What a commit of the log says: the signals that came with its epoch."""
 
 
 @dataclass(frozen=True)
@@ -28,38 +26,52 @@ class Signals:
     lake: Lake
     log: Log
 
+    @cached_property
+    def control(self) -> ControlTable:
+        return ControlTable(self.lake, signals_contract(self.log), "signals_seen")
+
     @property
     def table(self) -> str:
-        return f"{self.log.name}__signals"
+        return self.control.contract.table
 
     def send(self, name: str, note: str | None = None) -> None:
         """Enter a signal. It comes with the next epoch of the stream that lands the log."""
-        self.lake.ensure(signals_contract(self.log))
-        row = {"name": name, "at": datetime.now(UTC), "note": note}
-        while True:
-            loaded = self.lake.table(self.table)
-            try:
-                self.lake.append(loaded, pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()), {})
-                return
-            except MovedError:
-                continue
+        self.control.enter(name=name, note=note)
 
     def come(self, said: Mapping[str, str]) -> dict[str, str]:
         """What the next commit of the log is to say; `said` is what the last one says of those seen so far."""
-        if not self.lake.has(self.table):
-            return {}
-        loaded = self.lake.table(self.table)
-        head = head_of(loaded).snapshot
-        seen = said.get(SEEN, "")
-        if head is None or seen == str(head):
-            return {SEEN: seen} if seen else {}
-        fields = ("name", "at")
-        rows = loaded.scan(selected_fields=fields).to_arrow().to_pylist()
-        if any(str(snapshot.snapshot_id) == seen for snapshot in lineage(loaded, head)):
-            before = loaded.scan(selected_fields=fields, snapshot_id=int(seen)).to_arrow().to_pylist()
-            rows = [row for row in rows if row not in before]
+        rows, seen = self.control.come(said)
         names = sorted({row["name"] for row in rows})
-        return {SEEN: str(head), **({NAMES: ",".join(names)} if names else {})}
+        return {**seen, **({NAMES: ",".join(names)} if names else {})}
+
+
+@dataclass(frozen=True)
+class Completions:
+    """The table that says until when a log's input is complete: the injector's word (MillWheel, 5.2)."""
+
+    lake: Lake
+    log: Log
+
+    @cached_property
+    def control(self) -> ControlTable:
+        return ControlTable(self.lake, complete_contract(self.log), "complete_seen")
+
+    @property
+    def table(self) -> str:
+        return self.control.contract.table
+
+    def say(self, until: int, partition: str | None = None, note: str | None = None) -> None:
+        """Say that a partition, or the whole log, has all its records before `until`, in microseconds."""
+        self.control.enter(complete_until=moment(until), partition=partition, note=note)
+
+    def come(self, said: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
+        """What was said since, by partition (None for the whole log), and what the next commit of the log says."""
+        rows, seen = self.control.come(said)
+        found: dict[str | None, int] = {}
+        for row in rows:
+            until = instant(row["complete_until"])
+            found[row["partition"]] = max(until, found.get(row["partition"], until))
+        return found, seen
 
 
 def names_of(said: Mapping[str, str]) -> tuple[str, ...]:

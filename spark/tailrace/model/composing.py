@@ -44,6 +44,12 @@ class Composite(Trigger):
     def signals(self) -> frozenset[str]:
         return frozenset(name for part in self.of for name in part.signals())
 
+    def periods(self) -> frozenset[tuple[int, int]]:
+        return frozenset(one for part in self.of for one in part.periods())
+
+    def delays(self) -> frozenset[int]:
+        return frozenset(one for part in self.of for one in part.delays())
+
     def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
         return self.part_arrived(o, slots, measures, None)
 

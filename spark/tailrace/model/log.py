@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from tailrace.model.clock import BoundedDisorder
 from tailrace.model.errors import DefinitionError, Fault, unknown_column
 from tailrace.model.names import name_faults
 from tailrace.model.time import duration
 from tailrace.model.types import is_type
+from tailrace.model.watermarks import BoundedDisorder, WatermarkStrategy
 
 if TYPE_CHECKING:
     from tailrace.model.pipeline import Pipeline
@@ -32,7 +32,8 @@ class Log:
     `columns` maps names to types; `event_time` names the timestamp column that says when a record happened, and
     `arrival_time` one that says when it became known, where the source has such a column (else the epoch's
     processing time stands). Records with an event time outside `[earliest, latest)` are rejected, for one of them
-    would carry the watermark to the end of time. `disorder` bounds how far the watermark trails the latest event;
+    would carry the watermark to the end of time. `disorder` bounds how far the watermark trails the latest event of
+    each partition, and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.watermarks`.
     `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3).
     `unknown` says what happens to a record with a column that is not declared: "reject" or "ignore".
     """
@@ -42,6 +43,7 @@ class Log:
     event_time: str
     arrival_time: str | None = None
     disorder: timedelta = timedelta(0)
+    watermark: WatermarkStrategy | None = None
     percentiles: Mapping[int, timedelta] = field(default_factory=dict)
     earliest: datetime = EARLIEST
     latest: datetime = LATEST
@@ -55,9 +57,9 @@ class Log:
             raise DefinitionError(str(self.name), faults)
 
     @property
-    def watermark(self) -> BoundedDisorder:
-        """How the log's watermark follows its records."""
-        return BoundedDisorder(self.disorder)
+    def strategy(self) -> WatermarkStrategy:
+        """How the watermark of each of the source's partitions follows its records."""
+        return BoundedDisorder(self.disorder) if self.watermark is None else self.watermark
 
     @property
     def ahead(self) -> dict[int, int]:
@@ -87,6 +89,7 @@ class Log:
                 yield Fault(f"log.{role}", column, "a timestamp column", f"declare {column!r} as timestamp")
         if not waits(self.disorder):
             yield Fault("log.disorder", self.disorder, "a duration of zero or more", "write minutes(10)")
+        yield from self._watermark_faults()
         for share, bound in self.percentiles.items():
             path = f"log.percentiles[{share!r}]"
             if not isinstance(share, int) or isinstance(share, bool) or not 0 < share < 100:
@@ -96,6 +99,20 @@ class Log:
         yield from self._bounds_faults()
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+
+    def _watermark_faults(self) -> Iterable[Fault]:
+        given: object = self.watermark
+        if given is None:
+            return
+        if not isinstance(given, WatermarkStrategy):
+            yield Fault("log.watermark", given, "a watermark strategy", "write watermark=BoundedDisorder(minutes(10))")
+            return
+        yield from given.faults("log.watermark")
+        if self.disorder:
+            yield Fault("log.disorder", self.disorder, "nothing beside watermark", "say it in the strategy")
+        if self.percentiles:
+            found, mend = dict(self.percentiles), "write disorder=minutes(10) in its place"
+            yield Fault("log.percentiles", found, "nothing beside watermark", mend)
 
     def _bounds_faults(self) -> Iterable[Fault]:
         zoned = True

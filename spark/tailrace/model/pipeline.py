@@ -206,7 +206,8 @@ class Pipeline:
 
         Parts are taken as they are written, without what they leave out: a new option changes no digest.
         """
-        log: tuple[object, ...] = (self.log.event_time, self.log.disorder)
+        follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
+        log: tuple[object, ...] = (self.log.event_time, follows)
         if self.earlier is not None:
             log = (self.earlier.name, self.earlier.fingerprint)
         meaning: tuple[object, ...] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -16,10 +17,12 @@ from typing import Any, NamedTuple
 
 from tailrace.model.clock import Clock
 from tailrace.model.log import Log
+from tailrace.model.progress import ALL, Progress, Seen
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.values import no_value, of_value, zoned
 from tailrace.model.values import number as of_number
+from tailrace.model.watermarks import lag_bucket
 
 Epochs = list[tuple[Sequence[Record], Clock]]
 """Bundles with their clocks, as `reference.fold` takes them."""
@@ -75,11 +78,12 @@ def epochs(
     """
     arrivals = list(_arrivals(log, records))
     cut = list(_by_period(arrivals, duration(every)) if every else _by_count(arrivals, per_epoch))
-    watermark, now, made = BEGINNING, 0, Epochs()
+    progress, now, made = Progress(), 0, Epochs()
     for number, (bundle, now) in enumerate(cut):
-        latest = max(instant(record[log.event_time]) for record in bundle)
-        watermark = log.watermark.advance(watermark, latest)
-        made.append((bundle, Clock(number, watermark, now)))
+        times = [instant(record[log.event_time]) for record in bundle]
+        lags = Counter(lag_bucket(now - at) for at in times)
+        progress = progress.after(log.strategy, {ALL: Seen(max(times), now, lags)}, now)
+        made.append((bundle, Clock(number, progress.watermark, now)))
     if ends:
         made.append(([], Clock(len(made), END_OF_TIME, now)))
     return made

@@ -86,6 +86,14 @@ class Trigger:
         """The signals that it waits for, by name."""
         return frozenset()
 
+    def periods(self) -> frozenset[tuple[int, int]]:
+        """The periods of processing time at whose ends it may fire, with their offsets, in microseconds."""
+        return frozenset()
+
+    def delays(self) -> frozenset[int]:
+        """The delays of processing time after a first fresh record at which it may fire, in microseconds."""
+        return frozenset()
+
     def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
         """The slots after a bundle has come, whose records' measures these are; whether it fires is asked after."""
         return dict(slots)
@@ -242,6 +250,9 @@ class AfterDelay(Once):
 
     delay: timedelta
 
+    def delays(self) -> frozenset[int]:
+        return frozenset({duration(self.delay)})
+
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         # Nothing waits: measured from now, no delay has gone by, as long as the delay is more than zero.
         since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
@@ -283,6 +294,9 @@ class Every(Trigger):
 
     period: timedelta
     offset: timedelta = timedelta(0)
+
+    def periods(self) -> frozenset[tuple[int, int]]:
+        return frozenset({(duration(self.period), duration(self.offset))})
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         never = o.literal(False, "boolean")

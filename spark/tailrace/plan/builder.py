@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
 from tailrace.model.combiners import Merge
 from tailrace.model.elementwise import Each
@@ -10,6 +12,7 @@ from tailrace.model.pipeline import NET, Pipeline
 from tailrace.model.time import duration, instant, text
 from tailrace.model.transition import Transition
 from tailrace.model.types import decimal_parts
+from tailrace.model.watermarks import BoundedDisorder
 from tailrace.model.windows import Global, Sliding
 from tailrace.model.written import written
 from tailrace.plan.stages import (
@@ -201,7 +204,7 @@ def _prepare(pipeline: Pipeline) -> Prepare:
 
 
 def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
-    log, earlier = pipeline.log, pipeline.earlier
+    log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
     if earlier is not None:
         held = "the oldest answer of a session that merged away and has not been taken back"
         if earlier.stamp is not None:
@@ -211,10 +214,12 @@ def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
             held = ""
         driver = Choice(Execution.DRIVER, "one number an epoch, which the stage before it gives on")
         clock = f"that of {earlier.name}"
-        return AdvanceWatermark(driver, 0, clock, earlier.name, held or None)
+        return AdvanceWatermark(driver, clock, earlier=earlier.name, held=held or None)
     return AdvanceWatermark(
-        choice=Choice(Execution.DRIVER, "one number an epoch; Spark observes the latest event time on the way"),
-        disorder=duration(log.disorder),
+        choice=Choice(Execution.DRIVER, "one number an epoch and partition; Spark finds the latest times"),
+        strategy=written(strategy),
+        behind=duration(strategy.behind) if isinstance(strategy, BoundedDisorder) else None,
+        idle=None if strategy.idle is None else duration(strategy.idle),
         clock=f"the latest {log.arrival_time}" if log.arrival_time else "when the epoch was read",
     )
 
@@ -291,5 +296,5 @@ def _overlapping(pipeline: Pipeline) -> int | None:
         return None
     every = duration(where.every) if isinstance(where, Sliding) else where.longest
     # From the start of the oldest one that is open to the latest event: its size, its lateness, and the disorder.
-    alive = where.longest + pipeline.lateness + duration(log.disorder)
+    alive = where.longest + pipeline.lateness + duration(log.strategy.bound or timedelta(0))
     return -(-alive // every)

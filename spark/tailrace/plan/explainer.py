@@ -255,8 +255,15 @@ def _(stage: AdvanceWatermark) -> Iterator[str]:
         held = "" if stage.held is None else f", but no further than {stage.held}"
         yield f"that of {stage.earlier}{held}; the processing time is {stage.clock}"
         return
-    behind = f"{length(stage.disorder)} behind the latest event time" if stage.disorder else "the latest event time"
+    behind = f"by {stage.strategy}" if stage.behind is None else "the latest event time"
+    behind = f"{length(stage.behind)} behind {behind}" if stage.behind else behind
     yield f"{behind}; the processing time is {stage.clock}"
+    idle = (
+        "however long it has nothing new"
+        if stage.idle is None
+        else f"until it has nothing new for {length(stage.idle)}"
+    )
+    yield f"of several partitions the least counts; each is waited for, {idle}"
 
 
 @_said.register

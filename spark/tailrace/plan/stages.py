@@ -126,14 +126,18 @@ class DataTriggers:
 
 @dataclass(frozen=True)
 class AdvanceWatermark:
-    """The watermark follows the latest event time seen, and never goes back (T3).
+    """The watermark of each of the source's partitions follows its records, the least counts, and none goes back (T3).
 
-    A later stage's is that of the stage before it, or the oldest timestamp that windows there hold: `held` by which.
+    `strategy` is how they follow, `behind` by how much where that is a bound, and `idle` how long a partition with
+    nothing new is waited for (None: for ever); in microseconds. A later stage's is that of the stage before it, or the
+    oldest timestamp that windows there hold: `held` by which.
     """
 
     choice: Choice
-    disorder: int
     clock: str
+    strategy: str = ""
+    behind: int | None = None
+    idle: int | None = None
     earlier: str | None = None
     held: str | None = None
 

@@ -54,19 +54,18 @@ def lifted(pipeline: Pipeline) -> list[str]:
 def assigned(pipeline: Pipeline, source: str) -> str:
     """A bundle's records with the windows each is in: one row for a record and window.
 
-    Columns: the keys, `at` (event time), `known`, `window_start`, `window_end`, the lifted parts, and where it came
+    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came
     from. `source` is a view of records that have been through the definition's steps (`spark.preparing`).
     """
     log, where = pipeline.log, pipeline.where
     if type(where) not in NATIVE:
         raise NotImplementedError(f"no native form of {where!r}")
-    known = f"UNIX_MICROS({quoted(log.arrival_time)})" if log.arrival_time else "CAST(NULL AS bigint)"
     records = (
         f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
-        f"UNIX_MICROS({quoted(log.event_time)}) AS at, {known} AS known, {listed(lifted(pipeline))}, "
+        f"UNIX_MICROS({quoted(log.event_time)}) AS at, {listed(lifted(pipeline))}, "
         f"_epoch, _source, _offset FROM {source}{kept(pipeline)}"
     )
-    carried = listed(names(pipeline), ["at", "known"], [quoted(name) for name in pipeline.parts])
+    carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts])
     return NATIVE[type(where)](where, f"{carried}, _epoch, _source, _offset", records)
 
 

@@ -53,13 +53,10 @@ class Prepared:
 class Consumed:
     """What the first job of an epoch found in the bundle.
 
-    `latest` and `known` are the latest event and arrival times in microseconds, and `closest` the end of the first
-    window, all None in an empty bundle.
+    `closest` is the end of the first window in microseconds, None in an empty bundle or where nobody asks.
     """
 
     partials: DataFrame
-    latest: int | None
-    known: int | None
     closest: int | None
     prepared: Prepared
 
@@ -142,15 +139,6 @@ class Execution:
         assert state.clock is not None
         held = self.held(state)
         return state.clock.watermark if held is None else min(state.clock.watermark, held)
-
-    def _latest(self, bundle: DataFrame) -> tuple[int | None, int | None]:
-        """How far event time and arrival time have come in a bundle, in microseconds."""
-        log = self.pipeline.log
-        known = f"MAX(UNIX_MICROS({quoted(log.arrival_time)}))" if log.arrival_time else "CAST(NULL AS bigint)"
-        (row,) = bundle.selectExpr(
-            f"MAX(UNIX_MICROS({quoted(log.event_time)})) AS latest", f"{known} AS known"
-        ).collect()
-        return row["latest"], row["known"]
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.

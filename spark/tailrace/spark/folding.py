@@ -98,20 +98,11 @@ class Fold:
         """The last epoch in the ledger."""
         return self.lease.head.number("epoch")
 
-    def stage(self, bundle: DataFrame, epoch: int, now: int, phases: Phases, signals: tuple[str, ...] = ()) -> Folded:
-        """Step the epoch and write it to the ledger's branch. `now` is the processing time, in microseconds.
-
-        `signals` are the names of those that came with the epoch.
-        Where the log says when records became known, the latest of those is the processing time instead.
-        """
+    def stage(self, bundle: DataFrame, clock: Clock, phases: Phases) -> Folded:
+        """Step the epoch of `clock` and write it to the ledger's branch."""
         consumed = self.execution.consume(bundle, self.state)
         phases.end("consume")
-        before = self.state.clock
-        if self.pipeline.log.arrival_time is not None:
-            now = consumed.known if consumed.known is not None else BEGINNING
-        now = max(now, before.processing_time) if before else now
-        watermark = self.pipeline.log.watermark.advance(before.watermark if before else BEGINNING, consumed.latest)
-        return self._step(consumed, Clock(epoch, watermark, now, signals), phases)
+        return self._step(consumed, clock, phases)
 
     def stage_after(self, earlier: Fold, phases: Phases) -> Folded:
         """Step the epoch that the earlier stage has staged, whose panes are this stage's records (rule T3)."""
@@ -175,6 +166,23 @@ class Fold:
         self.state.forget()
         self.state, self._staged = staged.stepped.state, None
         self._published += 1
+
+    def due(self) -> int | None:
+        """The processing time at which an open window may fire without any record, in microseconds; None if none may.
+
+        It is when the trigger should be asked again, no more: whether it fires then, the step says.
+        """
+        before = self.state.clock
+        periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
+        if before is None or not (periods or delays):
+            return None
+        now = before.processing_time
+        waits = [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
+        (row,) = self.state.windows.where("fresh > 0").selectExpr("COUNT(*)", *waits).collect()
+        if not row[0]:
+            return None
+        ends = [(now - offset) // period * period + period + offset for period, offset in periods]
+        return min((at for at in (*ends, *row[1:]) if at is not None), default=None)
 
     def follow(self, beside: Worker) -> None:
         """Have `p` brought up with the ledger beside the stream: it is never more than `follow_every` epochs behind."""

@@ -1,6 +1,6 @@
 """The native execution: `step` as two Spark jobs, with nothing in Python per record or per window.
 
-The first aggregates the bundle to partials, which also tells how far event time has come; the second takes the open
+The first aggregates the bundle to partials; the second takes the open
 windows through the epoch and is what the ledger's rows and the next state are read from. State and transitions are
 checkpointed on the executors, so that a plan never grows with the number of epochs.
 """
@@ -20,7 +20,6 @@ from tailrace.model.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped
 from tailrace.spark.merging import TIMES, clock_columns, met
 from tailrace.spark.partials import late, partials, refused
-from tailrace.spark.preparing import leaves_out
 from tailrace.spark.transitions import transitions
 
 
@@ -45,16 +44,8 @@ class Native(Execution):
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock_view(state, Clock(-1, watermark, 0))
         seen = Observation()
-        frame = self.spark.sql(self._partials).observe(
-            seen,
-            F.max("latest").alias("latest"),
-            F.max("known").alias("known"),
-            F.min("window_end").alias("closest"),
-        )
+        frame = self.spark.sql(self._partials).observe(seen, F.min("window_end").alias("closest"))
         partials, found = frame.localCheckpoint(), seen.get
-        if self.pipeline.earlier is None and (self.pipeline.keep is not None or leaves_out(self.pipeline)):
-            # Records that are left out move the watermark, too, and are in no partial.
-            found["latest"], found["known"] = self._latest(bundle)
         return Consumed(partials, **found, prepared=prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:

@@ -1,7 +1,6 @@
 """The first half of an epoch in Spark SQL: a bundle becomes one row for each key and window it touches.
 
-The rows carry the accumulator of their records, how many there were (`arrived`), the latest event time (`latest`) and,
-where the log says when records became known, the latest of those (`known`). Windows are microseconds in here.
+The rows carry the accumulator of their records, and how many there were (`arrived`). Windows are microseconds in here.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def aggregated(pipeline: Pipeline, rows: str) -> str:
 
 
 def _totals(pipeline: Pipeline) -> str:
-    return listed(["COUNT(*) AS arrived", "MAX(at) AS latest", "MAX(known) AS known"], merged(pipeline))
+    return listed(["COUNT(*) AS arrived"], merged(pipeline))
 
 
 def _grouped(pipeline: Pipeline, rows: str) -> str:

@@ -48,15 +48,13 @@ class PerKey(Execution):
         self._schema = StructType([StructField("state", state), StructField("said", said)])
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
-        """How far event and arrival times have come in a bundle; its records are looked at in the step."""
+        """The bundle after the definition's steps; its records are looked at in the step."""
         prepared = self._prepared(bundle)
         columns = [*map(quoted, self.pipeline.columns), *_PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
         items, where = ", ".join(columns), kept(self.pipeline)
         records = queried(self.spark, prepared.records, lambda view: f"SELECT {items} FROM {view}{where}")
-        # A later stage's watermark is the earlier one's.
-        latest, known = self._latest(bundle) if self.pipeline.earlier is None else (None, None)
-        return Consumed(records, latest, known, None, prepared)
+        return Consumed(records, None, prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""

@@ -23,15 +23,17 @@ from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.model.types import decimal_parts
 from tailrace.spark.algebra import Sql, null, quoted
-from tailrace.spark.sources import NANOS, Files, Kafka, Looked, Source, look
+from tailrace.spark.sources import NANOS, Files, Looked, look
 
 
-def read(spark: SparkSession, source: Source, log: Log, batch: DataFrame) -> DataFrame:
-    """A micro-batch of a source's stream as the log's columns."""
-    if isinstance(source, Kafka):
-        return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
-    paths = [row["path"] for row in batch.collect()]
-    return read_files(spark, source, log, paths)
+def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
+    """A micro-batch of a topic's messages as the log's columns."""
+    return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+
+
+def paths(batch: DataFrame) -> list[str]:
+    """The files of a micro-batch."""
+    return [row["path"] for row in batch.collect()]
 
 
 def read_files(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> DataFrame:

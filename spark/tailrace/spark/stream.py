@@ -8,7 +8,6 @@ with the recorded clocks, and a micro-batch that the query brings again is left 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,21 +17,25 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.lake.signals import Signals, names_of
+from tailrace.lake.commits import READ
 from tailrace.model.errors import TailraceError
+from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
+from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
 from tailrace.spark.folding import Fold, Folded, Phases
+from tailrace.spark.intake import Bundle, Intake, recorded
 from tailrace.spark.landing import Landed, Landing
-from tailrace.spark.reading import read
 from tailrace.spark.sources import Files, Source
 from tailrace.spark.worker import Worker
 
 _POLL = 0.2
 """Seconds between two looks at whether the folds have failed."""
+
+PULSE = 1.0
+"""Seconds between two looks, while no record comes, at whether there is a reason for an epoch without any."""
 
 FOLLOW_EVERY = 10
 """How many epochs table `p` may be behind the ledger."""
@@ -61,22 +64,6 @@ class EpochReport:
 Watch = Callable[[EpochReport], None]
 
 
-@dataclass(frozen=True)
-class _Bundle:
-    """One epoch's records and the processing time at which they were read, in microseconds.
-
-    `landed` comes when the records are in the published log; `kept` is what holds them until they are folded.
-    """
-
-    frame: DataFrame
-    kept: DataFrame
-    epoch: int
-    now: int
-    landed: Future[Landed]
-    phases: Phases
-    signals: tuple[str, ...] = ()
-
-
 class Stream:
     """One streaming writer of a log and of the pipelines that read it."""
 
@@ -98,32 +85,28 @@ class Stream:
         stages = _stages(pipelines)
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
-        self._stopped = False
+        self._stopped = self._once = False
         self._failure: BaseException | None = None
         self._folding, self._following = Worker("folding", room=2), Worker("following", room=1)
-        self._clock_view = f"tailrace_{self.log.name}_epoch"
-        self._checked = self._check_checkpoint()
+        self.checkpoint = Checkpoint(spark, str(checkpoint_folder(lake, self.log)))
         self.landing = Landing(spark, lake, self.log)
+        self.mended = self._mend_checkpoint()
         fed = {stage.earlier.name for stage in stages if stage.earlier is not None}
         self.folds = [Fold(spark, lake, stage, follow_every=follow_every, feeds=stage.name in fed) for stage in stages]
         waits = any(stage.when.signals() for stage in stages)
-        self._signals = Signals(lake, self.log) if waits else None
+        self.intake = Intake(spark, lake, source, self.landing, signals=waits)
         self._by_name = {fold.pipeline.name: fold for fold in self.folds}
-        self._started = self._ended = time.perf_counter()
-
-    @property
-    def checkpoint(self) -> Path:
-        """Where Spark keeps how far the source was read."""
-        return self.lake.settings.warehouse / "_checkpoints" / self.lake.settings.namespace / self.log.name
+        self._started = self._ended = self._looked = time.perf_counter()
 
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
         """Catch up what the ledgers lack of the log, then start the query.
 
         `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
         """
+        self._once = once
         self._catch_up()
         writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
-        writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(f"tailrace_{self.log.name}")
+        writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(f"tailrace_{self.log.name}")
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
         self._started = self._ended = time.perf_counter()
         try:
@@ -141,9 +124,19 @@ class Stream:
                 # With no input the query would not come by to see it.
                 self.query.stop()
                 raise self._folding.failure
+            try:
+                self._pulse()
+            except BaseException:
+                self.query.stop()
+                raise
             if until is not None and time.perf_counter() >= until:
                 return False
         self._settle()
+        if self._once:
+            # What was said from outside is taken, too, whether or not a record came with it.
+            with self._lock:
+                self._without_records(lambda: None)
+            self._settle()
         return True
 
     def stop(self) -> None:
@@ -179,7 +172,7 @@ class Stream:
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         with self._lock:
-            if self._stopped:
+            if self._stopped or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
                 # Landed before a crash where the log has it; `_catch_up` has folded it from there.
@@ -189,45 +182,65 @@ class Stream:
                 self._failure = error
                 raise
 
+    def _pulse(self) -> None:
+        """An epoch without records, where time or someone outside has something to say and no record comes by."""
+        now = time.perf_counter()
+        if self._once or now - max(self._looked, self._started) < PULSE or not self._folding.idle:
+            return
+        # Held by an epoch that is being landed, which then is a better one.
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._stopped and self._failure is None:
+                    self._without_records(self._due)
+            except BaseException as error:
+                self._failure = error
+                raise
+            finally:
+                self._lock.release()
+                self._looked = time.perf_counter()
+
+    def _due(self) -> int | None:
+        return min((at for fold in self.folds if (at := fold.due()) is not None), default=None)
+
+    def _without_records(self, due: Callable[[], int | None]) -> None:
+        phases = Phases()
+        bundle = self.intake.without_records(due)
+        if bundle is not None:
+            self._take(bundle, phases)
+
     def _land(self, batch: DataFrame, batch_id: int) -> None:
         """Bring the micro-batch into the log, and have it folded beside."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
-        self._checked = self._checked or self._query_id()
-        epoch, now = self.landing.epoch + 1, time.time_ns() // 1000
-        frame = read(self.spark, self.source, self.log, batch)
-        kept = frame if isinstance(self.source, Files) and self.source.format == "parquet" else frame.persist()
-        self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
-        stamped = self.landing.stamped(kept, self._clock_view)
-        said = {"epoch": str(epoch), "batch": str(batch_id), "processing_time": str(now), "query": self._checked}
-        if self._signals is not None:
-            said |= self._signals.come(self.landing.log.head.said)
-        # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
-        good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        bundle = _Bundle(good, kept, epoch, now, Future(), phases, names_of(said))
+        read = dict(zip(READ, (self.checkpoint.query, str(batch_id), self.checkpoint.offset(batch_id)), strict=True))
+        self._take(self.intake.bundle(batch, read), phases)
+
+    def _take(self, bundle: Bundle, phases: Phases) -> None:
+        """Land a bundle, and have it folded beside."""
+        published: Future[Landed] = Future()
         phases.end("read")
-        self._folding.submit(lambda: self._fold(bundle))
+        self._folding.submit(lambda: self._fold(bundle, published, phases))
         try:
-            landed = self.landing.write(stamped, said)
+            landed = self.landing.write(bundle.stamped, bundle.said)
             self.landing.publish()
         except BaseException as error:
-            bundle.landed.set_exception(error)
+            published.set_exception(error)
             raise
         phases.end("land")
-        bundle.landed.set_result(landed)
+        published.set_result(landed)
         self._started = time.perf_counter()
 
-    def _fold(self, bundle: _Bundle) -> None:
+    def _fold(self, bundle: Bundle, published: Future[Landed], before: Phases) -> None:
         """Fold an epoch into each pipeline, and publish once the log has it (X2)."""
         phases = Phases()
         folded = {}
         for fold in self.folds:
             earlier = self._earlier(fold)
             if earlier is None:
-                folded[fold.pipeline.name] = fold.stage(bundle.frame, bundle.epoch, bundle.now, phases, bundle.signals)
+                folded[fold.pipeline.name] = fold.stage(bundle.records, bundle.clock, phases)
             else:
                 folded[fold.pipeline.name] = fold.stage_after(earlier, phases)
-        landed = bundle.landed.result()
+        landed = published.result()
         phases.end("wait")
         for fold in self.folds:
             fold.publish()
@@ -236,9 +249,9 @@ class Stream:
         for fold in self.folds:
             fold.follow(self._following)
         phases.end("follow")
-        before, self._ended = self._ended, time.perf_counter()
-        seconds = {**bundle.phases.seconds, **phases.seconds}
-        self._report(EpochReport(bundle.epoch, landed, folded, self._ended - before, seconds))
+        last, self._ended = self._ended, time.perf_counter()
+        seconds = {**before.seconds, **phases.seconds}
+        self._report(EpochReport(bundle.clock.epoch, landed, folded, self._ended - last, seconds))
 
     def _earlier(self, fold: Fold) -> Fold | None:
         earlier = fold.pipeline.earlier
@@ -266,9 +279,8 @@ class Stream:
                 if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
                     earlier = self._earlier(fold)
                     if earlier is None:
-                        landed = clocks.get(epoch, {})
-                        now = int(landed.get("processing_time", 0))
-                        folded[fold.pipeline.name] = fold.stage(bundle, epoch, now, phases, names_of(landed))
+                        clock = recorded(epoch, clocks.get(epoch, {}), fold.state.clock)
+                        folded[fold.pipeline.name] = fold.stage(bundle, clock, phases)
                     else:
                         own = ledgers[earlier.pipeline.name]
                         head = earlier.lease.head
@@ -287,37 +299,39 @@ class Stream:
         # A commit beside the stream repeats what the last epoch's says.
         return {int(one["epoch"]): one for one in said if "processing_time" in one}
 
-    def _check_checkpoint(self) -> str:
-        """The query's id by the checkpoint, empty if there is none yet. Raises `StreamError` where it cannot serve."""
-        landed = self.lake.head(self.log.name) if self.lake.has(self.log.name) else None
-        known = landed.said.get("query", "") if landed and landed.number("epoch") >= 0 else ""
-        found = self._query_id()
-        if known and found != known:
-            state = "is lost" if not found else "belongs to another query"
+    def _mend_checkpoint(self) -> str | None:
+        """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
+        said = self.landing.log.head.said
+        if self.landing.epoch < 0:
+            return None
+        if missing := [name for name in READ if name not in said]:
             raise StreamError(
-                f"the checkpoint {self.checkpoint} {state}, but log {self.log.name} already has epochs up to "
-                f"{landed.number('epoch') if landed else -1}: put the checkpoint back, or the source would be read "
-                "twice; to start anew set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own"
+                f"the last commit of log {self.log.name} does not say {', '.join(missing)} of how far its source was "
+                "read: set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own to start anew"
             )
-        return found
+        reached = Reached(said["query"], int(said["batch"]), said["offset"])
+        flaw = self.checkpoint.flaw(reached)
+        if flaw is not None:
+            self.checkpoint.rebuild(reached, self._files_read() if isinstance(self.source, Files) else ())
+        return flaw
 
-    def _query_id(self) -> str:
-        file = self.checkpoint / "metadata"
-        if not file.is_file():
-            return ""
-        try:
-            return str(json.loads(file.read_text())["id"])
-        except (OSError, ValueError, KeyError) as error:
-            raise StreamError(
-                f"the checkpoint {self.checkpoint} is corrupt ({file.name}: {error}): put it back from a copy"
-            ) from error
+    def _files_read(self) -> set[str]:
+        """Spark's names of the files whose records are in the log, or were rejected."""
+        tables = (self.lake.spark_name(name) for name in (self.log.name, f"{self.log.name}__rejected"))
+        texts = (f"SELECT _source FROM {table} WHERE _epoch <= {self.landing.epoch}L" for table in tables)
+        return file_names(row["_source"] for row in self.spark.sql(" UNION ".join(texts)).collect())
 
     def _explained(self, error: Exception) -> TailraceError:
         text = str(error).split("\n", 1)[0]
         return StreamError(
-            f"the stream of log {self.log.name} from {self.source} failed: {text}; if it names the checkpoint "
-            f"{self.checkpoint}, that is corrupt and is to be put back from a copy"
+            f"the stream of log {self.log.name} from {self.source} failed: {text}; nothing that was published is lost: "
+            "mend what it names and start the stream again, or look into the driver's log"
         )
+
+
+def checkpoint_folder(lake: Lake, log: Log) -> Path:
+    """Where Spark keeps how far a log's source was read."""
+    return lake.settings.warehouse / "_checkpoints" / lake.settings.namespace / log.name
 
 
 def _stages(pipelines: Sequence[Pipeline]) -> list[Pipeline]:

@@ -33,6 +33,11 @@ class Worker:
         self.settle(self.room - 1)
         self._pending.append(self._pool.submit(self._run, work))
 
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was brought is done."""
+        return all(task.done() for task in self._pending)
+
     def settle(self, left: int = 0) -> None:
         """Wait until at most `left` tasks are not done. Raises what one failed with."""
         while len(self._pending) > left:

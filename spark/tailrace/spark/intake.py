@@ -1,0 +1,139 @@
+"""From a source's micro-batch to an epoch: its records, its clock, and what the log's commit is to say of it (X2).
+
+The clock is the log's: the watermark follows the source's partitions, and every pipeline of the log sees the same. It
+is in the log's commit, so a catch-up and a replay go by the recorded one (rule T2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import CLOCK, PROGRESS, READ, progress_of
+from tailrace.lake.signals import Completions, Signals, names_of
+from tailrace.model.clock import Clock
+from tailrace.model.progress import Progress, Seen
+from tailrace.model.time import BEGINNING
+from tailrace.spark.landing import Landing
+from tailrace.spark.reading import paths, read_files, read_messages
+from tailrace.spark.sources import Files, Source
+from tailrace.spark.watching import completed, partitions, watched
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One epoch's records before they are in the log, its clock, and what the log's commit says.
+
+    `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them; `kept` is
+    what holds them until they are folded.
+    """
+
+    clock: Clock
+    said: Mapping[str, str]
+    records: DataFrame
+    stamped: DataFrame
+    kept: DataFrame
+
+
+class Intake:
+    """Reads a source's micro-batches, and knows how far the log has come."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, *, signals: bool) -> None:
+        self.spark, self.source, self.landing = spark, source, landing
+        self.log = landing.log_definition
+        self._signals = Signals(lake, self.log) if signals else None
+        self._completions = Completions(lake, self.log)
+        self._clock_view = f"tailrace_{self.log.name}_epoch"
+        self.progress = progress_of(lake, self.log.name) or Progress()
+
+    def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
+        """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
+        source, files = self.source, []
+        if isinstance(source, Files):
+            files = paths(batch)
+            frame = read_files(self.spark, source, self.log, files)
+        else:
+            frame = read_messages(self.spark, self.log, batch)
+        kept = frame if isinstance(source, Files) and source.format == "parquet" else frame.persist()
+        seen, now = watched(self.spark, source, self.log, kept), _wall_clock()
+        if self.log.arrival_time is not None:
+            now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
+        if not self.log.strategy.follows_records:
+            seen = {}
+        told = self._told()
+        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
+        return self._bundle(kept, told, read)
+
+    def without_records(self, due: Callable[[], int | None]) -> Bundle | None:
+        """An epoch of no records, where someone or time has something to say; None where there is nothing.
+
+        `due` gives the processing time at which an open window may fire next, in microseconds.
+        """
+        if self.landing.epoch < 0:
+            return None
+        told = self._told()
+        # Where the records say what time it is, it stands still without them.
+        now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
+        progress = self._after({}, now, told, ())
+        if not told.signals and progress.watermark == self.progress.watermark:
+            at = due() if now > self.progress.now else None
+            if at is None or at > now:
+                return None
+        self.progress = progress
+        nothing = read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
+        return self._bundle(nothing, told, {name: self.landing.log.head.said[name] for name in READ})
+
+    def _told(self) -> _Told:
+        """What was entered in the control tables since the last epoch."""
+        head = self.landing.log.head.said
+        complete, seen = self._completions.come(head)
+        said = {} if self._signals is None else self._signals.come(head)
+        return _Told(names_of(said), complete, {**seen, **said})
+
+    def _after(self, seen: Mapping[str, Seen], now: int, told: _Told, there: Iterable[str]) -> Progress:
+        both = dict(seen)
+        for name, until in ((name, until) for name, until in told.complete.items() if name is not None):
+            one = both.get(name, Seen())
+            both[name] = replace(one, complete=max(until, one.complete or until))
+        complete = told.complete.get(None, BEGINNING)
+        return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
+
+    def _bundle(self, kept: DataFrame, told: _Told, read: Mapping[str, str]) -> Bundle:
+        epoch = self.landing.epoch + 1
+        self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
+        stamped = self.landing.stamped(kept, self._clock_view)
+        # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
+        good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        clock = Clock(epoch, self.progress.watermark, self.progress.now, told.signals)
+        said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
+        return Bundle(clock, {**said, **read, **told.said, PROGRESS: self.progress.text()}, good, stamped, kept)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What was said from outside: signals, until when partitions are complete (None: the log), and for the commit."""
+
+    signals: tuple[str, ...]
+    complete: Mapping[str | None, int]
+    said: Mapping[str, str]
+
+
+_MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
+
+
+def _wall_clock() -> int:
+    """Now, in microseconds: the one place where the stream reads a clock. What it reads is recorded (rule T2)."""
+    return time.time_ns() // 1000
+
+
+def recorded(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
+    """The clock of an epoch that the log has, by what its commit says; where that is gone, time stands still."""
+    watermark, now = (int(said.get(name, BEGINNING)) for name in CLOCK)
+    if before is not None:
+        watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
+    return Clock(epoch, watermark, now, names_of(said))

@@ -1,0 +1,65 @@
+"""What an epoch's bundle says of its source's partitions: what their watermarks go by (`tailrace.model.progress`).
+
+One small job over the bundle; what comes to the driver is a row for each partition, and for each bucket of lags where
+the strategy counts those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.model.log import Log
+from tailrace.model.progress import ALL, Seen
+from tailrace.model.watermarks import LAG_STEPS
+from tailrace.spark.algebra import quoted
+from tailrace.spark.preparing import queried
+from tailrace.spark.sources import Kafka, Source
+
+
+def watched(spark: SparkSession, source: Source, log: Log, frame: DataFrame) -> dict[str, Seen]:
+    """What a read bundle had of each partition. Records that were rejected do not count."""
+    partition = "_source" if isinstance(source, Kafka) else f"'{ALL}'"
+    late = f"GREATEST(0D, (UNIX_MICROS(_arrival) - UNIX_MICROS({quoted(log.event_time)})) / 1000D)"
+    bucket = f"CAST(CEIL({LAG_STEPS} * LOG2(1D + {late})) AS int)" if log.strategy.learns else "0"
+    text = (
+        f"SELECT {partition} AS partition, {bucket} AS bucket, COUNT(*) AS records, "
+        f"MAX(UNIX_MICROS({quoted(log.event_time)})) AS latest, MAX(UNIX_MICROS(_arrival)) AS arrived "
+        "FROM {view} WHERE _error IS NULL GROUP BY 1, 2"
+    )
+    found: dict[str, Seen] = {}
+    for row in queried(spark, frame, lambda view: text.format(view=view)).collect():
+        latest, arrived, lags = row["latest"], row["arrived"], {}
+        if (before := found.get(row["partition"])) is not None:
+            latest, arrived, lags = max(latest, before.latest), max(arrived, before.arrived), dict(before.lags)
+        if log.strategy.learns:
+            lags[row["bucket"]] = row["records"]
+        found[row["partition"]] = Seen(latest, arrived, lags)
+    return found
+
+
+def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:
+    """What the names of an epoch's files say of partitions."""
+    found: dict[str, Seen] = {}
+    for file in files:
+        said = log.strategy.completes(file)
+        if said is not None:
+            name, until = said
+            found[name] = Seen(complete=max(until, found.get(name, Seen(complete=until)).complete or until))
+    return found
+
+
+def partitions(offsets: str) -> tuple[str, ...]:
+    """The partitions that a source's offset names: those of Kafka topics; others name none.
+
+    >>> partitions('{"clicks":{"1":7,"0":3}}'), partitions('{"logOffset":5}')
+    (('clicks-0', 'clicks-1'), ())
+    """
+    try:
+        data = json.loads(offsets)
+    except ValueError:
+        return ()
+    topics = data.items() if isinstance(data, dict) else ()
+    return tuple(sorted(f"{topic}-{one}" for topic, of in topics if isinstance(of, dict) for one in of))

@@ -1,0 +1,152 @@
+"""Whatever becomes of Spark's checkpoint, the log says how far its source was read (rules X2, X3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, minutes
+from tailrace.lake.catalog import Lake
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream, StreamError, checkpoint_folder
+
+CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=minutes(5))
+COUNTED = Pipeline(
+    name="counted", log=CLICKS, key="who", what={"n": Count()}, where=Fixed(minutes(10)),
+    when=AfterWatermark(late=AfterCount(1)), allowed_lateness=minutes(30),
+)  # fmt: skip
+
+
+class Drop:
+    """Files that land, two records in each, and the stream that takes them, one file an epoch."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
+        self.spark, self.lake, self.folder, self.count = spark, Lake(settings), folder, 0
+        folder.mkdir()
+        self.checkpoint = checkpoint_folder(self.lake, CLICKS)
+
+    def land(self, files: int) -> None:
+        for _ in range(files):
+            rows = [{"who": who, "at": f"2026-01-01T{self.count // 6:02}:{self.count % 6 * 10:02}:00Z"} for who in "ab"]
+            # A name with signs that Spark's own list of files encodes.
+            file = self.folder / f"drop {self.count:03} é+%25.json"
+            lines = [json.dumps(row) for row in rows] + ["{"] * (self.count == 4)
+            file.write_text("\n".join(lines) + "\n")
+            os.utime(file, (1_700_000_000 + self.count, 1_700_000_000 + self.count))
+            self.count += 1
+
+    def stream(self) -> str | None:
+        one = Stream(self.spark, self.lake, [COUNTED], Files(str(self.folder), "json", 1))
+        one.start(once=True)
+        one.wait()
+        one.close()
+        return one.mended
+
+    def check(self) -> None:
+        """Every record was read once."""
+        found = audit(self.spark, self.lake, COUNTED)
+        assert found.ok, [check for check in found.checks if not check.ok]
+        assert (found.counts["records"], found.counts["rejected"]) == (2 * self.count, int(self.count > 4))
+        files = self.spark.sql("SELECT COUNT(DISTINCT _source) FROM clicks").collect()[0][0]
+        assert files == self.count
+
+
+def cut(file: Path) -> None:
+    """Cut a file off at the end of a line, where what is left is whole in itself."""
+    text = file.read_text()
+    file.write_text(text[: text.rindex("\n")])
+
+
+def newest(folder: Path) -> Path:
+    return max((file for file in folder.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+
+
+def compacted(folder: Path) -> Path:
+    """The last of Spark's lists of all the files so far."""
+    return max((folder / "sources/0").glob("*.compact"), key=lambda file: int(file.stem))
+
+
+def cut_bytes(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "lost": (shutil.rmtree, "is lost"),
+    "without an id": (lambda folder: (folder / "metadata").unlink(), "is lost"),
+    "with a broken id": (lambda folder: cut_bytes(folder / "metadata"), "is damaged (metadata: "),
+    "with a plan cut off": (lambda folder: cut(newest(folder / "offsets")), "is damaged (offsets/"),
+    "with an empty plan": (lambda folder: newest(folder / "offsets").write_text(""), "is damaged (offsets/"),
+    "without its last plan": (lambda folder: newest(folder / "offsets").unlink(), "is older than the log"),
+    "without its last plans": (lambda folder: shutil.rmtree(folder / "offsets"), "is older than the log"),
+    "with a commit cut off": (lambda folder: cut(newest(folder / "commits")), "is damaged (commits/"),
+    "with a list of files cut off": (lambda folder: cut(compacted(folder)), "is damaged (sources/0/"),
+    "without a list of files": (lambda folder: compacted(folder).unlink(), "is damaged (sources/0/"),
+}
+
+
+def test_X2_whatever_is_wrong_with_the_checkpoint_every_record_is_read_once(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    drop = Drop(plain, settings, tmp_path / "landing")
+    drop.land(11)
+    assert drop.stream() is None
+    for damage, said in DAMAGE.values():
+        damage(drop.checkpoint)
+        drop.land(1)
+        mended = drop.stream()
+        assert mended is not None
+        assert mended.startswith(said)
+    drop.check()
+
+
+def test_X2_an_older_copy_of_the_checkpoint_passes_nothing_over(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    drop, copy = Drop(plain, settings, tmp_path / "landing"), tmp_path / "copy"
+    drop.land(3)
+    drop.stream()
+    shutil.copytree(drop.checkpoint, copy)
+    drop.land(4)
+    drop.stream()
+    shutil.rmtree(drop.checkpoint)
+    shutil.copytree(copy, drop.checkpoint)
+    drop.land(3)
+    assert drop.stream() == "is older than the log"
+    drop.check()
+
+
+def test_X2_a_log_that_went_back_is_read_on_from_where_it_is(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    drop = Drop(plain, settings, tmp_path / "landing")
+    drop.land(3)
+    drop.stream()
+    kept = {
+        name: drop.lake.head(name).snapshot for name in ("clicks", "clicks__rejected", "counted__ledger", "counted")
+    }
+    drop.land(3)
+    drop.stream()
+    for name, snapshot in kept.items():
+        plain.sql(f"CALL {settings.catalog}.system.rollback_to_snapshot('{settings.namespace}.{name}', {snapshot})")
+    assert drop.stream() == "is ahead of the log"
+    drop.check()
+
+
+def test_X2_a_log_that_does_not_say_how_far_it_was_read_is_not_gone_on_with(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    drop = Drop(plain, settings, tmp_path / "landing")
+    drop.land(1)
+    drop.stream()
+    head = drop.lake.head("clicks")
+    drop.lake.mark("clicks", {name: said for name, said in head.said.items() if name != "offset"}, head.snapshot)
+    with pytest.raises(StreamError, match="does not say offset of how far its source was read"):
+        drop.stream()
