@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,8 @@ from tailrace.cli.progress import Progress
 from tailrace.lake.errors import FencedError
 from tailrace.lake.runs import Run
 from tailrace.model.clock import Clock
+from tailrace.model.progress import Partition
+from tailrace.model.progress import Progress as LogProgress
 from tailrace.model.time import instant
 from tailrace.spark.audit import Audit, Check
 from tailrace.spark.backfill import Backfilled, BackfillError
@@ -210,6 +213,25 @@ def test_a_stream_says_what_was_wrong_with_its_checkpoint(definition: str, playe
     played.epochs, played.mended = (), "is older than the log"
     shown = run("stream", definition, "--from", LANDING, "--once").stderr
     assert "the checkpoint is older than the log: it was written anew as log rides has it" in shown
+
+
+def test_a_stream_says_which_silent_partition_holds_its_watermark_back(
+    definition: str, played: type[PlayedStream]
+) -> None:
+    minute = 60_000_000
+    active = {"a-0": (9, 10), "a-1": (5, 7), "a-2": (5, 8)}
+    partitions = {name: Partition(reached, reached, at * minute) for name, (reached, at) in active.items()}
+    progress = LogProgress(5, partitions, {}, 10 * minute)
+    played.epochs = (replace(report(0), progress=progress),)
+    arguments = ("stream", definition, "--from", LANDING, "--once")
+    assert "held back by a-1 and 1 more with nothing new for 3 min" in run(*arguments).stderr
+    played.epochs = (replace(report(0), progress=replace(progress, now=8 * minute)),)
+    assert "held back by a-1 with nothing new for 1 min" in run(*arguments).stderr
+    said = json.loads(run(*arguments, "--json").stdout.splitlines()[0])
+    assert said["held_by"] == ["a-1", "a-2"]
+    alone = LogProgress(5, {"": partitions["a-1"]}, {}, 10 * minute)
+    played.epochs = (replace(report(0), progress=alone),)
+    assert "held back" not in run(*arguments).stderr
 
 
 def test_a_stream_with_nothing_to_do_says_so(definition: str, played: type[PlayedStream]) -> None:

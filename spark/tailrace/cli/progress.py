@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 QUIET = 2.0
 """Plain lines come at most this often, in seconds: a log is not to fill with them."""
 
+SILENT = 60_000_000
+"""A partition that holds the watermark back with nothing new for so many microseconds is told of."""
+
 RECENT = 8
 """The time left is told from so many of the last epochs: the first ones of a session are far slower."""
 
@@ -137,7 +140,7 @@ class Progress:
             *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
             counted(panes, "pane"),
             *([f"{late:,} late"] if late else []),
-            f"watermark {shown(self.tally.watermark)}",
+            f"watermark {shown(self.tally.watermark)}" + _held_back(report),
             span(report.seconds),
         ]
 
@@ -171,6 +174,16 @@ class Progress:
         return made
 
 
+def _held_back(report: EpochReport) -> str:
+    """Which silent partition holds the watermark back, if one does."""
+    stalled = report.progress.stalled(SILENT) if report.progress is not None else {}
+    if not stalled:
+        return ""
+    name, length = max(stalled.items(), key=lambda one: one[1])
+    more = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
+    return f", held back by {name}{more} with nothing new for {span(length / 1e6)}"
+
+
 def epoch_data(report: EpochReport, share: tuple[int, int] | None, unit: str) -> dict[str, Any]:
     """An epoch as JSON: seconds, instants as text, and by pipeline what it folded."""
     pipelines: Mapping[str, Any] = {
@@ -193,6 +206,8 @@ def epoch_data(report: EpochReport, share: tuple[int, int] | None, unit: str) ->
         "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},
         "pipelines": pipelines,
     }
+    if report.progress is not None and len(report.progress.partitions) > 1:
+        data["held_by"] = list(report.progress.behind)
     if share is not None:
         data |= {f"{unit}s_taken": share[0], f"{unit}s": share[1]}
     return data

@@ -106,6 +106,16 @@ class Progress:
         least = min((self.partitions[name].watermark for name in self.holding), default=None)
         return tuple(name for name in self.holding if self.partitions[name].watermark == least)
 
+    def stalled(self, after: int) -> dict[str, int]:
+        """Those that hold the watermark back with nothing new for so long, and for how long; in microseconds.
+
+        The one partition of a source that has no other holds nothing back.
+        """
+        if len(self.partitions) < 2:
+            return {}
+        silent = {name: self.now - self.partitions[name].active for name in self.behind}
+        return {name: length for name, length in silent.items() if length >= after}
+
     def is_idle(self, name: str) -> bool:
         """Whether a partition has had nothing new for so long that nothing waits for it."""
         return self.idle is not None and self.now - self.partitions[name].active >= self.idle

@@ -30,7 +30,7 @@ class Bundle:
     """One epoch's records before they are in the log, its clock, and what the log's commit says.
 
     `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them; `kept` is
-    what holds them until they are folded.
+    what holds them until they are folded. `progress` is how far the log has come with them.
     """
 
     clock: Clock
@@ -38,6 +38,7 @@ class Bundle:
     records: DataFrame
     stamped: DataFrame
     kept: DataFrame
+    progress: Progress
 
 
 class Intake:
@@ -111,7 +112,9 @@ class Intake:
         good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock = Clock(epoch, self.progress.watermark, self.progress.now, told.signals)
         said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
-        return Bundle(clock, {**said, **read, **told.said, PROGRESS: self.progress.text()}, good, stamped, kept)
+        return Bundle(
+            clock, {**said, **read, **told.said, PROGRESS: self.progress.text()}, good, stamped, kept, self.progress
+        )
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tailrace.lake.commits import READ
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.progress import Progress
 from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
 from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import Bundle, Intake, recorded
@@ -50,7 +51,8 @@ class EpochReport:
     """What one epoch did, for whoever watches: by pipeline what it folded, and where the time went.
 
     `seconds` is from the end of the epoch before it to its own: `trigger`, `read` and `land` of an epoch run beside the
-    other phases of the one before it, so the phases add up to more.
+    other phases of the one before it, so the phases add up to more. `progress` is how far the log has come, None of an
+    epoch that is folded again.
     """
 
     epoch: int
@@ -59,6 +61,7 @@ class EpochReport:
     seconds: float
     phases: dict[str, float]
     recovered: bool = False
+    progress: Progress | None = None
 
 
 Watch = Callable[[EpochReport], None]
@@ -251,7 +254,9 @@ class Stream:
         phases.end("follow")
         last, self._ended = self._ended, time.perf_counter()
         seconds = {**before.seconds, **phases.seconds}
-        self._report(EpochReport(bundle.clock.epoch, landed, folded, self._ended - last, seconds))
+        self._report(
+            EpochReport(bundle.clock.epoch, landed, folded, self._ended - last, seconds, progress=bundle.progress)
+        )
 
     def _earlier(self, fold: Fold) -> Fold | None:
         earlier = fold.pipeline.earlier
