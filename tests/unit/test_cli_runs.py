@@ -141,6 +141,7 @@ def test_a_stream_in_json_is_an_object_an_epoch(definition: str, played: type[Pl
         "epoch": 1,
         "records": 100,
         "rejected": 2,
+        "duplicates": 0,
         "recovered": False,
         "seconds": 0.5,
         "phases": {"read": 0.123, "step": 0.25},
@@ -232,6 +233,14 @@ def test_a_stream_says_which_silent_partition_holds_its_watermark_back(
     alone = LogProgress(5, {"": partitions["a-1"]}, {}, 10 * minute)
     played.epochs = (replace(report(0), progress=alone),)
     assert "held back" not in run(*arguments).stderr
+
+
+def test_a_stream_counts_what_came_again(definition: str, played: type[PlayedStream]) -> None:
+    played.epochs = tuple(replace(report(n), landed=Landed(5, 0, duplicates=n)) for n in range(2))
+    arguments = ("stream", definition, "--from", LANDING, "--once")
+    assert "; 1 duplicate; " in run(*arguments).stdout
+    lines = [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+    assert [line["duplicates"] for line in lines] == [0, 1, 1]
 
 
 def test_a_stream_with_nothing_to_do_says_so(definition: str, played: type[PlayedStream]) -> None:

@@ -48,7 +48,8 @@ def definition(tmp_path: Path) -> str:
 
 
 def run(*args: str) -> str:
-    result = CliRunner().invoke(app, args)
+    # As narrow as a terminal usually is.
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, args)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -66,9 +67,9 @@ def test_it_shows_which_partition_holds_the_watermark(lake: Lake, settings: Sett
         "each partition by BoundedDisorder(hours(1)); the least counts",
     ]
     assert lines[-3:] == [
-        "rides-2 beginning – 1 h before – idle",
-        "rides-1 2026-01-01T11:00Z 2026-01-01T12:00Z 3 min before 1 h holds the watermark",
-        "rides-0 2026-01-01T12:00Z 2026-01-01T13:00Z 0 s before 0 s waited for",
+        "rides-2 beginning – 1 h – idle",
+        "rides-1 2026-01-01T11:00Z 2026-01-01T12:00Z 3 min 1 h holds back",
+        "rides-0 2026-01-01T12:00Z 2026-01-01T13:00Z 0 s 0 s waited for",
     ]
     found: dict[str, Any] = json.loads(run("watermark", definition, "--json"))
     assert (found["watermark"], found["held_by"]) == ("2026-01-01T11:00:00Z", ["rides-1"])
@@ -82,6 +83,14 @@ def test_status_says_what_holds_the_watermark_back(lake: Lake, settings: Setting
     lines = [" ".join(line.split()) for line in run("status", definition).splitlines()]
     assert "held back by rides-1 of 3 partitions, 1 idle: tailrace watermark shows each" in lines
     assert json.loads(run("status", definition, "--json"))["log"]["held_by"] == ["rides-1"]
+
+
+def test_status_says_how_many_records_came_again(lake: Lake, settings: Settings, definition: str) -> None:
+    small_lake.make(settings)
+    append(lake, RIDES.name, [], {"epoch": "2", "duplicates": "1234"})
+    lines = [" ".join(line.split()) for line in run("status", definition).splitlines()]
+    assert any("2 records, 0 rejected, 1,234 duplicates" in line for line in lines)
+    assert json.loads(run("status", definition, "--json"))["log"]["duplicates"] == 1234
 
 
 def test_of_many_partitions_the_furthest_behind_are_shown(lake: Lake, settings: Settings, definition: str) -> None:

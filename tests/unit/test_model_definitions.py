@@ -492,6 +492,17 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         {"disorder": timedelta(seconds=-1)},
         [Fault("log.disorder", timedelta(seconds=-1), "a duration of zero or more", "write minutes(10)")],
     ),
+    "a_record_id_that_is_no_column": (
+        {"record_id": ("zone", "number"), "remembered": timedelta(0)},
+        [
+            Fault("log.record_id", "number", COLUMNS, DECLARE),
+            Fault("log.remembered", timedelta(0), "a duration above zero", "write remembered=days(1)"),
+        ],
+    ),
+    "a_record_id_that_is_no_name": (
+        {"record_id": 7},
+        [Fault("log.record_id", 7, "a column or several", 'write record_id="id"')],
+    ),
     "bounds_the_wrong_way_round": (
         {"earliest": datetime(2025, 1, 1, tzinfo=UTC), "latest": datetime(2024, 1, 1, tzinfo=UTC)},
         [Fault("log.earliest", "2025-01-01 00:00:00+00:00", "before latest", "swap earliest and latest")],

@@ -43,6 +43,7 @@ class Tally:
     recovered: int = 0
     records: int = 0
     rejected: int = 0
+    duplicates: int = 0
     panes: int = 0
     retractions: int = 0
     late: int = 0
@@ -55,6 +56,7 @@ class Tally:
         self.recovered += report.recovered
         self.records += report.landed.records
         self.rejected += report.landed.rejected
+        self.duplicates += report.landed.duplicates
         self.last = report.epoch
         for name, folded in report.folded.items():
             self.panes += folded.panes
@@ -138,6 +140,7 @@ class Progress:
             f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
             *([] if report.recovered else [counted(report.landed.records, "record")]),
             *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
+            *([counted(report.landed.duplicates, "duplicate")] if report.landed.duplicates else []),
             counted(panes, "pane"),
             *([f"{late:,} late"] if late else []),
             f"watermark {shown(self.tally.watermark)}" + _held_back(report),
@@ -201,6 +204,7 @@ def epoch_data(report: EpochReport, share: tuple[int, int] | None, unit: str) ->
         "epoch": report.epoch,
         "records": report.landed.records,
         "rejected": report.landed.rejected,
+        "duplicates": report.landed.duplicates,
         "recovered": report.recovered,
         "seconds": round(report.seconds, 3),
         "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},

@@ -92,7 +92,8 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
         ),
     )
     latest = f"latest event {shown(log.latest)}" if log.latest is not None else ""
-    yield "log", _dimmed(f"{counted(log.records, 'record')}, {log.rejected:,} rejected", latest)
+    again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
+    yield "log", _dimmed(f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}", latest)
     if own.open is not None:
         ends = f"ending {shown(own.open.oldest)} to {shown(own.open.newest)}" if own.open.count else ""
         yield "open windows", _dimmed(f"{own.open.count:,}", ends)
@@ -186,6 +187,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
         "epoch": log.epoch,
         "records": log.records,
         "rejected": log.rejected,
+        "duplicates": log.duplicates,
         "latest_event": _text(log.latest),
         "committed": _text(log.committed),
         "held_by": list(log.progress.behind) if log.progress is not None else [],

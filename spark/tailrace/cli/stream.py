@@ -221,6 +221,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
     said.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
     said += [f"{tally.late:,} late"] if tally.late else []
     said += [f"{tally.rejected:,} rejected"] if tally.rejected else []
+    said += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
     said.append(f"watermark {shown(tally.watermark)}")
     return "; ".join(said)
 
@@ -234,6 +235,7 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "last_epoch": tally.last,
         "records": tally.records,
         "rejected": tally.rejected,
+        "duplicates": tally.duplicates,
         "panes": tally.panes,
         "retractions": tally.retractions,
         "late": tally.late,

@@ -81,14 +81,16 @@ def _shown(log: Log, found: Progress) -> Iterator[Any]:
 
 
 def _table(found: Progress) -> Table:
-    made = table("partition", "watermark", "latest event", "last new", "behind", "state", right=("last new", "behind"))
+    made = table(
+        "partition", "watermark", "latest event", "silent for", "behind", "state", right=("silent for", "behind")
+    )
     ordered = sorted(found.partitions.items(), key=lambda one: (one[1].watermark, one[0]))
     furthest = max(one.watermark for one in found.partitions.values())
     for name, one in ordered[:PARTITIONS]:
         lag = span((furthest - one.watermark) / 1e6) if one.watermark > BEGINNING else "–"
         state = state_of(found, name)
-        styled = Text(state, style={"idle": "dim", "holds the watermark": "yellow"}.get(state, ""))
-        since = f"{span((found.now - one.active) / 1e6)} before"
+        styled = Text(state, style={"idle": "dim", "holds back": "yellow"}.get(state, ""))
+        since = span((found.now - one.active) / 1e6)
         made.add_row(name or "all", shown(one.watermark), shown(one.latest), since, lag, styled)
     if len(ordered) > PARTITIONS:
         made.caption = f"the {PARTITIONS} furthest behind of {len(ordered)}; --json shows all"
@@ -101,7 +103,7 @@ def state_of(found: Progress, name: str) -> str:
     if found.is_idle(name):
         return "idle"
     if name in found.behind and len(found.partitions) > 1:
-        return "holds the watermark"
+        return "holds back"
     return "waited for"
 
 

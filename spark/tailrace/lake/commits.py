@@ -14,6 +14,9 @@ PROGRESS = "progress"
 READ = ("query", "batch", "offset")
 """How far the source was read: by which query of Spark's, in which micro-batch, up to which offset of the source."""
 
+DUPLICATES = "duplicates"
+"""How many records were dropped because they came again, in all epochs up to this one (rule X5)."""
+
 
 def progress_of(lake: Lake, log: str) -> Progress | None:
     """How far a log has come, by its last commit; None before its first epoch.

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog import Head, Lake, head_of
-from tailrace.lake.commits import progress_of
+from tailrace.lake.commits import DUPLICATES, progress_of
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
 from tailrace.lake.runs import Run, Runs
@@ -36,7 +36,8 @@ class LogStatus:
     """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
 
     `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
-    last epoch was committed. `progress` is how far its source's partitions are, None before the first epoch.
+    last epoch was committed. `progress` is how far its source's partitions are, None before the first epoch, and
+    `duplicates` how many records came again and are not in it.
     """
 
     log: str
@@ -46,6 +47,7 @@ class LogStatus:
     latest: int | None
     committed: int | None
     progress: Progress | None = None
+    duplicates: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
         latest=_latest(table, log.event_time) if log is not None else None,
         committed=_committed(table),
         progress=progress_of(lake, name),
+        duplicates=head_of(table).number(DUPLICATES, 0),
     )
 
 

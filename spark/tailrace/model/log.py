@@ -36,6 +36,9 @@ class Log:
     each partition, and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.watermarks`.
     `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3).
     `unknown` says what happens to a record with a column that is not declared: "reject" or "ignore".
+    `record_id` names the columns that say which record it is, where a source may bring one again: what comes again
+    within `remembered` of processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without
+    it, a record is known by its place in the source.
     """
 
     name: str
@@ -48,6 +51,8 @@ class Log:
     earliest: datetime = EARLIEST
     latest: datetime = LATEST
     unknown: Literal["reject", "ignore"] = "reject"
+    record_id: str | tuple[str, ...] = ()
+    remembered: timedelta = timedelta(days=1)
 
     def __post_init__(self) -> None:
         for name in ("columns", "percentiles"):
@@ -55,6 +60,11 @@ class Log:
         faults = list(self._faults())
         if faults:
             raise DefinitionError(str(self.name), faults)
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns that say which record it is; none where its place in the source does."""
+        return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
 
     @property
     def strategy(self) -> WatermarkStrategy:
@@ -87,6 +97,7 @@ class Log:
                 yield unknown_column(f"log.{role}", column, self.columns)
             elif self.columns[column] != "timestamp":
                 yield Fault(f"log.{role}", column, "a timestamp column", f"declare {column!r} as timestamp")
+        yield from self._id_faults()
         if not waits(self.disorder):
             yield Fault("log.disorder", self.disorder, "a duration of zero or more", "write minutes(10)")
         yield from self._watermark_faults()
@@ -99,6 +110,17 @@ class Log:
         yield from self._bounds_faults()
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+
+    def _id_faults(self) -> Iterable[Fault]:
+        names: object = self.id_columns
+        if not isinstance(names, tuple):
+            yield Fault("log.record_id", names, "a column or several", 'write record_id="id"')
+            return
+        for column in self.id_columns:
+            if column not in self.columns:
+                yield unknown_column("log.record_id", column, self.columns)
+        if not (waits(self.remembered) and self.remembered):
+            yield Fault("log.remembered", self.remembered, "a duration above zero", "write remembered=days(1)")
 
     def _watermark_faults(self) -> Iterable[Fault]:
         given: object = self.watermark

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
+from tailrace.lake.commits import CLOCK
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, text
+from tailrace.model.time import END_OF_TIME, duration, text
+from tailrace.model.written import length
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences
@@ -80,6 +82,7 @@ class _Audit:
         counts = self._counts()
         checks = [
             *self._landed(counts),
+            *([self._again()] if self.pipeline.source.id_columns else []),
             self._epochs_once(),
             self._late_are_records(counts),
             self._every_record_counted(),
@@ -145,6 +148,23 @@ class _Audit:
             doubled == again == 0,
             f"{doubled:,} places of the source with two records, {again:,} files landed in two epochs",
         )
+
+    def _again(self) -> Check:
+        """No record id of the log is there twice within the horizon, by the epochs whose time is known (X5)."""
+        log = self.pipeline.source
+        table = self.lake.table(log.name)
+        said = (properties(snapshot) for snapshot in lineage(table, head_of(table).snapshot))
+        times = [(int(one["epoch"]), int(one[CLOCK[1]])) for one in said if CLOCK[1] in one]
+        ids = ", ".join(quoted(name) for name in log.id_columns)
+        before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
+        known = self.spark.createDataFrame(sorted(set(times)), "_landed bigint, _landed_at bigint")
+        known.createOrReplaceTempView(f"{self.log}_times")
+        gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {self.log}_times ON _epoch = _landed"
+        horizon = duration(log.remembered)
+        text_ = f"SELECT COUNT(*), COUNT_IF(gap <= {horizon}L) FROM ({gaps})"
+        records, again = self.spark.sql(text_).collect()[0]
+        detail = f"{again:,} of {records:,} records had come within {length(horizon)} before"
+        return Check("no record came again within the horizon", again == 0, detail)
 
     def _added(self, table: str) -> tuple[int, bool]:
         """How many records the table's commits up to the audited epoch added, and whether all of them are kept."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK, PROGRESS, READ, progress_of
+from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.commits import CLOCK, DUPLICATES, PROGRESS, READ, progress_of
 from tailrace.lake.signals import Completions, Signals, names_of
 from tailrace.model.clock import Clock
 from tailrace.model.progress import Progress, Seen
 from tailrace.model.time import BEGINNING
+from tailrace.spark.deduplicating import Remembered
 from tailrace.spark.landing import Landing
 from tailrace.spark.reading import paths, read_files, read_messages
 from tailrace.spark.sources import Files, Source
@@ -30,7 +31,8 @@ class Bundle:
     """One epoch's records before they are in the log, its clock, and what the log's commit says.
 
     `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them; `kept` is
-    what holds them until they are folded. `progress` is how far the log has come with them.
+    what holds them until they are folded. `progress` is how far the log has come with them, and `duplicates` how many
+    came again and are not among them.
     """
 
     clock: Clock
@@ -39,6 +41,7 @@ class Bundle:
     stamped: DataFrame
     kept: DataFrame
     progress: Progress
+    duplicates: int = 0
 
 
 class Intake:
@@ -51,6 +54,7 @@ class Intake:
         self._completions = Completions(lake, self.log)
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self.progress = progress_of(lake, self.log.name) or Progress()
+        self._remembered = self._restored(lake) if self.log.id_columns else None
 
     def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
         """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
@@ -60,7 +64,8 @@ class Intake:
             frame = read_files(self.spark, source, self.log, files)
         else:
             frame = read_messages(self.spark, self.log, batch)
-        kept = frame if isinstance(source, Files) and source.format == "parquet" else frame.persist()
+        once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
+        kept = frame if once else frame.persist()
         seen, now = watched(self.spark, source, self.log, kept), _wall_clock()
         if self.log.arrival_time is not None:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
@@ -68,7 +73,19 @@ class Intake:
             seen = {}
         told = self._told()
         self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
-        return self._bundle(kept, told, read)
+        if self._remembered is None:
+            return self._bundle(kept, told, read)
+        unique = self._remembered.unique(kept)
+        self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
+        return self._bundle(unique.frame, told, read, unique.duplicates)
+
+    def _restored(self, lake: Lake) -> Remembered:
+        """The ids that the log has, as of its last epoch."""
+        table = lake.table(self.log.name)
+        said = (properties(snapshot) for snapshot in lineage(table, self.landing.log.head.snapshot))
+        times = {int(one["epoch"]): int(one[CLOCK[1]]) for one in said if CLOCK[1] in one}
+        ids = self.spark.sql(f"SELECT * FROM {lake.spark_name(self.log.name)} WHERE _epoch <= {self.landing.epoch}L")
+        return Remembered(self.spark, self.log, times, ids)
 
     def without_records(self, due: Callable[[], int | None]) -> Bundle | None:
         """An epoch of no records, where someone or time has something to say; None where there is nothing.
@@ -104,7 +121,7 @@ class Intake:
         complete = told.complete.get(None, BEGINNING)
         return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
 
-    def _bundle(self, kept: DataFrame, told: _Told, read: Mapping[str, str]) -> Bundle:
+    def _bundle(self, kept: DataFrame, told: _Told, read: Mapping[str, str], duplicates: int = 0) -> Bundle:
         epoch = self.landing.epoch + 1
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(kept, self._clock_view)
@@ -112,9 +129,10 @@ class Intake:
         good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock = Clock(epoch, self.progress.watermark, self.progress.now, told.signals)
         said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
-        return Bundle(
-            clock, {**said, **read, **told.said, PROGRESS: self.progress.text()}, good, stamped, kept, self.progress
-        )
+        said |= {**read, **told.said, PROGRESS: self.progress.text()}
+        if self._remembered is not None:
+            said[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
+        return Bundle(clock, said, good, stamped, kept, self.progress, duplicates)
 
 
 @dataclass(frozen=True)

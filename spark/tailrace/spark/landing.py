@@ -20,10 +20,11 @@ NOTHING = {"epoch": "-1", "batch": "-1"}
 
 @dataclass(frozen=True)
 class Landed:
-    """What a bundle came to: records in the log, and records rejected."""
+    """What a bundle came to: records in the log, records rejected, and records dropped because they came again."""
 
     records: int
     rejected: int
+    duplicates: int = 0
 
 
 class Landing:

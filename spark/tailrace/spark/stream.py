@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -224,7 +224,7 @@ class Stream:
         phases.end("read")
         self._folding.submit(lambda: self._fold(bundle, published, phases))
         try:
-            landed = self.landing.write(bundle.stamped, bundle.said)
+            landed = replace(self.landing.write(bundle.stamped, bundle.said), duplicates=bundle.duplicates)
             self.landing.publish()
         except BaseException as error:
             published.set_exception(error)
