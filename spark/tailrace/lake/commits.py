@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.model.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
@@ -16,6 +16,20 @@ READ = ("query", "batch", "offset")
 
 DUPLICATES = "duplicates"
 """How many records were dropped because they came again, in all epochs up to this one (rule X5)."""
+
+
+def recorded(lake: Lake, table: str) -> dict[int, dict[str, str]]:
+    """What a log's or ledger's commits say of each epoch and its clock, as far as its snapshots are kept."""
+    loaded = lake.table(table)
+    current = loaded.current_snapshot()
+    said = [properties(snapshot) for snapshot in lineage(loaded, current.snapshot_id if current else None)]
+    # A commit beside the stream repeats what the last epoch's says.
+    return {int(one["epoch"]): one for one in said if CLOCK[1] in one}
+
+
+def times_of(lake: Lake, log: str) -> dict[int, int]:
+    """The processing times of a log's epochs, in microseconds, as far as its snapshots are kept."""
+    return {epoch: int(said[CLOCK[1]]) for epoch, said in recorded(lake, log).items()}
 
 
 def progress_of(lake: Lake, log: str) -> Progress | None:

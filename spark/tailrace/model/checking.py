@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tailrace.model.elementwise import element_faults
 from tailrace.model.errors import Fault, unknown_column
-from tailrace.model.log import Log, waits
+from tailrace.model.log import Log
 from tailrace.model.matching import condition_faults
 from tailrace.model.names import RESERVED, name_faults, reserved
 from tailrace.model.own import OwnWindows
 from tailrace.model.panes import Accumulation, Timestamp
-from tailrace.model.time import duration
+from tailrace.model.time import duration, waits
 from tailrace.model.triggers import Sequence, Trigger, trigger_faults
 from tailrace.model.windows import PHASE_TYPES, Fixed
 from tailrace.model.written import length

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.model.errors import DefinitionError, Fault, unknown_column
 from tailrace.model.names import name_faults
-from tailrace.model.time import duration
+from tailrace.model.time import duration, waits
 from tailrace.model.types import is_type
 from tailrace.model.watermarks import BoundedDisorder, WatermarkStrategy
 
@@ -168,11 +168,6 @@ class Panes(Log):
 
     def _faults(self) -> Iterable[Fault]:
         return ()
-
-
-def waits(value: object) -> bool:
-    """Whether it is a duration of zero or more."""
-    return isinstance(value, timedelta) and value >= timedelta(0)
 
 
 def sign_of(record: Mapping[str, Any]) -> int:

@@ -41,6 +41,11 @@ def days(count: float) -> timedelta:
     return timedelta(days=count)
 
 
+def waits(value: object) -> bool:
+    """Whether it is a duration of zero or more."""
+    return isinstance(value, timedelta) and value >= timedelta(0)
+
+
 def duration(length: timedelta) -> int:
     """The microseconds of a duration.
 

@@ -11,10 +11,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tailrace.model.errors import Fault
-from tailrace.model.time import BEGINNING, duration, instant, minutes
+from tailrace.model.time import BEGINNING, duration, instant, minutes, waits
+from tailrace.model.values import zoned
 
 ENOUGH = 1_000
 """How many records must have been seen before what they show is gone by."""
@@ -75,7 +76,7 @@ class WatermarkStrategy(ABC):
 
     def faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with its settings."""
-        if self.idle is not None and not (_is_wait(self.idle) and self.idle):
+        if self.idle is not None and not (waits(self.idle) and self.idle):
             yield Fault(f"{path}.idle", self.idle, "a duration above zero, or None", "write idle=minutes(5)")
 
 
@@ -102,7 +103,7 @@ class BoundedDisorder(WatermarkStrategy):
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from super().faults(path)
-        if not _is_wait(self.behind):
+        if not waits(self.behind):
             yield Fault(f"{path}.behind", self.behind, "a duration of zero or more", "write minutes(10)")
 
 
@@ -149,7 +150,7 @@ class ObservedLag(WatermarkStrategy):
         share: object = self.share
         if not isinstance(share, int) or isinstance(share, bool) or not 0 < share <= 100:
             yield Fault(f"{path}.share", share, "a whole number of per cent between 1 and 100", "write 99")
-        if not _is_wait(self.at_most):
+        if not waits(self.at_most):
             yield Fault(f"{path}.at_most", self.at_most, "a duration of zero or more", "write at_most=hours(1)")
 
 
@@ -180,8 +181,7 @@ class Injected(WatermarkStrategy):
         if found is None or found["until"] is None:
             return None
         try:
-            at = datetime.fromisoformat(found["until"])
-            until = instant(at if at.tzinfo else at.replace(tzinfo=UTC))
+            until = instant(zoned(datetime.fromisoformat(found["until"])))
         except ValueError:
             return None
         return found.groupdict().get("partition") or "", until
@@ -214,7 +214,3 @@ def lag_edge(bucket: int) -> int:
     True
     """
     return math.ceil(1000 * (2 ** (bucket / LAG_STEPS) - 1))
-
-
-def _is_wait(value: object) -> bool:
-    return isinstance(value, timedelta) and value >= timedelta(0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
-from tailrace.lake.commits import CLOCK
+from tailrace.lake.commits import times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.runs import Run, Runs
@@ -152,12 +152,10 @@ class _Audit:
     def _again(self) -> Check:
         """No record id of the log is there twice within the horizon, by the epochs whose time is known (X5)."""
         log = self.pipeline.source
-        table = self.lake.table(log.name)
-        said = (properties(snapshot) for snapshot in lineage(table, head_of(table).snapshot))
-        times = [(int(one["epoch"]), int(one[CLOCK[1]])) for one in said if CLOCK[1] in one]
+        times = times_of(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
-        known = self.spark.createDataFrame(sorted(set(times)), "_landed bigint, _landed_at bigint")
+        known = self.spark.createDataFrame(sorted(times.items()), "_landed bigint, _landed_at bigint")
         known.createOrReplaceTempView(f"{self.log}_times")
         gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {self.log}_times ON _epoch = _landed"
         horizon = duration(log.remembered)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from tailrace.model.log import Log
 from tailrace.model.time import duration
 from tailrace.spark.algebra import quoted
+from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
 
 TOGETHER = 8
@@ -59,13 +60,13 @@ class Remembered:
         counts = (one.agg(F.count("*").alias(name)) for name, one in (("all", good), ("ids", ids), ("known", known)))
         (found,) = reduce(DataFrame.crossJoin, counts).collect()
         if not found["known"]:
-            _free(known)
+            free(known)
             if found["ids"] == found["all"]:
                 return Unique(frame, 0, ids)
         else:
             before, ids = ids, ids.join(known, names, "left_anti").localCheckpoint()
-            _free(before)
-            _free(known)
+            free(before)
+            free(known)
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
         first = queried(self.spark, good.join(ids, names, "left_semi"), lambda view: f"SELECT *, {place} FROM {view}")
         kept = first.where("_place = 1").select(*frame.columns)
@@ -83,7 +84,7 @@ class Remembered:
             self._times = {one: at for one, at in self._times.items() if one >= since - 1}
             before, self._base = self._base, self._all().where(f"{EPOCH} >= {since}L").localCheckpoint()
             for frame in (before, *self._apart.values()):
-                _free(frame)
+                free(frame)
             self._apart = {}
 
     def _remembered(self, ids: DataFrame) -> DataFrame:
@@ -101,8 +102,3 @@ class Remembered:
         """The first epoch within the horizon: the one after the last that is known to lie before it."""
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1
-
-
-def _free(frame: DataFrame) -> None:
-    """Free the blocks of a checkpointed frame, of which nothing but its own classes gives them away."""
-    frame._jdf.queryExecution().logical().rdd().unpersist(False)

@@ -36,8 +36,12 @@ class OpenWindows:
         Left to itself Spark frees them when its own memory is collected, by when those of many epochs have piled up.
         """
         for frame in self.held:
-            # Of a checkpointed frame nothing but its own classes gives the blocks away.
-            frame._jdf.queryExecution().logical().rdd().unpersist(False)
+            free(frame)
+
+
+def free(frame: DataFrame) -> None:
+    """Free the blocks of a checkpointed frame, which nothing but its own classes gives away."""
+    frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.lake.commits import CLOCK, DUPLICATES, PROGRESS, READ, progress_of
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import CLOCK, DUPLICATES, PROGRESS, READ, progress_of, times_of
 from tailrace.lake.signals import Completions, Signals, names_of
 from tailrace.model.clock import Clock
 from tailrace.model.progress import Progress, Seen
@@ -66,10 +66,11 @@ class Intake:
             frame = read_messages(self.spark, self.log, batch)
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
         kept = frame if once else frame.persist()
-        seen, now = watched(self.spark, source, self.log, kept), _wall_clock()
-        if self.log.arrival_time is not None:
+        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
+        seen, now = watched(self.spark, source, self.log, kept) if follows or known else {}, _wall_clock()
+        if known:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
-        if not self.log.strategy.follows_records:
+        if not follows:
             seen = {}
         told = self._told()
         self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
@@ -81,11 +82,8 @@ class Intake:
 
     def _restored(self, lake: Lake) -> Remembered:
         """The ids that the log has, as of its last epoch."""
-        table = lake.table(self.log.name)
-        said = (properties(snapshot) for snapshot in lineage(table, self.landing.log.head.snapshot))
-        times = {int(one["epoch"]): int(one[CLOCK[1]]) for one in said if CLOCK[1] in one}
         ids = self.spark.sql(f"SELECT * FROM {lake.spark_name(self.log.name)} WHERE _epoch <= {self.landing.epoch}L")
-        return Remembered(self.spark, self.log, times, ids)
+        return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
 
     def without_records(self, due: Callable[[], int | None]) -> Bundle | None:
         """An epoch of no records, where someone or time has something to say; None where there is nothing.
@@ -152,7 +150,7 @@ def _wall_clock() -> int:
     return time.time_ns() // 1000
 
 
-def recorded(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
+def recorded_clock(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
     """The clock of an epoch that the log has, by what its commit says; where that is gone, time stands still."""
     watermark, now = (int(said.get(name, BEGINNING)) for name in CLOCK)
     if before is not None:

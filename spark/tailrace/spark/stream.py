@@ -19,15 +19,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.lake.commits import READ
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import READ, recorded
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
 from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
 from tailrace.spark.folding import Fold, Folded, Phases
-from tailrace.spark.intake import Bundle, Intake, recorded
+from tailrace.spark.intake import Bundle, Intake, recorded_clock
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files, Source
 from tailrace.spark.worker import Worker
@@ -90,6 +90,7 @@ class Stream:
         self._lock = threading.Lock()
         self._stopped = self._once = False
         self._failure: BaseException | None = None
+        self._query_id = ""
         self._folding, self._following = Worker("folding", room=2), Worker("following", room=1)
         self.checkpoint = Checkpoint(spark, str(checkpoint_folder(lake, self.log)))
         self.landing = Landing(spark, lake, self.log)
@@ -215,7 +216,8 @@ class Stream:
         """Bring the micro-batch into the log, and have it folded beside."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
-        read = dict(zip(READ, (self.checkpoint.query, str(batch_id), self.checkpoint.offset(batch_id)), strict=True))
+        self._query_id = self._query_id or self.checkpoint.query
+        read = dict(zip(READ, (self._query_id, str(batch_id), self.checkpoint.offset(batch_id)), strict=True))
         self._take(self.intake.bundle(batch, read), phases)
 
     def _take(self, bundle: Bundle, phases: Phases) -> None:
@@ -273,8 +275,8 @@ class Stream:
         behind = [fold for fold in self.folds if fold.epoch < last]
         if not behind:
             return
-        clocks = self._recorded(self.log.name)
-        ledgers = {name: self._recorded(fold.lease.table) for name, fold in self._by_name.items() if fold.feeds}
+        clocks = recorded(self.lake, self.log.name)
+        ledgers = {name: recorded(self.lake, fold.lease.table) for name, fold in self._by_name.items() if fold.feeds}
         log = self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
             phases, started = Phases(), time.perf_counter()
@@ -284,7 +286,7 @@ class Stream:
                 if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
                     earlier = self._earlier(fold)
                     if earlier is None:
-                        clock = recorded(epoch, clocks.get(epoch, {}), fold.state.clock)
+                        clock = recorded_clock(epoch, clocks.get(epoch, {}), fold.state.clock)
                         folded[fold.pipeline.name] = fold.stage(bundle, clock, phases)
                     else:
                         own = ledgers[earlier.pipeline.name]
@@ -295,14 +297,6 @@ class Stream:
                     fold.follow(self._following)
             seconds = time.perf_counter() - started
             self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
-
-    def _recorded(self, name: str) -> dict[int, dict[str, str]]:
-        """What a table's commits say of each epoch and its clock, as far as its snapshots are kept."""
-        table = self.lake.table(name)
-        current = table.current_snapshot()
-        said = [properties(snapshot) for snapshot in lineage(table, current.snapshot_id if current else None)]
-        # A commit beside the stream repeats what the last epoch's says.
-        return {int(one["epoch"]): one for one in said if "processing_time" in one}
 
     def _mend_checkpoint(self) -> str | None:
         """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
