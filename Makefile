@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Extras of pyproject.toml to install beside the usual ones: `make setup WITH="airflow dbt"`. Export it to keep them,
 # as the next target without it takes them out again.
 WITH ?=
-EXTRAS := $(sort spark kafka plot duckdb demo $(WITH))
+EXTRAS := $(sort spark kafka plot duckdb demo observe $(WITH))
 # Tests run in this many processes, each with a JVM once it needs one.
 WORKERS ?= 2
 # Passed on to pytest, as in `make test ARGS="-k fence"`.

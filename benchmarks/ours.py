@@ -87,7 +87,7 @@ def run_backfill(
 ) -> tuple[float, dict[str, int]]:
     """Compute a range anew; gives the seconds and how many windows changed, were equal and were taken back."""
     started = time.perf_counter()
-    done = backfill(spark, lake, pipeline, instant(first), instant(last))
+    [done] = backfill(spark, lake, pipeline, instant(first), instant(last))
     counts = {"changed": done.changed, "untouched": done.untouched, "retracted": done.retracted}
     return time.perf_counter() - started, counts
 

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _only_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of the developer's own shell do not reach a test; where Java and the jars are, does."""
     for name in os.environ:
-        if name.startswith(PREFIX) and name not in {f"{PREFIX}JARS", f"{PREFIX}JAVA_HOME"}:
+        if name.startswith((PREFIX, "OPENLINEAGE_")) and name not in {f"{PREFIX}JARS", f"{PREFIX}JAVA_HOME"}:
             monkeypatch.delenv(name)
 
 

@@ -10,7 +10,9 @@ What a definition is written with is here, and needs nothing but the standard li
 
 from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
-from tailrace.model.elementwise import Derive, Each, SparkColumns, SparkFrame
+from tailrace.model.computation import Computation, Field
+from tailrace.model.context import EVENT, PROCESSING, Context, Timer
+from tailrace.model.elementwise import Derive, Each, RecordError, SparkColumns, SparkFrame
 from tailrace.model.errors import DefinitionError, TailraceError
 from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
@@ -50,7 +52,9 @@ __all__ = [
     "DISCARDING",
     "EARLIEST",
     "END_OF_WINDOW",
+    "EVENT",
     "LATEST",
+    "PROCESSING",
     "RETRACTING",
     "AfterBytes",
     "AfterCount",
@@ -72,12 +76,15 @@ __all__ = [
     "Calendar",
     "Col",
     "Collect",
+    "Computation",
+    "Context",
     "Count",
     "DefinitionError",
     "Derive",
     "Distinct",
     "Each",
     "Every",
+    "Field",
     "First",
     "Fixed",
     "Global",
@@ -95,6 +102,7 @@ __all__ = [
     "OwnWindows",
     "Pipeline",
     "Quantile",
+    "RecordError",
     "Repeat",
     "Sequence",
     "Sessions",
@@ -103,6 +111,7 @@ __all__ = [
     "SparkFrame",
     "Sum",
     "TailraceError",
+    "Timer",
     "TopK",
     "Until",
     "Value",

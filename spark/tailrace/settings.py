@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -73,6 +73,16 @@ class Settings(BaseSettings):
     """Into how many parts Spark shuffles. Few suit small epochs; by default one a core."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The Kafka brokers, `host:port,host:port`."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Where a stream serves its metrics; 0 is any port that is free. None: they are not served."""
+    metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"
+    """The address that metrics are served at: this machine alone, unless it is said otherwise."""
+    metrics_file: Path | None = None
+    """The file that a run puts its metrics into as it ends, or a folder that is to have one for each."""
+    log_format: Literal["json", "text"] | None = None
+    """Structured logs as JSON or as text. None: text in a file that is asked for, else none."""
+    log_file: Path | None = None
+    """The file that structured logs are appended to. None: standard error, if there are any."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -94,7 +104,7 @@ class Settings(BaseSettings):
         """Arguments before the environment before the file; no other source."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
-    @field_validator("warehouse", "jars", "java_home")
+    @field_validator("warehouse", "jars", "java_home", "metrics_file", "log_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is None:

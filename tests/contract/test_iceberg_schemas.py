@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.lake.contract_files import contract_text
 from tailrace.lake.contracts import Contract, contracts
 
 FOLDER = Path("iceberg_schemas")
 DEFINITIONS = sorted(Path("pipelines").glob("*.py"))
-CONTRACTS = {contract.table: contract for path in DEFINITIONS for contract in contracts(load(str(path)))}
+CONTRACTS = {contract.table: contract for path in DEFINITIONS for contract in contracts(load_any(str(path)))}
 
 
 @pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))

@@ -15,7 +15,7 @@ from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
-from tailrace.spark.backfill import BackfillError, backfill
+from tailrace.spark.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 
@@ -62,9 +62,9 @@ def test_L1_stream_then_backfill_equal_batch_sql_by_hand(lake: Lake, spark: Spar
     assert answers(spark, end) == by_hand(spark, in_time), "stream = batch less late"
 
     first, last = instant(datetime(2013, 3, 7, tzinfo=UTC)), instant(datetime(2013, 3, 9, 19, tzinfo=UTC))
-    tried = backfill(spark, lake, PIPELINE, first, last, dry_run=True)
+    [tried] = backfill(spark, lake, PIPELINE, first, last, dry_run=True)
     before = versions(spark)
-    done = backfill(spark, lake, PIPELINE, first, last)
+    [done] = backfill(spark, lake, PIPELINE, first, last)
     assert answers(spark, end) == by_hand(spark, everything), "backfill = batch over the whole log"
 
     after = versions(spark)
@@ -72,21 +72,10 @@ def test_L1_stream_then_backfill_equal_batch_sql_by_hand(lake: Lake, spark: Spar
     assert len(changed) == done.changed == tried.changed > 0
     assert all(version[0] == done.run.generation for version in map(after.__getitem__, changed))
     assert done.retracted == 0
-    again = backfill(spark, lake, PIPELINE, first, last)
+    [again] = backfill(spark, lake, PIPELINE, first, last)
     assert (again.changed, again.retracted) == (0, 0), "V4: what comes out equal is left untouched"
     assert versions(spark) == after
     assert audit(spark, lake, PIPELINE).ok
-
-
-def test_X4_windows_that_the_stream_can_reach_are_refused(lake: Lake, spark: SparkSession, landed: Path) -> None:
-    stream = Stream(spark, lake, [PIPELINE], Files(str(landed), "json"))
-    stream.start(once=True)
-    stream.wait()
-    stream.close()
-    with pytest.raises(BackfillError, match="still open to the stream"):
-        backfill(
-            spark, lake, PIPELINE, instant(datetime(2013, 3, 9, tzinfo=UTC)), instant(datetime(2013, 4, 1, tzinfo=UTC))
-        )
 
 
 def answers(spark: SparkSession, end: str) -> set[tuple[object, ...]]:

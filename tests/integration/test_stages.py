@@ -159,13 +159,13 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     assert runs[0].late, "the data has clicks that are too late"
     # A backfill counts those, too: of the visits, and of what is made of them.
     until = later.closed_until(lake.head(f"{later.name}__ledger").number("watermark"))
-    done = backfill(plain, lake, later, instant(START) - 10**10, until)
+    [done] = backfill(plain, lake, later, instant(START) - 10**10, until)
     assert done.changed > 0
     expected = {place: dict(v) for place, v in batch(later, records).items() if place[1].timestamp < until}
     assert {place: v for place, v in held(plain, later).items() if place[1].timestamp < until} == expected
     found = audit(plain, lake, later)
     assert found.ok, [check for check in found.checks if not check.ok]
-    assert backfill(plain, lake, later, instant(START) - 10**10, until).changed == 0
+    assert backfill(plain, lake, later, instant(START) - 10**10, until)[0].changed == 0
 
 
 def test_X2_a_later_stage_catches_up_with_the_one_before_it(

@@ -93,7 +93,7 @@ def test_X6_steps_give_the_same_words_and_what_fails_is_in_the_ledger(
         found = audit(plain, lake, one)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["late"] == 0
-        done = backfill(plain, lake, one, instant(0), lake.head(f"{one.name}__ledger").number("watermark"))
+        [done] = backfill(plain, lake, one, instant(0), lake.head(f"{one.name}__ledger").number("watermark"))
         assert done.changed == done.retracted == 0
         assert done.untouched == len(first)
 

@@ -132,7 +132,7 @@ def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
         assert found.ok, [check for check in found.checks if not check.ok]
         watermark = lake.head(f"{pipeline.name}__ledger").number("watermark")
         until = watermark - pipeline.where.reach
-        done = backfill(spark, lake, pipeline, instant(examples.NOON), until)
+        [done] = backfill(spark, lake, pipeline, instant(examples.NOON), until)
         expected = {
             place: dict(values)
             for place, values in batch(pipeline, records).items()

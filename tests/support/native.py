@@ -24,7 +24,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.spark.compile import reasons
-from tailrace.spark.execution import Execution
+from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.preparing import changed
@@ -86,18 +86,23 @@ def run_native(
     spark: SparkSession,
     pipeline: Pipeline,
     epochs: Iterable[tuple[Sequence[Record], Clock]],
-    execution: type[Execution] = Native,
+    execution: Callable[[SparkSession, Pipeline], Execution] = Native,
+    state: OpenWindows | None = None,
 ) -> Said:
-    """What the native execution says of these epochs, or another one."""
+    """What the native execution says of these epochs, or another one; from a state on, if one is given."""
     one, said = execution(spark, pipeline), Said()
-    state = one.nothing()
+    state = one.nothing() if state is None else state
     for records, clock in epochs:
         consumed = one.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
         stepped = one.step(state, consumed, clock)
-        for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
-            said[_row(pipeline, row)] += 1
+        said += said_of(pipeline, stepped.rows)
         state = stepped.state
     return said
+
+
+def said_of(pipeline: Pipeline, rows: DataFrame) -> Said:
+    """What rows of a ledger say."""
+    return Said(_row(pipeline, row) for row in in_micros(rows.where("kind <> 'partial'")).collect())
 
 
 def run_stages(

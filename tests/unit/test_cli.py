@@ -18,7 +18,7 @@ from tailrace.model.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError
 from tailrace.toolchain.errors import ToolchainError
 
-COMMANDS = ("stream", "backfill", "audit", "explain", "status", "panes", "tables")
+COMMANDS = ("stream", "backfill", "audit", "replay", "explain", "status", "panes", "tables")
 
 
 def run(*args: str) -> Result:
@@ -100,7 +100,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *args: str) -
     def fail(definition: str) -> None:
         raise error
 
-    monkeypatch.setattr(status, "load", fail)
+    monkeypatch.setattr(status, "load_any", fail)
     return run("status", "x.py", *args)
 
 

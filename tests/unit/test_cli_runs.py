@@ -315,11 +315,11 @@ RUN = Run("abc123", "backfill", "committed", 3, WATERMARK - 7_200_000_000, WATER
 def backfilled(monkeypatch: pytest.MonkeyPatch, found: Backfilled | Exception) -> dict[str, Any]:
     asked: dict[str, Any] = {}
 
-    def play(spark: Any, lake: Any, pipeline: Any, first: int, last: int, **options: Any) -> list[Backfilled]:
+    def play(spark: Any, lake: Any, pipeline: Any, first: int, last: int, **options: Any) -> Any:
         asked.update(options, first=first, last=last)
         if isinstance(found, Exception):
             raise found
-        return [found]
+        return [(pipeline, [found])]
 
     monkeypatch.setattr(spark_backfill, "backfill_stages", play)
     return asked

@@ -209,12 +209,13 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
     "a_phase_by_what_is_written_in_many_ways": (
         {"where": Fixed(hours(1), phase="at"), "key": ("at",)},
         [
+            Fault("key[0]", "at", "a name that the tables do not use themselves", "rename it, for example my_at"),
             Fault(
                 "where.phase",
                 "at: timestamp",
                 "a column of type string, boolean, int, bigint, date",
                 "take another column",
-            )
+            ),
         ],
     ),
     "truth_and_variance_of_other_types": (

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.sessions import session, waiting
@@ -25,16 +25,23 @@ def audit(definition: Definition, json: Json = False) -> None:
     The exit status is 1 where a check does not hold. Of a definition of several stages each is audited.
     """
     output = Output(json)
-    pipeline = load(definition)
+    pipeline = load_any(definition)
     settings = Settings()
     with waiting(output, "starting Spark") as doing, session(settings, f"tailrace audit {pipeline.name}") as spark:
         from tailrace.lake.catalog import Lake
+        from tailrace.model.chains import chain
+        from tailrace.model.computation import Computation
         from tailrace.spark.audit import audit as run
+        from tailrace.spark.audit_computation import audit_computation
 
         found = {}
-        for stage in pipeline.stages:
+        for stage in chain(pipeline):
             doing(f"counting {stage.name}")
-            found[stage.name] = run(spark, Lake(settings), stage)
+            lake = Lake(settings)
+            if isinstance(stage, Computation):
+                found[stage.name] = audit_computation(spark, lake, stage)
+            else:
+                found[stage.name] = run(spark, lake, stage)
     if json:
         *earlier, last = (_data(name, one) for name, one in found.items())
         output.data(last | ({"earlier": earlier} if earlier else {}))

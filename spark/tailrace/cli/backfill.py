@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailrace.cli.console import Output, facts
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status, UsageError
+from tailrace.cli.observing import observing, output_for
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.sessions import session, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
+from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
+from tailrace.model.time import END_OF_TIME, text
+from tailrace.observe.happenings import Subject
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,7 +28,12 @@ def backfill(
     first: Annotated[
         str, typer.Option("--from", metavar="T", help="Where the range starts: a date or an instant, UTC by default.")
     ],
-    last: Annotated[str, typer.Option("--to", metavar="T", help="Where it ends; this instant is not in it.")],
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="T", help="Where it ends; this instant is not in it. Left out: with all there is."
+        ),
+    ] = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
     json: Json = False,
@@ -33,32 +41,43 @@ def backfill(
     """Compute a range of event time anew from the log, beside a running stream, and merge what differs.
 
     A window belongs to the range that holds its last instant. One that comes out equal is left alone, one that
-    changed is taken back and fired again, one that is not produced any more is taken back. A run that finds its
-    range covered by a newer one gives way (exit status 4). Of a definition of several stages each is computed from
-    the log, the first one first.
+    changed is taken back and fired again, one that is not produced any more is taken back. Windows that the stream can
+    still reach are a run of their own, which borrows the stream's lease; the stream goes on from what it leaves. A run
+    that finds its range covered by a newer one gives way (exit status 4). Of a definition of several stages each is
+    computed from the log, the first one first, once its windows are closed.
     """
-    output = Output(json)
-    pipeline = load(definition)
-    begin, end = parsed(first, "--from"), parsed(last, "--to")
+    pipeline = load_any(definition)
+    if isinstance(pipeline, Computation):
+        raise UsageError(
+            f"{pipeline.name} is a computation, which has no windows that could be computed apart: what a key has "
+            "comes of all its records before; stream it under another name, and it is folded anew from the whole log"
+        )
+    begin, end = parsed(first, "--from"), END_OF_TIME if last is None else parsed(last, "--to")
     if begin >= end:
         raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")
     settings = Settings()
-    with waiting(output, "starting Spark") as doing, session(settings, f"tailrace backfill {pipeline.name}") as spark:
+    output = output_for(settings, json=json)
+    with (
+        waiting(output, "starting Spark") as doing,
+        observing(output, Subject("backfill", settings, pipeline.stages)) as observed,
+        session(settings, f"tailrace backfill {pipeline.name}") as spark,
+    ):
         from tailrace.lake.catalog import Lake
         from tailrace.spark.backfill import backfill_stages
 
         doing(f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}")
-        found = backfill_stages(spark, Lake(settings), pipeline, begin, end, reason=reason, dry_run=dry_run)
-    stages = list(zip(pipeline.stages, found, strict=True))
+        lake = Lake(settings, observed.tell)
+        found = backfill_stages(spark, lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
+    runs = [(stage, one) for stage, own in found for one in own]
     if json:
-        *earlier, last_ = (_data(stage, one, dry_run=dry_run) for stage, one in stages)
+        *earlier, last_ = (_data(stage, one, dry_run=dry_run) for stage, one in runs)
         output.data(last_ | ({"earlier": earlier} if earlier else {}))
     else:
-        for place, (stage, one) in enumerate(stages):
+        for place, (stage, one) in enumerate(runs):
             if place:
                 output.text("")
             _show(output, stage, one, dry_run=dry_run)
-    if any(one.gave_way is not None for one in found):
+    if any(one.gave_way is not None for _, one in runs):
         raise typer.Exit(Status.GAVE_WAY)
 
 

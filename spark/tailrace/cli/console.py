@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -37,6 +37,11 @@ class Output:
     def live(self) -> bool:
         """Whether somebody watches: news may then be redrawn in place."""
         return self.news.is_terminal and not self.json
+
+    @property
+    def hushed(self) -> Output:
+        """The same without news, where something else is written to standard error."""
+        return replace(self, news=Console(stderr=True, quiet=True))
 
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
         """Print JSON: indented, or on one line of its own for a stream of objects."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from tailrace.cli.errors import LoadError
+from tailrace.model.chains import Definition, chain
+from tailrace.model.computation import Computation
 from tailrace.model.errors import DefinitionError
 from tailrace.model.pipeline import Pipeline
 
@@ -18,10 +20,24 @@ _NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
 
 
 def load(definition: str) -> Pipeline:
-    """The pipeline that `FILE` or `FILE:NAME` stands for. The name is the pipeline's, or of the variable it is in.
+    """The pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
+
+    Raises `LoadError` where that is a computation.
+    """
+    found = load_any(definition)
+    if isinstance(found, Computation):
+        raise LoadError(
+            f"{definition}: {found.name} is a computation, and has no windows: expected a Pipeline; what there is of a "
+            "computation, the commands stream, audit, explain, status and tables tell"
+        )
+    return found
+
+
+def load_any(definition: str) -> Definition:
+    """The definition that `FILE` or `FILE:NAME` stands for. The name is its own, or of the variable it is in.
 
     The file is run as a module of its own; it can import its neighbours. Raises `LoadError` where there is no such
-    file, the file fails, or it holds no pipeline or several and none was named.
+    file, the file fails, or it holds no definition or several and none was named.
     """
     path, name = _split(definition)
     found = _pipelines(path)
@@ -29,7 +45,7 @@ def load(definition: str) -> Pipeline:
         raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
     unique = {id(pipeline): pipeline for _, pipeline in found}
     # The stages before another one are part of that definition.
-    earlier = {stage.name for pipeline in unique.values() for stage in pipeline.stages[:-1]}
+    earlier = {stage.name for pipeline in unique.values() for stage in chain(pipeline)[:-1]}
     last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
     if name is None and len(last) == 1:
         return last[0]
@@ -45,9 +61,9 @@ def load(definition: str) -> Pipeline:
     return next(iter(named.values()))
 
 
-def load_all(definitions: Sequence[str]) -> list[Pipeline]:
-    """The pipelines of several definitions, each once. Raises `LoadError` where two share a name."""
-    pipelines = [load(definition) for definition in definitions]
+def load_all(definitions: Sequence[str]) -> list[Definition]:
+    """Several definitions, each once. Raises `LoadError` where two share a name."""
+    pipelines = [load_any(definition) for definition in definitions]
     names = [pipeline.name for pipeline in pipelines]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise LoadError(f"{' '.join(definitions)}: more than one pipeline named {', '.join(twice)}: pass each once")
@@ -64,8 +80,8 @@ def _split(definition: str) -> tuple[Path, str | None]:
     return path, name
 
 
-def _pipelines(path: Path) -> list[tuple[str, Pipeline]]:
-    """Every pipeline of a file by its variables, in the file's order."""
+def _pipelines(path: Path) -> list[tuple[str, Definition]]:
+    """Every definition of a file by its variables, in the file's order."""
     module = ModuleType(f"tailrace_definition_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}")
     module.__file__ = str(path)
     # A dataclass looks its module up by name while it is made.
@@ -84,7 +100,7 @@ def _pipelines(path: Path) -> list[tuple[str, Pipeline]]:
         raise LoadError(f"{path}{_line(error, path)}: {type(error).__name__}{': ' if said else ''}{said}") from error
     finally:
         del sys.modules[module.__name__]
-    return [(name, value) for name, value in vars(module).items() if isinstance(value, Pipeline)]
+    return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]
 
 
 def _line(error: BaseException, path: Path) -> str:

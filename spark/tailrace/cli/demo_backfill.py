@@ -34,9 +34,9 @@ class Corrected:
         """Backfill the range twice: the second time there is nothing left to change."""
         before = reads.snapshot()
         range_ = (instant(first), instant(last))
-        done = backfill(spark, reads.lake, reads.pipeline, *range_, reason="the demo's correction")
+        [done] = backfill(spark, reads.lake, reads.pipeline, *range_, reason="the demo's correction")
         after = reads.snapshot()
-        again = backfill(spark, reads.lake, reads.pipeline, *range_, reason="the demo's correction, once more")
+        [again] = backfill(spark, reads.lake, reads.pipeline, *range_, reason="the demo's correction, once more")
         return cls(done, again, before, after, reads.answers(before), reads.answers(after))
 
     @property

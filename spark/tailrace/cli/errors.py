@@ -22,7 +22,7 @@ class Status(IntEnum):
 
 MEANING = {
     Status.OK: "done, nothing found",
-    Status.FOUND: "a difference found: an audit that does not add up, a changed table",
+    Status.FOUND: "a difference found: an audit that does not add up, a replay that differs, a changed table",
     Status.USAGE: "wrong arguments, definition, settings or installation",
     Status.FAILED: "the run failed; running it again goes on where it was",
     Status.GAVE_WAY: "gave way to another stream, or to a newer backfill",
@@ -42,7 +42,7 @@ def status_of(error: TailraceError) -> Status:
     """The exit status of an error: what the user wrote is `USAGE`, what went wrong on the way is `FAILED`."""
     if isinstance(error, FencedError):
         return Status.GAVE_WAY
-    if isinstance(error, OtherDefinitionError | ToolchainError):
+    if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):
         return Status.USAGE
     if isinstance(error, ClockError):
         return Status.FAILED

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tailrace.cli.console import Output
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Definition, Json
 
 
@@ -20,16 +20,25 @@ def explain(
 
     The SQL texts come from the functions that a stream and a backfill run; JSON has them always. Nothing is started.
     """
-    from tailrace.plan import builder, explainer
+    from tailrace.model.chains import chain
+    from tailrace.model.computation import Computation
+    from tailrace.plan import builder, computations, explainer
 
     output = Output(json)
-    pipeline = load(definition)
-    plans = [builder.build(stage) for stage in pipeline.stages]
+    stages = chain(load_any(definition))
     if json:
-        *earlier, last = (explainer.data(plan) for plan in plans)
+        *earlier, last = (
+            computations.data(stage) if isinstance(stage, Computation) else explainer.data(builder.build(stage))
+            for stage in stages
+        )
         output.data(last | ({"earlier": earlier} if earlier else {}))
         return
-    for place, (stage, plan) in enumerate(zip(pipeline.stages, plans, strict=True)):
-        output.text(*([""] if place else []), explainer.shown(stage, plan))
+    for place, stage in enumerate(stages):
+        output.text(*([""] if place else []))
+        if isinstance(stage, Computation):
+            output.text(computations.shown(stage))
+            continue
+        plan = builder.build(stage)
+        output.text(explainer.shown(stage, plan))
         for query in plan.queries if sql else ():
             output.whole("", explainer.sql(query))

@@ -25,6 +25,7 @@ from tailrace.cli import (
     late,
     panes,
     process,
+    replay,
     signals,
     simulate,
     status,
@@ -145,7 +146,7 @@ def _tailrace(
 
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
 for _panel, _commands in {
-    _RUN: (stream.stream, backfill.backfill, audit.audit),
+    _RUN: (stream.stream, backfill.backfill, audit.audit, replay.replay),
     _LOOK: (explain.explain, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
     _TELL: (watermark.watermark, signals.signal),
 }.items():

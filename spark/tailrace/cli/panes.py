@@ -44,7 +44,7 @@ def panes(
     """
     output, settings = Output(json), Settings()
     pipeline = load(definition)
-    texts = _key(pipeline, key or [])
+    texts = keyed(pipeline, key or [])
     at = parsed(window, "--window") if window is not None else None
     without_pandas()
     from tailrace.lake.catalog import Lake
@@ -57,7 +57,7 @@ def panes(
         output.text(*_shown(pipeline, found, texts, at))
 
 
-def _key(pipeline: Pipeline, given: Sequence[str]) -> list[str]:
+def keyed(pipeline: Pipeline, given: Sequence[str]) -> list[str]:
     """The key's values in the order of its columns. Raises `UsageError` where they are not one for each."""
     named: dict[str, str] = {}
     for place, text_ in enumerate(given):
@@ -108,7 +108,7 @@ def _table(pipeline: Pipeline, rows: Sequence[LedgerPane], *, one: bool) -> Tabl
             *([] if one else [bounds(pane.window)]),
             Text(pane.timing.replace("_", " "), style=_STYLES.get(pane.timing, "")),
             sign,
-            *(_value(value) for value in pane.values.values()),
+            *(value_shown(value) for value in pane.values.values()),
             shown(pane.processing_time),
             *([shown(pane.watermark)] if one else []),
             style="dim" if pane.retraction else "",
@@ -137,7 +137,7 @@ def _late(found: History, *, one: bool) -> Table:
 def _state(pipeline: Pipeline, found: History, window: Window) -> Iterator[tuple[str, str]]:
     answer = found.answer(window)
     if answer is not None:
-        values = ", ".join(f"{name} {_value(value)}" for name, value in answer.answer.items())
+        values = ", ".join(f"{name} {value_shown(value)}" for name, value in answer.answer.items())
         yield "answer", f"{values}  ({answer.timing.replace('_', ' ')}, written by the {answer.writer})"
     else:
         yield "answer", "none: it was taken back" if found.panes else "none yet"
@@ -149,7 +149,7 @@ def _state(pipeline: Pipeline, found: History, window: Window) -> Iterator[tuple
     yield "panes", f"{counted(len(found.panes), 'pane')}, {counted(len(found.late), 'late record')}"
 
 
-def _value(value: Any) -> str:
+def value_shown(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):

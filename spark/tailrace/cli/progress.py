@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -17,16 +17,13 @@ from rich.text import Text
 
 from tailrace.cli.console import Output
 from tailrace.cli.texts import counted, rate, shown, span
-from tailrace.model.time import text
+from tailrace.observe.happenings import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
     from tailrace.spark.stream import EpochReport
 
 QUIET = 2.0
 """Plain lines come at most this often, in seconds: a log is not to fill with them."""
-
-SILENT = 60_000_000
-"""A partition that holds the watermark back with nothing new for so many microseconds is told of."""
 
 RECENT = 8
 """The time left is told from so many of the last epochs: the first ones of a session are far slower."""
@@ -47,6 +44,7 @@ class Tally:
     panes: int = 0
     retractions: int = 0
     late: int = 0
+    productions: int = 0
     last: int | None = None
     watermarks: dict[str, int] = field(default_factory=dict)
 
@@ -62,6 +60,7 @@ class Tally:
             self.panes += folded.panes
             self.retractions += folded.retractions
             self.late += folded.late
+            self.productions += folded.productions
             self.watermarks[name] = folded.clock.watermark
 
     @property
@@ -110,7 +109,8 @@ class Progress:
             if share is not None:
                 self._marks.append((time.monotonic(), share[0]))
         if self.output.json:
-            self.output.data(epoch_data(report, share, self.unit), line=True)
+            taken = {} if share is None else {f"{self.unit}s_taken": share[0], f"{self.unit}s": share[1]}
+            self.output.data(epoch_data(report) | taken, line=True)
         elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._told >= QUIET):
             self._told = time.monotonic()
             self.output.say("  ".join(self._line(report) + self._pace()))
@@ -179,39 +179,9 @@ class Progress:
 
 def _held_back(report: EpochReport) -> str:
     """Which silent partition holds the watermark back, if one does."""
-    stalled = report.progress.stalled(SILENT) if report.progress is not None else {}
+    stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
     if not stalled:
         return ""
     name, length = max(stalled.items(), key=lambda one: one[1])
     more = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
     return f", held back by {name}{more} with nothing new for {span(length / 1e6)}"
-
-
-def epoch_data(report: EpochReport, share: tuple[int, int] | None, unit: str) -> dict[str, Any]:
-    """An epoch as JSON: seconds, instants as text, and by pipeline what it folded."""
-    pipelines: Mapping[str, Any] = {
-        name: {
-            "panes": folded.panes,
-            "retractions": folded.retractions,
-            "late": folded.late,
-            "watermark": text(folded.clock.watermark),
-            "processing_time": text(folded.clock.processing_time),
-        }
-        for name, folded in report.folded.items()
-    }
-    data: dict[str, Any] = {
-        "event": "epoch",
-        "epoch": report.epoch,
-        "records": report.landed.records,
-        "rejected": report.landed.rejected,
-        "duplicates": report.landed.duplicates,
-        "recovered": report.recovered,
-        "seconds": round(report.seconds, 3),
-        "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},
-        "pipelines": pipelines,
-    }
-    if report.progress is not None and len(report.progress.partitions) > 1:
-        data["held_by"] = list(report.progress.behind)
-    if share is not None:
-        data |= {f"{unit}s_taken": share[0], f"{unit}s": share[1]}
-    return data

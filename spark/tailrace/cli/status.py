@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Json
 from tailrace.cli.process import without_pandas
 from tailrace.cli.texts import counted, shown, span
+from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.settings import Settings
@@ -38,13 +39,17 @@ def status(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show how a pipeline stands: watermark and lag, epochs, open windows, counts, and which run computed what.
+    """Show how a definition stands: watermark and lag, epochs, open windows, counts, and which run computed what.
 
-    Without a definition it lists every log and pipeline of the lake. Reads the tables, without Spark.
+    Of a computation it shows the keys and their pending timers. Without a definition it lists every log and pipeline of
+    the lake. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
-    pipeline = load(definition) if definition is not None else None
+    pipeline = load_any(definition) if definition is not None else None
     without_pandas()
+    if isinstance(pipeline, Computation):
+        _computation(output, settings, pipeline, str(definition))
+        return
     from tailrace.lake.catalog import Lake
     from tailrace.lake.reports import overview
     from tailrace.lake.reports import status as report
@@ -72,6 +77,44 @@ def status(
     output.text(facts(_facts(pipeline, found.pipeline, found.log)))
     if found.pipeline.runs:
         output.text("", _runs(found.pipeline.runs))
+
+
+def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
+    from dataclasses import asdict
+
+    from tailrace.lake.catalog import Lake
+    from tailrace.lake.computed import computation_status
+
+    found = computation_status(Lake(settings), computation)
+    if output.json:
+        own = {"computation": computation.name} if found is None else asdict(found)
+        instants = ("watermark", "onward", "processing_time", "next")
+        times = {} if found is None else {name: _text(getattr(found, name)) for name in instants}
+        log = None if found is None or found.log is None else _log_data(found.log)
+        output.data({**own, **times, "started": found is not None, "log": log})
+        return
+    where = f"  log {computation.source.name}  lake {settings.warehouse}"
+    output.text(Text.assemble((computation.name, "bold"), (where, "dim")))
+    if found is None or found.log is None:
+        output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
+        return
+    rows: list[tuple[str, Text | str]] = []
+    if not found.same_definition:
+        warning = "the ledger has what a definition with another meaning made: it needs another name"
+        rows.append(("definition", Text(warning, style="bold red")))
+    kept = f"{found.productions:,}" if computation.productions == "strong" else "not kept"
+    rows += [
+        ("watermark", _dimmed(shown(found.watermark), f"for those who read it {shown(found.onward)}")),
+        ("last epoch", f"log {_epoch(found.log.epoch)}, ledger {_epoch(found.epoch)}"),
+        ("log", f"{counted(found.log.records, 'record')}, {found.log.rejected:,} rejected"),
+        ("keys", f"{found.keys:,}"),
+        ("timers", _dimmed(f"{found.timers:,}", f"the next in event time at {shown(found.next)}")),
+        ("productions", kept),
+        ("late records", f"{found.late:,}"),
+        ("rejected", f"{found.rejected:,}"),
+        ("fingerprint", computation.fingerprint),
+    ]
+    output.text(facts(rows))
 
 
 def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[tuple[str, Text | str]]:

@@ -16,12 +16,14 @@ from tailrace.cli.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.console import Output
 from tailrace.cli.definitions import load_all
 from tailrace.cli.errors import Status, UsageError
+from tailrace.cli.observing import Observing, observing, output_for
 from tailrace.cli.options import Definitions
 from tailrace.cli.progress import Progress, Tally
 from tailrace.cli.sessions import session
 from tailrace.cli.texts import counted, rate, shown, span
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.chains import Definition, chain
 from tailrace.model.time import text
+from tailrace.observe.happenings import Mended, Subject
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,20 +57,32 @@ def stream(
             min=1, metavar="N", help="Bring the answers up with the ledger every N epochs.", show_default="10"
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Serve metrics for Prometheus; 0 is any free port. [default: TAILRACE_METRICS_PORT]",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line an epoch.")] = False,
 ) -> None:
-    """Run pipelines as a stream: land a source in their log, and fold it epoch by epoch.
+    """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
 
     Several definitions that read one log run in one stream. Ctrl-C and SIGTERM stop at an epoch boundary (exit status
     130), a second one at once; either way the next start goes on where this one was.
     """
-    output = Output(json)
     pipelines = load_all(definitions)
     settings = Settings()
+    output = output_for(settings, json=json)
     where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once)
     with _Stop() as stop:
         run = _Run(output, pipelines, settings, stop)
-        status = run.run(*where, format=format, per_epoch=per_epoch, once=once, every=every, follow_every=follow_every)
+        status = run.run(
+            *where, format=format, per_epoch=per_epoch, once=once, every=every, follow_every=follow_every,
+            metrics_port=settings.metrics_port if metrics_port is None else metrics_port,
+        )  # fmt: skip
     if status:
         raise typer.Exit(status)
 
@@ -137,45 +151,53 @@ class _Stop:
 class _Run:
     """One run of the command."""
 
-    def __init__(self, output: Output, pipelines: Sequence[Pipeline], settings: Settings, stop: _Stop) -> None:
+    def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: _Stop) -> None:
         self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
         self.log = pipelines[0].source.name
+        self._stages = tuple({stage.name: stage for one in pipelines for stage in chain(one)}.values())
 
     def run(
         self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],
-        per_epoch: int | None, once: bool, every: float, follow_every: int | None,
+        per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
     ) -> Status:  # fmt: skip
         """Run until the source has ended, a signal comes or an error; gives the exit status."""
         progress = Progress(self.output, unit="file" if folder else "record")
         progress.doing("starting Spark")
         try:
-            groups = ("lake", "kafka") if topic else ("lake",)
-            # Spark takes the signals for itself as it starts.
-            with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
-                if self.stop:
-                    return self._summed(progress)
-                from tailrace.lake.catalog import Lake
-                from tailrace.spark.sources import Files, Kafka
-                from tailrace.spark.stream import FOLLOW_EVERY, Stream
+            from tailrace.lake.catalog import Lake
+            from tailrace.spark.sources import Files, Kafka
+            from tailrace.spark.stream import FOLLOW_EVERY, Stream
 
-                source: Source = Files(folder, format, per_epoch) if folder else Kafka(str(topic), bootstrap, per_epoch)
-                running = Stream(
-                    spark,
-                    Lake(self.settings),
-                    self.pipelines,
-                    source,
-                    follow_every=follow_every or FOLLOW_EVERY,
-                    watch=lambda report: self._watched(progress, report),
-                )
-                self._drive(running, progress, folder, once=once, every=every)
+            source: Source = Files(folder, format, per_epoch) if folder else Kafka(str(topic), bootstrap, per_epoch)
+            subject = Subject("stream", self.settings, self._stages, source)
+            groups = ("lake", "kafka") if topic else ("lake",)
+            with (
+                observing(self.output, subject, metrics_port) as observed,
+                # Spark takes the signals for itself as it starts.
+                session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark,
+            ):
+                if not self.stop:
+                    running = Stream(
+                        spark,
+                        Lake(self.settings, observed.tell),
+                        self.pipelines,
+                        source,
+                        follow_every=follow_every or FOLLOW_EVERY,
+                        watch=lambda report: self._watched(progress, observed, report),
+                    )
+                    self._drive(running, progress, observed, folder, once=once, every=every)
+                observed.stopped = bool(self.stop)
         finally:
             progress.close()
         return self._summed(progress)
 
-    def _drive(self, running: Stream, progress: Progress, folder: str | None, *, once: bool, every: float) -> None:
+    def _drive(
+        self, running: Stream, progress: Progress, observed: Observing, folder: str | None, *, once: bool, every: float
+    ) -> None:
         topic = TopicBacklog()
         progress.backlog = FolderBacklog(folder, Path(running.checkpoint.folder)) if folder else topic
         if running.mended is not None:
+            observed.tell(Mended(running.mended))
             self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")
         progress.begun()
         try:
@@ -192,8 +214,9 @@ class _Run:
         progress.doing("bringing the answers up with the ledger")
         running.close()
 
-    def _watched(self, progress: Progress, report: EpochReport) -> None:
+    def _watched(self, progress: Progress, observed: Observing, report: EpochReport) -> None:
         progress.epoch(report)
+        observed.tell(report)
         if self.stop and report.recovered:
             raise _StoppedError
 
@@ -218,6 +241,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
     if tally.recovered:
         said.append(f"{counted(tally.recovered, 'epoch')} again from the log")
     panes = counted(tally.panes, "pane")
+    said += [counted(tally.productions, "production")] if tally.productions else []
     said.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
     said += [f"{tally.late:,} late"] if tally.late else []
     said += [f"{tally.rejected:,} rejected"] if tally.rejected else []
@@ -239,6 +263,7 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "panes": tally.panes,
         "retractions": tally.retractions,
         "late": tally.late,
+        "productions": tally.productions,
         "seconds": round(seconds, 3),
         "watermarks": {name: text(micros) for name, micros in tally.watermarks.items()},
     }

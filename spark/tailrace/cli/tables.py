@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
@@ -37,7 +37,7 @@ def tables(
     The exit status is 1 where a live table differs. Reads the catalog, without Spark.
     """
     output, settings = Output(json), Settings()
-    agreed = contracts(load(definition))
+    agreed = contracts(load_any(definition))
     if write is not None:
         written = write_contracts(agreed, write)
         if json:

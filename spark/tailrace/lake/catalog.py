@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
+from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.settings import Settings
 
@@ -49,9 +51,10 @@ class Head:
 
 @dataclass(frozen=True)
 class Lake:
-    """The tables of one namespace of the catalog that the settings name."""
+    """The tables of one namespace of the catalog that the settings name. `tell` hears what happens to them."""
 
     settings: Settings
+    tell: Callable[[Notice], None] = field(default=untold, compare=False, repr=False)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -114,6 +117,13 @@ class Lake:
         first = {PREFIX + name: value for name, value in (said or {}).items()}
         table.append(no_rows(table), snapshot_properties=first)
         return table
+
+    def drop(self, table: str) -> None:
+        """Remove a table with its files."""
+        place = self.table(table).location()
+        self.catalog.purge_table((self.settings.namespace, table))
+        # A file system keeps the folders of files that are gone.
+        shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
         """Where a branch stands now."""

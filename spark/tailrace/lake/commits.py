@@ -14,6 +14,9 @@ PROGRESS = "progress"
 READ = ("query", "batch", "offset")
 """How far the source was read: by which query of Spark's, in which micro-batch, up to which offset of the source."""
 
+ONWARD = "onward"
+"""What a ledger's commit says of the watermark that those who read it may have after the epoch (rule T3)."""
+
 DUPLICATES = "duplicates"
 """How many records were dropped because they came again, in all epochs up to this one (rule X5)."""
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.model.log import Log
+from tailrace.model.chains import Definition
+from tailrace.model.computation import Computation
+from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.triggers import slot_types
 
@@ -20,6 +22,9 @@ Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
 
 PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger, each a partition of its own."""
+
+PRODUCTION = "production"
+"""The kind that a computation's ledger has in place of panes."""
 
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
@@ -230,17 +235,64 @@ def runs_contract(pipeline: Pipeline) -> Contract:
     return Contract(f"{pipeline.name}__runs", f"runs of pipeline {pipeline.name}", columns)
 
 
-def contracts(pipeline: Pipeline) -> list[Contract]:
-    """Every table that a pipeline and its log own; a later stage has no log of its own."""
-    landed = [] if pipeline.earlier else [log_contract(pipeline.log), rejected_contract(pipeline.log)]
-    landed += [signals_contract(pipeline.source)] if pipeline.when.signals() else []
-    landed += [] if pipeline.earlier or pipeline.log.strategy.follows_records else [complete_contract(pipeline.log)]
-    return [
-        *landed,
-        ledger_contract(pipeline),
-        answer_contract(pipeline),
-        runs_contract(pipeline),
-    ]
+def computation_contract(computation: Computation) -> Contract:
+    """The ledger of a computation: what each key has, what was produced and what was left out, one commit an epoch."""
+    keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
+    made = {name: Column(type, "production") for name, type in type(computation).produces.items()}
+    place = "the record's {0} in the log; production: {1}"
+    columns = {
+        "kind": Column("string", _COMPUTED, required=True),
+        **keys,
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        **made,
+        PANE_TIME: Column("timestamp", "production: when it happened; late, rejected: the record's event time"),
+        "timers": Column([_timer()], "partial: the pending timers, in the order in which they are due"),
+        "gone": Column("boolean", "partial: whether the key has nothing any more"),
+        "taken": Column("bigint", "partial: records that the key took in the epoch"),
+        "timers_set": Column("bigint", "partial: timers that were set in the epoch"),
+        "timers_fired": Column("bigint", "partial: timers that fired in the epoch"),
+        "timers_dropped": Column("bigint", "partial: timers that were deleted or set anew in the epoch"),
+        "watermark": Column("timestamp", "late: the watermark that it was judged by"),
+        "behind": Column("bigint", "late: how far the watermark was past the record, in microseconds"),
+        "reason": Column("string", "rejected: what was wrong"),
+        "source_epoch": Column("bigint", place.format("_epoch", "its epoch")),
+        "source_partition": Column("string", place.format("_source", "the key that it is of, as text")),
+        "source_offset": Column("bigint", place.format("_offset", "its place among the key's of the epoch")),
+    }
+    if computation.fields:
+        fields = {name: shape_of(one.type) for name, one in computation.fields.items()}
+        columns["state"] = Column(fields, "partial: the fields of the key's state")
+    if computation.ordered:
+        record: dict[str, Shape] = {
+            **computation.log.columns,
+            "_epoch": "bigint",
+            "_source": "string",
+            "_offset": "bigint",
+        }
+        columns["waiting"] = Column([record], "partial: records that the watermark has not passed yet, in order")
+    doc = f"what computation {computation.name} keeps and produced, one commit an epoch"
+    return Contract(f"{computation.name}__ledger", doc, columns, partition_by=("kind",))
+
+
+_COMPUTED = "partial (a key after the epoch), production (what came out), late, or rejected by the computation"
+
+
+def _timer() -> dict[str, Shape]:
+    return {"name": "string", "domain": "string", "at": "timestamp", "holds": "timestamp"}
+
+
+def contracts(definition: Definition) -> list[Contract]:
+    """Every table that a definition and its log own; one that reads another has no log of its own."""
+    log = definition.log
+    landed = [log_contract(log), rejected_contract(log)] if log.landed else []
+    if isinstance(definition, Pipeline) and definition.when.signals():
+        landed.append(signals_contract(definition.source))
+    if log.landed and not log.strategy.follows_records:
+        landed.append(complete_contract(log))
+    if isinstance(definition, Computation):
+        return [*landed, computation_contract(definition)]
+    return [*landed, ledger_contract(definition), answer_contract(definition), runs_contract(definition)]
 
 
 def spark_type(shape: Shape) -> str:

@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType, ListType, StructType
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import Contract, spark_type
 from tailrace.lake.errors import OtherDefinitionError
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.chains import Definition
 
 _WORDS = {"long": "bigint", "timestamptz": "timestamp"}
 """Iceberg's names of types that the contracts call otherwise."""
@@ -92,8 +92,8 @@ def _squeezed(type: str) -> str:
     return re.sub(r"\s+", "", type)
 
 
-def check_definition(lake: Lake, pipeline: Pipeline) -> None:
-    """Raises `OtherDefinitionError` where the pipeline's ledger was made by a definition with another meaning.
+def check_definition(lake: Lake, pipeline: Definition) -> None:
+    """Raises `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
 
     The meaning of a later stage holds that of the stages before it.
     """

@@ -17,5 +17,9 @@ class FencedError(LakeError):
     """Another writer has taken the lease: this one may not commit any more (rule X1)."""
 
 
+class LentError(LakeError):
+    """A run has borrowed this writer's lease: it waits, and goes on from what the run leaves (rule X4)."""
+
+
 class OtherDefinitionError(LakeError):
     """The tables belong to a definition with another meaning."""

@@ -1,19 +1,35 @@
 """The lease: one streaming writer for each log and pipeline, by a fencing token in the table itself (rule X1).
 
 Taking the lease commits an empty snapshot to main that carries the next token. A writer with an older token finds main
-moved when it publishes, reads the newer token, and stops; nothing of what it wrote is on main.
+moved when it publishes, reads the newer token, and stops; nothing of what it wrote is on main (MillWheel, 5.3).
+
+A backfill of open windows borrows the lease at an epoch boundary: its token is the next one, too, but the commit names
+the token it was borrowed from. The writer that had it waits, takes it back, and goes on from what the table says then
+(rule X4). One that gave up or died does not hold it for good: whoever waited long enough takes it, and fences it off.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.errors import FencedError, MovedError
+from tailrace.lake.errors import FencedError, LentError, MovedError
+from tailrace.lake.notices import Outcome, Publication
 from tailrace.lake.publish import Branch
 
 TOKEN = "token"
+LENDER = "lender"
+"""The token that the lease was borrowed from, until its writer has taken it back or another one has it."""
+
+BORROWER = "borrower"
+"""The run that has borrowed the lease, until it has given it back."""
+
+PATIENCE = 60.0
+"""Seconds that a writer waits for a borrower to give the lease back."""
+
+_POLL = 0.1
 
 
 @dataclass
@@ -31,31 +47,55 @@ class Lease:
         """Take the lease of a table, whoever holds it now: the last to take it has it."""
         while True:
             head = lake.head(table)
-            token = head.number(TOKEN, 0) + 1
-            said = {**head.said, TOKEN: str(token)}
             try:
-                lake.mark(table, said, head.snapshot)
+                return cls._marked(lake, table, head, _plain(head.said), "stream")
             except MovedError:
                 continue
-            branch = Branch(lake, table, f"stream_{token}")
-            return cls(lake, table, token, branch, branch.start())
+
+    @classmethod
+    def borrow(cls, lake: Lake, table: str, run: str, patience: float = PATIENCE) -> Lease:
+        """Borrow the lease of a table for a run, after another run that has it, but for at most so many seconds."""
+        until = time.monotonic() + patience
+        while True:
+            head = lake.head(table)
+            if BORROWER in head.said and time.monotonic() < until:
+                time.sleep(_POLL)
+                continue
+            lender = head.said.get(LENDER, str(head.number(TOKEN, 0)))
+            try:
+                return cls._marked(lake, table, head, {**head.said, LENDER: lender, BORROWER: run}, f"backfill_{run}")
+            except MovedError:
+                continue
+
+    @classmethod
+    def _marked(cls, lake: Lake, table: str, head: Head, said: Mapping[str, str], writer: str) -> Lease:
+        token = head.number(TOKEN, 0) + 1
+        lake.mark(table, {**said, TOKEN: str(token)}, head.snapshot)
+        branch = Branch(lake, table, f"{writer}_{token}")
+        return cls(lake, table, token, branch, branch.start())
 
     def check(self) -> Head:
-        """Where main stands now, if the lease is still ours. Raises `FencedError` if it is not."""
+        """Where main stands now, if the lease is still ours.
+
+        Raises `LentError` if it was borrowed from us, and `FencedError` if another writer has taken it.
+        """
         head = self.lake.head(self.table)
         held = head.number(TOKEN, 0)
-        if held != self.token:
-            raise FencedError(
-                f"another stream took the lease of {self.table} (its token is {held}, ours was {self.token}): this "
-                "one stops, and nothing it had not published is in the table; run only one stream of a pipeline"
-            )
-        return head
+        if held == self.token:
+            return head
+        if head.number(LENDER) == self.token:
+            raise LentError(f"the lease of {self.table} is lent to run {head.said.get(BORROWER, 'that gave it back')}")
+        self.lake.tell(Publication(self.table, self.branch.writer, Outcome.FENCED, self.token))
+        raise FencedError(
+            f"another stream took the lease of {self.table} (its token is {held}, ours was {self.token}): this "
+            "one stops, and nothing it had not published is in the table; run only one stream of a pipeline"
+        )
 
     def publish(self, said: Mapping[str, str]) -> int:
         """Publish what was written to the branch, whose snapshot says `said`.
 
-        Raises `FencedError` if the lease is lost, and `MovedError` if a backfill or maintenance moved the table: the
-        branch is then on the new snapshot, and the commit is to be written again.
+        Raises `FencedError` if the lease is lost, `LentError` if it is lent (`regain`), and `MovedError` if a backfill
+        or maintenance moved the table: the branch is then on the new snapshot, and the commit is to be written again.
         """
         try:
             snapshot = self.branch.publish()
@@ -66,6 +106,49 @@ class Lease:
             self.branch.start()
             raise
 
+    def regain(self, patience: float = PATIENCE) -> None:
+        """Take back the lease that was borrowed from us, once it is given back; after so many seconds in any case.
+
+        Raises `FencedError` if another stream has taken it meanwhile.
+        """
+        until = time.monotonic() + patience
+        while True:
+            head = self.lake.head(self.table)
+            if head.number(LENDER) != self.token:
+                self.check()
+                return
+            if BORROWER in head.said and time.monotonic() < until:
+                time.sleep(_POLL)
+                continue
+            try:
+                again = self._marked(self.lake, self.table, head, _plain(head.said), "stream")
+            except MovedError:
+                continue
+            self.branch.drop()
+            self.token, self.branch, self.head = again.token, again.branch, again.head
+            return
+
+    def given_back(self, said: Mapping[str, str]) -> dict[str, str]:
+        """What the commit of a borrower says that gives the lease back."""
+        return {name: value for name, value in {**self.head.said, **said}.items() if name != BORROWER}
+
+    def hand_back(self) -> None:
+        """Give a borrowed lease back with nothing else to say; where it is ours no more there is nothing to do."""
+        while True:
+            head = self.lake.head(self.table)
+            if head.number(TOKEN, 0) != self.token or BORROWER not in head.said:
+                return
+            try:
+                self.lake.mark(self.table, {k: v for k, v in head.said.items() if k != BORROWER}, head.snapshot)
+                return
+            except MovedError:
+                continue
+
     def give_back(self) -> None:
         """Remove the branch. The token stays, and nobody waits for it."""
         self.branch.drop()
+
+
+def _plain(said: Mapping[str, str]) -> dict[str, str]:
+    """What a commit says of anything but the lending of the lease."""
+    return {name: value for name, value in said.items() if name not in (LENDER, BORROWER)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog import MAIN, Head, Lake, head_of
 from tailrace.lake.errors import MovedError
+from tailrace.lake.notices import Outcome, Publication
 
 
 @dataclass
@@ -20,6 +21,11 @@ class Branch:
     table: str
     name: str
     base: int | None = None
+
+    @property
+    def writer(self) -> str:
+        """What kind of writer it is of, which its name starts with: stream, backfill or follow."""
+        return self.name.partition("_")[0]
 
     @property
     def target(self) -> str:
@@ -40,8 +46,13 @@ class Branch:
         """Move main to what was written, and give that snapshot. Raises `MovedError` if main was moved by another."""
         staged = self.lake.table(self.table).metadata.refs[self.name].snapshot_id
         if staged != self.base:
-            self.lake.move(self.table, MAIN, staged, self.base)
+            try:
+                self.lake.move(self.table, MAIN, staged, self.base)
+            except MovedError:
+                self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
+                raise
             self.base = staged
+            self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
         return staged
 
     def drop(self) -> None:

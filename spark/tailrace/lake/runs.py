@@ -13,6 +13,7 @@ import pyarrow as pa
 from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import runs_contract
 from tailrace.lake.errors import MovedError
+from tailrace.lake.notices import Noted
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
 
@@ -78,9 +79,10 @@ class Runs:
             )
             try:
                 self.lake.append(loaded, self._rows([run]), {"generation": str(run.generation)})
-                return run
             except MovedError:
                 continue
+            self.lake.tell(Noted(self.pipeline.name, run))
+            return run
 
     def note(self, run: Run, **changes: Any) -> Run:
         """Write how a run stands now."""
@@ -89,9 +91,19 @@ class Runs:
             loaded = self.lake.table(self.table)
             try:
                 self.lake.append(loaded, self._rows([run]), {"generation": head_of(loaded).said.get("generation", "0")})
-                return run
             except MovedError:
                 continue
+            self.lake.tell(Noted(self.pipeline.name, run))
+            return run
+
+    def gave_way(self, run: Run, above: Run) -> Run:
+        """Write that a run gave way to one of a higher generation."""
+        note = f"generation {above.generation} (run {above.run}) covers the range"
+        return self.note(run, status="gave_way", reason=note)
+
+    def failed(self, run: Run, error: BaseException) -> Run:
+        """Write that a run failed, and of what."""
+        return self.note(run, status="failed", reason=str(error).split("\n", 1)[0][:500])
 
     def above(self, run: Run) -> Run | None:
         """A committed run of a higher generation that covers some of this one's range, if there is one (rule V4)."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tailrace.model.elementwise import element_faults
+from tailrace.model.elementwise import Each, element_faults
 from tailrace.model.errors import Fault, unknown_column
-from tailrace.model.log import Log
+from tailrace.model.log import Log, Productions
 from tailrace.model.matching import condition_faults
-from tailrace.model.names import RESERVED, name_faults, reserved
+from tailrace.model.names import RESERVED, RESERVED_KEYS, name_faults, reserved
 from tailrace.model.own import OwnWindows
 from tailrace.model.panes import Accumulation, Timestamp
 from tailrace.model.time import duration, waits
@@ -50,6 +50,7 @@ def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
         if getattr(pipeline, option) not in ("always", "if_non_empty"):
             yield Fault(option, getattr(pipeline, option), '"always" or "if_non_empty"', "leave it out")
     yield from _timestamp_faults(pipeline)
+    yield from _weak_faults(pipeline)
     later = list(_later_faults(pipeline)) if pipeline.earlier is not None else []
     yield from later
     if not later:
@@ -73,7 +74,7 @@ def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
             yield unknown_column(f"key[{place}]", column, columns)
         elif columns[column] == "double":
             yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
-        elif column in RESERVED:
+        elif column in RESERVED_KEYS:
             yield reserved(f"key[{place}]", column)
     if len(set(pipeline.key)) < len(pipeline.key):
         yield Fault("key", pipeline.key, "each column once", "leave out the repeated one")
@@ -147,6 +148,22 @@ def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
     if late is not None and waits(late) and duration(late) < earlier.trails:
         expected = f"at least {length(earlier.trails)}, for so long {earlier.name} corrects its answers"
         yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
+
+
+def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """What needs records that are kept, over productions that are not (MillWheel, 6.1.3).
+
+    A record that is left out is in the ledger by its place, from which a backfill or a person finds it again.
+    """
+    log = pipeline.log
+    if not isinstance(log, Productions) or log.of.productions != "weak":
+        return
+    remedy = f'leave productions="weak" out of {log.name}'
+    if pipeline.finishing == "close":
+        yield Fault("finishing", "close", "records that are kept, for some may come too late", remedy)
+    for place, one in enumerate(pipeline.each):
+        if isinstance(one, Each):
+            yield Fault(f"each[{place}]", one, "records that are kept, for it may reject some", remedy)
 
 
 def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:

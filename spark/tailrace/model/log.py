@@ -1,7 +1,7 @@
 """What the records of a log look like, and how far out of order they may come.
 
 A log is a source's, or it is what another stage's panes are to a later one (`Panes`): its answers, each with its event
-time, and its retractions, which take such a record back.
+time, and its retractions, which take such a record back. What a computation produces is a log, too (`Productions`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tailrace.model.types import is_type
 from tailrace.model.watermarks import BoundedDisorder, WatermarkStrategy
 
 if TYPE_CHECKING:
+    from tailrace.model.computation import Computation
     from tailrace.model.pipeline import Pipeline
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -60,6 +61,16 @@ class Log:
         faults = list(self._faults())
         if faults:
             raise DefinitionError(str(self.name), faults)
+
+    @property
+    def landed(self) -> bool:
+        """Whether a source fills it, and a table of its own has its records."""
+        return True
+
+    @property
+    def source(self) -> Log:
+        """The log that a source fills, which this one is made of in the end."""
+        return self
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -165,6 +176,36 @@ class Panes(Log):
     """
 
     of: Pipeline = field(kw_only=True)
+
+    @property
+    def landed(self) -> bool:
+        return False
+
+    @property
+    def source(self) -> Log:
+        return self.of.source
+
+    def _faults(self) -> Iterable[Fault]:
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Productions(Log):
+    """What a computation produces as the log of another definition; `Computation.produced` makes it.
+
+    Its columns are the computation's key, those that it says it produces, and `event_time`. Nothing of it is taken
+    back. Its watermark is the computation's (rule T3), and no record of it is ever late.
+    """
+
+    of: Computation = field(kw_only=True)
+
+    @property
+    def landed(self) -> bool:
+        return False
+
+    @property
+    def source(self) -> Log:
+        return self.of.source
 
     def _faults(self) -> Iterable[Fault]:
         return ()

@@ -19,6 +19,15 @@ RESERVED = frozenset({
 # fmt: on
 """Column names that the tables of a pipeline use themselves."""
 
+# fmt: off
+RESERVED_KEYS = RESERVED | {
+    "absorbed", "alike", "answered", "apart", "at", "before", "change", "closing", "computed", "entry", "fires",
+    "held", "island", "merged_away", "new_generation", "now", "open", "refused", "remains", "right", "told", "touched",
+    "watermark_after", "watermark_before", "wrong",
+}
+# fmt: on
+"""Names that no key column may have: an epoch's own columns stand beside it."""
+
 
 def name_faults(path: str, name: object) -> Iterable[Fault]:
     """What is wrong with the name of a log, a column, a pipeline or a result."""

@@ -20,7 +20,7 @@ from tailrace.model.checking import pipeline_faults
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.elementwise import ElementWise
 from tailrace.model.errors import DefinitionError
-from tailrace.model.log import PANE_TIME, Log, Panes
+from tailrace.model.log import PANE_TIME, Log, Panes, Productions
 from tailrace.model.matching import Condition
 from tailrace.model.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
 from tailrace.model.retracting import taking_back
@@ -58,7 +58,8 @@ class Pipeline:
 
     The log of a later stage is `earlier.panes`. It takes records back as the earlier stage retracts them, so that its
     answers are always those of the earlier one's current answers. It waits for corrections at least as long as they may
-    come: `allowed_lateness` is that where it is left out, else none.
+    come: `allowed_lateness` is that where it is left out, else none. The log of a pipeline over what a computation
+    produces is `computation.produced`; nothing of it is taken back.
     """
 
     name: str
@@ -87,7 +88,7 @@ class Pipeline:
 
     @property
     def earlier(self) -> Pipeline | None:
-        """The stage whose panes it reads; None for the first stage, which reads a source's log."""
+        """The stage whose panes it reads; None for the first stage, which reads a source's log or productions."""
         return self.log.of if isinstance(self.log, Panes) else None
 
     @property
@@ -97,8 +98,8 @@ class Pipeline:
 
     @property
     def source(self) -> Log:
-        """The log of the first stage, which a source fills."""
-        return self.stages[0].log
+        """The log that a source fills, which the first stage reads, or what is produced of it."""
+        return self.log.source
 
     @property
     def panes(self) -> Panes:
@@ -210,6 +211,8 @@ class Pipeline:
         log: tuple[object, ...] = (self.log.event_time, follows)
         if self.earlier is not None:
             log = (self.earlier.name, self.earlier.fingerprint)
+        elif isinstance(self.log, Productions):
+            log = (self.log.of.name, self.log.of.fingerprint)
         meaning: tuple[object, ...] = (
             sorted(self.log.columns.items()),
             log,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
 from tailrace.model.combiners import Merge
 from tailrace.model.elementwise import Each
+from tailrace.model.log import Productions
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST
 from tailrace.model.pipeline import NET, Pipeline
 from tailrace.model.time import duration, instant, text
@@ -174,6 +175,9 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
 
 def _read(pipeline: Pipeline) -> Stage:
     log, earlier = pipeline.log, pipeline.earlier
+    if isinstance(log, Productions):
+        why = "the production rows that the computation before it writes, or makes for it in the same epoch"
+        return Take(_native(why), log.name, dict(log.columns), "the event time that it was produced with")
     if earlier is not None:
         at = {
             END_OF_WINDOW: "its window's end",
@@ -205,6 +209,10 @@ def _prepare(pipeline: Pipeline) -> Prepare:
 
 def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
     log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
+    if isinstance(log, Productions):
+        driver = Choice(Execution.DRIVER, "one number an epoch, which the computation before it gives on")
+        held = "the oldest event time that a pending timer holds"
+        return AdvanceWatermark(driver, f"that of {log.name}", earlier=log.name, held=held)
     if earlier is not None:
         held = "the oldest answer of a session that merged away and has not been taken back"
         if earlier.stamp is not None:

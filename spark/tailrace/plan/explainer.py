@@ -43,7 +43,7 @@ _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRI
 
 def shown(pipeline: Pipeline, plan: Plan) -> RenderableType:
     """The plan as a page of text."""
-    reads = f"{'log' if pipeline.earlier is None else 'after'} {pipeline.log.name}"
+    reads = f"{'log' if pipeline.log.landed else 'after'} {pipeline.log.name}"
     return Group(
         Text.assemble((plan.pipeline, "bold"), (f"  {reads}  fingerprint {plan.fingerprint}", "dim")),
         "",

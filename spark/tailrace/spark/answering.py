@@ -101,6 +101,7 @@ class PythonAnswering(Answering):
         keys = {name: pipeline.columns[name] for name in pipeline.key}
         parts = {name: part.type for name, part in pipeline.parts.items()}
         columns = {**keys, "window_start": "bigint", "window_end": "bigint", **pipeline.results, **parts}
+        columns["_arrived"] = "bigint"
         schema = schema_of(columns)
         grouped = self.spark.sql(f"SELECT *, {bucketed(pipeline)} AS {BUCKET} FROM ({rows})").groupBy(BUCKET)
         one = _answerer(pipeline, to_arrow_schema(schema))
@@ -135,22 +136,28 @@ def _assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.Re
 def _answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
 
+    def merged(a: Row, b: Row) -> Row:
+        return rules.merged(a, b) | {"_arrived": a["_arrived"] + b["_arrived"]}
+
     def answer(rows: pa.Table) -> pa.Table:
         windows: dict[Key, dict[Window, Row]] = {}
         for row in rows.to_pylist():
             own = windows.setdefault(tuple(row[name] for name in pipeline.key), {})
-            window, parts = Window(row["window_start"], row["window_end"]), lifted(row["record"])
-            own[window] = rules.merged(own[window], parts) if window in own else parts
+            window, parts = Window(row["window_start"], row["window_end"]), lifted(row["record"]) | {"_arrived": 1}
+            own[window] = merged(own[window], parts) if window in own else parts
         found = [row for key, own in windows.items() for row in spanned(key, own)]
         return pa.Table.from_pylist(found, schema=schema)
+
+    def results(parts: Row) -> Row:
+        return rules.results({name: parts[name] for name in pipeline.parts})
 
     def spanned(key: Key, own: dict[Window, Row]) -> Iterator[Row]:
         spans = pipeline.where.gathered(own) if pipeline.where.merges else {window: [window] for window in own}
         for span, members in spans.items():
             parts = own[members[0]]
             for member in members[1:]:
-                parts = rules.merged(parts, own[member])
+                parts = merged(parts, own[member])
             named = dict(zip(pipeline.key, key, strict=True))
-            yield named | {"window_start": span.start, "window_end": span.end} | rules.results(parts) | parts
+            yield named | {"window_start": span.start, "window_end": span.end} | results(parts) | parts
 
     return answer

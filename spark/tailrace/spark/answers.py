@@ -15,25 +15,45 @@ from tailrace.spark.assigning import listed, names
 from tailrace.spark.partials import aggregated
 
 SPAN = ("window_start", "window_end")
+VERSION = ("generation", "epoch", "pane_index")
+"""The columns of a pane's version, in the order in which they count (rule V1)."""
 
 
 def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
-    """The answer of each window of the assigned records `rows`: keys, window, results and accumulator.
+    """The answer of each window of the assigned records `rows`: keys, window, results, accumulator, and of how many
+    records (`_arrived`).
 
     `within` is a condition on the window.
     """
     results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
     typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
-    items = listed(names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts])
+    items = listed(
+        names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], ["arrived AS _arrived"]
+    )
     return f"SELECT {items} FROM ({aggregated(pipeline, rows)}) WHERE {within}"
 
 
 def current(pipeline: Pipeline, table: str, within: str = "true") -> str:
     """The answers that table `p` holds, with the windows as microseconds and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
-    version = ["generation", "epoch", "pane_index"]
-    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], version)
+    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], list(VERSION))
     return f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}"
+
+
+def told(pipeline: Pipeline, panes: str) -> str:
+    """What each pane of a view says of its window's answer: table `p`'s columns, and whether it takes it back."""
+    results = [quoted(name) for name in pipeline.results]
+    shown = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
+    items = listed(names(pipeline), list(SPAN), shown, ["timing", *VERSION, "retraction"])
+    return f"SELECT {items} FROM {panes}"
+
+
+def latest(pipeline: Pipeline, panes: str) -> str:
+    """What the last pane of each window in a view says of its answer; columns as in `told`."""
+    # A retraction shares the version of the pane that takes its place (rule V1).
+    order = ", ".join(f"{name} DESC" for name in VERSION) + ", retraction"
+    place = f"ROW_NUMBER() OVER (PARTITION BY {listed(names(pipeline), list(SPAN))} ORDER BY {order}) AS _place"
+    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM ({told(pipeline, panes)})) WHERE _place = 1"
 
 
 def differences(pipeline: Pipeline, computed: str, held: str) -> str:

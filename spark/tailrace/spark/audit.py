@@ -15,6 +15,7 @@ from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
 from tailrace.lake.commits import times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
+from tailrace.lake.lease import LENDER
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
@@ -23,6 +24,7 @@ from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences
 from tailrace.spark.assigning import listed, names
+from tailrace.spark.computing import relation
 from tailrace.spark.follow import STAMP, Follower
 from tailrace.spark.preparing import leaves_out, may_fail
 
@@ -81,8 +83,8 @@ class _Audit:
         self._views()
         counts = self._counts()
         checks = [
-            *self._landed(counts),
-            *([self._again()] if self.pipeline.source.id_columns else []),
+            *(self._landed(counts) if self.first.log.landed else []),
+            *([self._again()] if self.first.log.landed and self.first.log.id_columns else []),
             self._epochs_once(),
             self._late_are_records(counts),
             self._every_record_counted(),
@@ -99,11 +101,11 @@ class _Audit:
 
     def _views(self) -> None:
         """The log and the ledger up to the audited epoch, under names of their own."""
-        name, log = self.pipeline.name, self.pipeline.source.name
+        name = self.pipeline.name
         self.log, self.late, self.panes = (f"tailrace_audit_{name}_{part}" for part in ("log", "late", "panes"))
         table = self.lake.spark_name(f"{name}__ledger")
         self.spark.sql(
-            f"SELECT * FROM {self.lake.spark_name(log)} WHERE _epoch <= {self.epoch}L"
+            f"SELECT * FROM {relation(self.lake, self.first.log)} WHERE _epoch <= {self.epoch}L"
         ).createOrReplaceTempView(self.log)
         rows = f"SELECT * FROM {table} VERSION AS OF {self.head.snapshot} WHERE kind = "
         # What came too late did so in the first stage: the others wait for what is corrected.
@@ -179,7 +181,8 @@ class _Audit:
         """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
         ledger = self.lake.table(f"{self.pipeline.name}__ledger")
         heads = [properties(snapshot) for snapshot in reversed(lineage(ledger, self.head.snapshot))]
-        own = [said for said in heads if "watermark" in said and "run" not in said]
+        # Backfills, and the lending of the lease to them, are at an epoch that is there already.
+        own = [said for said in heads if "watermark" in said and not {"run", LENDER} & said.keys()]
         faults, before = [], Head(None, {})
         for said in own:
             now = Head(None, said)
@@ -275,8 +278,8 @@ class _Audit:
         spans = ["UNIX_MICROS(window_start) AS window_start", "UNIX_MICROS(window_end) AS window_end"]
         parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
         items = listed(names(self.pipeline), spans, shown, parts)
-        ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS place FROM {self.panes}"
-        latest = f"SELECT {items} FROM ({ranked}) WHERE place = 1 AND NOT retraction"
+        ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place FROM {self.panes}"
+        latest = f"SELECT {items} FROM ({ranked}) WHERE _place = 1 AND NOT retraction"
         table = self.lake.spark_name(self.pipeline.name)
         stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
         if stamped != str(self.head.snapshot):

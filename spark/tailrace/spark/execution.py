@@ -6,10 +6,11 @@ ledger's partials restore either.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tailrace.lake.contracts import key_columns, predecessor_shape, spark_type
@@ -67,10 +68,25 @@ class Consumed:
 
 @dataclass(frozen=True)
 class Stepped:
-    """What an epoch gave: the rows of the ledger, computed when they are written, and the state after it."""
+    """What an epoch gave: the rows of the ledger, computed when they are written, and the state after it.
+
+    `open` is how many windows that state has; it is known once the rows were computed.
+    """
 
     rows: DataFrame
     state: OpenWindows
+    open: Callable[[], int]
+
+
+def checkpointed(frame: DataFrame, remains: Column) -> tuple[DataFrame, Callable[[], int]]:
+    """A frame that is computed once, by the first job that needs it, and of how many of its rows `remains` held then.
+
+    The count comes out of that job. Spark hands out what it observed with the action on a frame, and the action here
+    is on what is made of the checkpoint: so the frame's own execution is asked, which only its own classes give away.
+    """
+    watched = frame.observe("remaining", F.count_if(remains).alias("windows"))
+    made = watched.localCheckpoint(eager=False)
+    return made, lambda: int(watched._jdf.queryExecution().observedMetrics().apply("remaining").getLong(0))
 
 
 class Execution:

@@ -10,10 +10,11 @@ from functools import partial
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import PREFIX, Lake
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import ONWARD
 from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledger_contract
 from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import MovedError
+from tailrace.lake.errors import LentError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
@@ -24,10 +25,15 @@ from tailrace.spark.compile import compiled
 from tailrace.spark.execution import Consumed, OpenWindows, Stepped
 from tailrace.spark.follow import Follower
 from tailrace.spark.preparing import changed, changes
+from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
+from tailrace.spark.writing import append
 
-ONWARD = "onward"
-"""What a commit says of the watermark that a later stage may have after the epoch (rule T3)."""
+FIRED = ("early", "on_time", "late")
+"""The timings of the panes that a stream fires; a correction is a backfill's."""
+
+REASONS = ("expired", "finished")
+"""Why a record was too late: its window is out of reach, or its trigger has finished (rules M1, M4)."""
 
 _AHEAD = 2
 """How many epochs before `p` would be too far behind it is asked to follow, as epochs go on beside."""
@@ -49,13 +55,23 @@ class Phases:
 
 @dataclass(frozen=True)
 class Folded:
-    """What an epoch gave for one pipeline."""
+    """What an epoch gave for one definition: a pipeline has panes, a computation productions.
+
+    `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
+    windows are open after it; `generation` and `token` are what its commit says of its writer.
+    """
 
     clock: Clock
     panes: int
     retractions: int
     late: int
     rejected: int = 0
+    timings: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    open: int | None = None
+    generation: int | None = None
+    token: int | None = None
+    productions: int = 0
 
 
 @dataclass
@@ -94,6 +110,10 @@ class Fold:
         self._published = self._asked = self._followed = 0
 
     @property
+    def definition(self) -> Pipeline:
+        return self.pipeline
+
+    @property
     def epoch(self) -> int:
         """The last epoch in the ledger."""
         return self.lease.head.number("epoch")
@@ -104,34 +124,35 @@ class Fold:
         phases.end("consume")
         return self._step(consumed, clock, phases)
 
-    def stage_after(self, earlier: Fold, phases: Phases) -> Folded:
-        """Step the epoch that the earlier stage has staged, whose panes are this stage's records (rule T3)."""
-        staged = earlier._staged
-        assert staged is not None
-        bundle = changed(self.spark, earlier.pipeline, staged.stepped.rows)
-        return self._stage_on(bundle, staged.folded.clock, staged.said, phases)
+    def stage_after(self, earlier: Folding, phases: Phases) -> Folded:
+        """Step the epoch that the one before it has staged: what that passes on are this one's records (rule T3)."""
+        return self._stage_on(earlier.passed_on(), phases)
 
-    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> Folded:
-        """Step an epoch that the earlier stage's ledger has; `said` is what its commit says of the clock.
+    def stage_again(self, epoch: int, earlier: Folding, said: Mapping[str, str], phases: Phases) -> Folded:
+        """Step an epoch that the ledger of the one before it has; `said` is what its commit says of the clock.
 
         Where that snapshot is gone, the watermark stays where it is until the next epoch.
         """
-        ledger = self.lake.spark_name(earlier.lease.table)
-        bundle = self.spark.sql(changes(earlier.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
-        if not earlier.execution.holds:
-            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
-        return self._stage_on(
-            bundle, Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said)), said, phases
-        )
+        return self._stage_on(earlier.passed_on_again(epoch, said), phases)
 
-    def _stage_on(self, bundle: DataFrame, clock: Clock, said: Mapping[str, str], phases: Phases) -> Folded:
-        before = self.state.clock
-        watermark, now = int(said.get(ONWARD, BEGINNING)), clock.processing_time
-        if before is not None:
-            watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
-        consumed = self.execution.consume(bundle, self.state)
+    def passed_on(self) -> Passed:
+        """The panes of the staged epoch as records of a later stage."""
+        staged = self._staged
+        assert staged is not None
+        return Passed(changed(self.spark, self.pipeline, staged.stepped.rows), staged.folded.clock, staged.said)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """The same of an epoch that the ledger has."""
+        ledger = self.lake.spark_name(self.lease.table)
+        bundle = self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+        if not self.execution.holds:
+            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
+        return Passed(bundle, Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said)), said)
+
+    def _stage_on(self, passed: Passed, phases: Phases) -> Folded:
+        consumed = self.execution.consume(passed.bundle, self.state)
         phases.end("consume")
-        return self._step(consumed, Clock(clock.epoch, watermark, now, clock.signals), phases)
+        return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
     def _step(self, consumed: Consumed, clock: Clock, phases: Phases) -> Folded:
         stepped = self.execution.step(self.state, consumed, clock)
@@ -152,29 +173,51 @@ class Fold:
         phases.end("step")
         return folded
 
-    def publish(self) -> None:
-        """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1)."""
+    def publish(self) -> bool:
+        """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
+
+        Gives False where a backfill borrowed the lease meanwhile: the open windows are then those that it left, and the
+        epoch is to be staged again (X4).
+        """
         staged = self._staged
         if staged is None:
-            return
+            return True
         while True:
             try:
                 self.lease.publish(staged.said)
                 break
+            except LentError:
+                staged.stepped.state.forget()
+                self._take_back()
+                return False
             except MovedError:
                 self._write(staged.stepped, staged.said, staged.folded.clock)
         self.state.forget()
         self.state, self._staged = staged.stepped.state, None
         self._published += 1
+        return True
+
+    def _take_back(self) -> None:
+        """Go on from what the run has left that borrowed the lease, once it gives it back."""
+        self.lease.regain()
+        self.generation = self.lease.head.number("generation", 1)
+        self.state.forget()
+        self.state, self._staged = self._restored(), None
 
     def due(self) -> int | None:
         """The processing time at which an open window may fire without any record, in microseconds; None if none may.
 
         It is when the trigger should be asked again, no more: whether it fires then, the step says.
         """
-        before = self.state.clock
         periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
-        if before is None or not (periods or delays):
+        if not (periods or delays):
+            return None
+        try:
+            self.lease.check()
+        except LentError:
+            self._take_back()
+        before = self.state.clock
+        if before is None:
             return None
         now = before.processing_time
         waits = [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
@@ -204,19 +247,21 @@ class Fold:
 
     def _write(self, stepped: Stepped, said: dict[str, str], clock: Clock) -> Folded:
         seen = Observation()
-        pane, taken = F.col("kind") == PANE, F.col("retraction")
+        pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
         rows = stepped.rows.observe(
             seen,
-            F.count_if(pane & ~taken).alias("panes"),
+            *(F.count_if(pane & ~taken & (F.col("timing") == timing)).alias(timing) for timing in FIRED),
             F.count_if(pane & taken).alias("retractions"),
-            F.count_if(F.col("kind") == LATE).alias("late"),
+            *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
             F.count_if(F.col("kind") == REJECTED).alias("rejected"),
         )
-        writer = rows.writeTo(self.lease.branch.target)
-        for name, value in said.items():
-            writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
-        writer.append()
-        return Folded(clock, **seen.get)
+        append(rows, self.lease.branch, said)
+        found = seen.get
+        timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
+        return Folded(
+            clock, sum(timings.values()), found["retractions"], sum(reasons.values()), found["rejected"],
+            timings, reasons, stepped.open(), self.generation, self.lease.token,
+        )  # fmt: skip
 
     def _restored(self) -> OpenWindows:
         head = self.lease.head

@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame
 from tailrace.lake.catalog import PREFIX, Head, Lake, head_of, lineage
 from tailrace.lake.contracts import PANE
 from tailrace.lake.errors import MovedError
+from tailrace.lake.notices import Followed
 from tailrace.lake.publish import Branch
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
+from tailrace.spark.answers import SPAN, VERSION, latest, told
 from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
 
@@ -43,13 +45,19 @@ class Follower:
         `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows
         are appended, which is the same and cheaper.
         """
+        head, snapshot = self._followed(fresh)
+        self.lake.tell(Followed(self.pipeline.name, head.number("epoch")))
+        return snapshot
+
+    def _followed(self, fresh: int | None) -> tuple[Head, int]:
+        """Where `p` stands then, and the ledger's snapshot that it stands for."""
         while True:
             head = self._head or self.branch.start()
             ledger = self.lake.table(f"{self.pipeline.name}__ledger")
             reached = head_of(ledger)
             stamped = head.said.get(STAMP)
             if reached.snapshot is None or stamped == str(reached.snapshot):
-                return int(stamped or -1)
+                return head, int(stamped or -1)
             stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}
             known = {snapshot.snapshot_id for snapshot in lineage(ledger, reached.snapshot)}
             since = int(stamped) if stamped and int(stamped) in known else None
@@ -63,7 +71,7 @@ class Follower:
                 self._head = None
                 continue
             self._head = Head(snapshot, stamp)
-            return reached.snapshot
+            return self._head, reached.snapshot
 
     def close(self) -> None:
         """Remove the branch."""
@@ -91,22 +99,17 @@ class Follower:
         panes.createOrReplaceTempView(view)
         keys = names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.results]
-        shown = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
-        columns = [*keys, *_SPAN, *results, "timing", *_VERSION]
-        items = listed(keys, list(_SPAN), shown, ["timing", *_VERSION, "retraction"])
-        order = ", ".join(f"{name} DESC" for name in _VERSION) + ", retraction"
-        place = f"ROW_NUMBER() OVER (PARTITION BY {listed(keys, list(_SPAN))} ORDER BY {order}) AS place"
-        latest = f"SELECT * FROM (SELECT {items}, {place} FROM {view}) WHERE place = 1"
+        columns = [*keys, *SPAN, *results, "timing", *VERSION]
         if fresh or empty:
-            rows = f"SELECT {items} FROM {view}" if fresh else latest
+            rows = told(self.pipeline, view) if fresh else latest(self.pipeline, view)
             insert = f"INSERT INTO {self.branch.target} ({listed(columns)})"
             self.spark.sql(f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction")
             return
-        on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in _SPAN)])
-        sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *_VERSION])
+        on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN)])
+        sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *VERSION])
         self.spark.sql(
             f"MERGE INTO {self.branch.target} t "
-            f"USING ({latest}) s ON {on} "
+            f"USING ({latest(self.pipeline, view)}) s ON {on} "
             f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
             f"WHEN MATCHED AND ({_NEWER}) THEN UPDATE SET {sets} "
             f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
@@ -114,8 +117,6 @@ class Follower:
         )
 
 
-_VERSION = ("generation", "epoch", "pane_index")
-_SPAN = ("window_start", "window_end")
 _NEWER = (
     "s.generation > t.generation OR (s.generation = t.generation AND (s.epoch > t.epoch OR "
     "(s.epoch = t.epoch AND s.pane_index > t.pane_index)))"

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import PREFIX, Lake
+from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, rejected_contract
 from tailrace.lake.lease import TOKEN, Lease
 from tailrace.model.log import Log
 from tailrace.spark.algebra import quoted
+from tailrace.spark.writing import append
 
 NOTHING = {"epoch": "-1", "batch": "-1"}
 """What the first snapshot of a log says."""
@@ -82,7 +83,4 @@ class Landing:
 
 
 def _append(frame: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
-    writer = frame.writeTo(lease.branch.target)
-    for name, value in {**said, TOKEN: str(lease.token)}.items():
-        writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
-    writer.append()
+    append(frame, lease.branch, {**said, TOKEN: str(lease.token)})

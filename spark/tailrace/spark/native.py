@@ -17,7 +17,7 @@ from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
-from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped
+from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
 from tailrace.spark.merging import TIMES, clock_columns, met
 from tailrace.spark.partials import late, partials, refused
 from tailrace.spark.transitions import transitions
@@ -54,7 +54,7 @@ class Native(Execution):
         state.windows.createOrReplaceTempView(self._views["state"])
         consumed.partials.createOrReplaceTempView(self._views["partials"])
         self._clock_view(state, clock)
-        moved = self.spark.sql(self._transitions).localCheckpoint(eager=False)
+        moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"))
         moved.createOrReplaceTempView(self._views["transitions"])
         rows = self.spark.sql(self._said)
         if self._any_late(state, consumed):
@@ -63,7 +63,7 @@ class Native(Execution):
             rows = rows.unionAll(self.spark.sql(self._refused))
         rows = self._with_rejected(rows, consumed, clock)
         held = (moved, consumed.partials, *consumed.prepared.held)
-        return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held))
+        return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held), count)
 
     def _any_late(self, state: OpenWindows, consumed: Consumed) -> bool:
         """Whether the bundle may hold late records. Partials of windows that merge do not say."""

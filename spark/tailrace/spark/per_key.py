@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -29,7 +30,7 @@ from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
 from tailrace.spark.algebra import quoted
 from tailrace.spark.assigning import kept
-from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, schema_of
+from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed, schema_of
 from tailrace.spark.preparing import queried
 
 BUCKETS = 16
@@ -62,10 +63,11 @@ class PerKey(Execution):
         one = _Step(self.pipeline, clock, state.clock, state.generation, to_arrow_schema(self._schema))
         held = state.windows.selectExpr("*", f"{bucketed(self.pipeline)} AS {BUCKET}").groupBy(BUCKET)
         both = held.cogroup(consumed.partials.groupBy(BUCKET))
-        made = both.applyInArrow(lambda left, right: one(left, right), self._schema).localCheckpoint(eager=False)
+        stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
+        made, count = checkpointed(stepped, F.col("state").isNotNull())
         rows, windows = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
         after = OpenWindows(windows, clock, state.generation, (made, *consumed.prepared.held))
-        return Stepped(self._with_rejected(rows, consumed, clock), after)
+        return Stepped(self._with_rejected(rows, consumed, clock), after, count)
 
 
 @dataclass(frozen=True)

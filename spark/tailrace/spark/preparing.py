@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,17 @@ def queried(spark: SparkSession, frame: DataFrame, text: Callable[[str], str]) -
     found = spark.sql(text(view))
     spark.catalog.dropTempView(view)
     return found
+
+
+@contextmanager
+def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
+    """The name of a view of a frame, for as long as the block lasts: a write goes by the text of what it writes."""
+    view = f"tailrace_{uuid.uuid4().hex[:8]}"
+    frame.createOrReplaceTempView(view)
+    try:
+        yield view
+    finally:
+        spark.catalog.dropTempView(view)
 
 
 def changes(pipeline: Pipeline, rows: str) -> str:

@@ -101,7 +101,7 @@ class Rows:
     def restored(self, ledger: str) -> str:
         """The open windows as the ledger's view `ledger` has them: the latest partial of each, none that is gone."""
         by = listed([f"l.{name}" for name in names(self.pipeline)], ["l.window_start", "l.window_end"])
-        latest = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY l.generation DESC, l.epoch DESC, l.gone) AS place"
+        latest = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY l.generation DESC, l.epoch DESC, l.gone) AS _place"
         rows = f"SELECT l.*, {latest} FROM {ledger} l WHERE kind = '{PARTIAL}'"
         items = names(self.pipeline)
         items += [f"UNIX_MICROS(window_{end}) AS window_{end}" for end in ("start", "end")]
@@ -117,7 +117,28 @@ class Rows:
                 items.append(quoted(name))
         if self.pipeline.where.merges:
             items.append("predecessors")
-        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE place = 1 AND NOT COALESCE(gone, false)"
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT COALESCE(gone, false)"
+
+    def of_corrected(self, corrected: str, remains: str, leaves: str) -> str:
+        """The partials of a backfill's view of corrected windows: the state of those that remain, the end of others.
+
+        The view has the state's columns, `epoch`, `now` and `new_generation`; the other two are conditions on it.
+        """
+        own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
+        if self.pipeline.where.merges:
+            own["predecessors"] = f"CAST(ARRAY() AS {self.types['predecessors']})"
+        left = {
+            name: own[name] for name in ("kind", "window_start", "window_end", "epoch", "processing_time", "writer")
+        }
+        left |= {"generation": "new_generation", "gone": "true"}
+        texts = []
+        for values, holds in ((own, remains), (left, leaves)):
+            values = {**values, **{name: quoted(name) for name in self.keys}}
+            items = [
+                f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()
+            ]
+            texts.append(f"SELECT {', '.join(items)} FROM {corrected} WHERE {holds}")
+        return " UNION ALL ".join(texts)
 
     def state(self, transitions: str) -> str:
         """The state after the epoch: what remains of view `transitions`."""

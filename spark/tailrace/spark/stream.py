@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import READ, recorded
+from tailrace.model.chains import Definition, before, chain
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
@@ -30,6 +32,8 @@ from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import Bundle, Intake, recorded_clock
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files, Source
+from tailrace.spark.staging import Folding
+from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker
 
 _POLL = 0.2
@@ -68,13 +72,13 @@ Watch = Callable[[EpochReport], None]
 
 
 class Stream:
-    """One streaming writer of a log and of the pipelines that read it."""
+    """One streaming writer of a log, and of the pipelines and computations that read it."""
 
     def __init__(
         self,
         spark: SparkSession,
         lake: Lake,
-        pipelines: Sequence[Pipeline],
+        pipelines: Sequence[Definition],
         source: Source,
         *,
         follow_every: int = FOLLOW_EVERY,
@@ -95,12 +99,21 @@ class Stream:
         self.checkpoint = Checkpoint(spark, str(checkpoint_folder(lake, self.log)))
         self.landing = Landing(spark, lake, self.log)
         self.mended = self._mend_checkpoint()
-        fed = {stage.earlier.name for stage in stages if stage.earlier is not None}
-        self.folds = [Fold(spark, lake, stage, follow_every=follow_every, feeds=stage.name in fed) for stage in stages]
-        waits = any(stage.when.signals() for stage in stages)
+        fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
+        self._by_name: dict[str, Folding] = {}
+        for stage in stages:
+            self._by_name[stage.name] = self._fold_of(stage, follow_every, feeds=stage.name in fed)
+        self.folds = list(self._by_name.values())
+        waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
         self.intake = Intake(spark, lake, source, self.landing, signals=waits)
-        self._by_name = {fold.pipeline.name: fold for fold in self.folds}
         self._started = self._ended = self._looked = time.perf_counter()
+
+    def _fold_of(self, stage: Definition, follow_every: int, *, feeds: bool) -> Folding:
+        if isinstance(stage, Pipeline):
+            return Fold(self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds)
+        earlier = before(stage)
+        after = None if earlier is None else self._by_name[earlier.name]
+        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds)
 
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
         """Catch up what the ledgers lack of the log, then start the query.
@@ -238,17 +251,19 @@ class Stream:
     def _fold(self, bundle: Bundle, published: Future[Landed], before: Phases) -> None:
         """Fold an epoch into each pipeline, and publish once the log has it (X2)."""
         phases = Phases()
-        folded = {}
-        for fold in self.folds:
+
+        def stage(fold: Folding) -> Folded:
             earlier = self._earlier(fold)
             if earlier is None:
-                folded[fold.pipeline.name] = fold.stage(bundle.records, bundle.clock, phases)
-            else:
-                folded[fold.pipeline.name] = fold.stage_after(earlier, phases)
+                return fold.stage(bundle.records, bundle.clock, phases)
+            return fold.stage_after(earlier, phases)
+
+        folded = {fold.definition.name: stage(fold) for fold in self.folds}
         landed = published.result()
         phases.end("wait")
         for fold in self.folds:
-            fold.publish()
+            while not fold.publish():
+                folded[fold.definition.name] = stage(fold)
         bundle.kept.unpersist()
         phases.end("publish")
         for fold in self.folds:
@@ -260,8 +275,8 @@ class Stream:
             EpochReport(bundle.clock.epoch, landed, folded, self._ended - last, seconds, progress=bundle.progress)
         )
 
-    def _earlier(self, fold: Fold) -> Fold | None:
-        earlier = fold.pipeline.earlier
+    def _earlier(self, fold: Folding) -> Folding | None:
+        earlier = before(fold.definition)
         return None if earlier is None else self._by_name[earlier.name]
 
     def _report(self, report: EpochReport) -> None:
@@ -284,19 +299,30 @@ class Stream:
             folded = {}
             for fold in behind:
                 if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
-                    earlier = self._earlier(fold)
-                    if earlier is None:
-                        clock = recorded_clock(epoch, clocks.get(epoch, {}), fold.state.clock)
-                        folded[fold.pipeline.name] = fold.stage(bundle, clock, phases)
-                    else:
-                        own = ledgers[earlier.pipeline.name]
-                        head = earlier.lease.head
-                        said = own.get(epoch, {}) if head.number("epoch") > epoch else head.said
-                        folded[fold.pipeline.name] = fold.stage_again(epoch, earlier, said, phases)
-                    fold.publish()
+                    stage = partial(self._stage_again, fold, epoch, bundle, clocks.get(epoch, {}), ledgers, phases)
+                    folded[fold.definition.name] = stage()
+                    while not fold.publish():
+                        folded[fold.definition.name] = stage()
                     fold.follow(self._following)
             seconds = time.perf_counter() - started
             self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
+
+    def _stage_again(
+        self,
+        fold: Folding,
+        epoch: int,
+        bundle: DataFrame,
+        clock: Mapping[str, str],
+        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        phases: Phases,
+    ) -> Folded:
+        """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
+        earlier = self._earlier(fold)
+        if earlier is None:
+            return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
+        head = earlier.lease.head
+        said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
+        return fold.stage_again(epoch, earlier, said, phases)
 
     def _mend_checkpoint(self) -> str | None:
         """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
@@ -333,13 +359,13 @@ def checkpoint_folder(lake: Lake, log: Log) -> Path:
     return lake.settings.warehouse / "_checkpoints" / lake.settings.namespace / log.name
 
 
-def _stages(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+def _stages(pipelines: Sequence[Definition]) -> list[Definition]:
     """The stages of all the definitions, each once and after the one that it reads.
 
     Raises `StreamError` where two stages share a name.
     """
-    stages: dict[str, Pipeline] = {}
-    for stage in (stage for pipeline in pipelines for stage in pipeline.stages):
+    stages: dict[str, Definition] = {}
+    for stage in (stage for pipeline in pipelines for stage in chain(pipeline)):
         if stages.setdefault(stage.name, stage) != stage:
             raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
     return list(stages.values())

@@ -43,7 +43,7 @@ def _clock(pipeline: Pipeline) -> Times:
 _END = "window_end"
 
 
-class _Chain:
+class Chain:
     """A growing chain of projections: each names every column it passes on."""
 
     def __init__(self, start: str, columns: list[str]) -> None:
@@ -69,7 +69,7 @@ def transitions(pipeline: Pipeline, met: str) -> str:
     state = {name: quoted(name) for name in rules.columns()}
     extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]
     extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
-    chain = _Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
+    chain = Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
     _arrive(pipeline, rules, chain, state)
     for letter in phases(pipeline):
         _fire(rules, chain, state, letter, PHASES[letter])
@@ -78,7 +78,7 @@ def transitions(pipeline: Pipeline, met: str) -> str:
     return chain.text()
 
 
-def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) -> None:
+def _arrive(pipeline: Pipeline, rules: Transition, chain: Chain, state: Row) -> None:
     if pipeline.finishing == "close":
         refused = f"(held AND {rules.done(state)} AND arrived > 0L)"
         chain.add({"refused": refused, "arrived": f"IF({refused}, 0L, arrived)"})
@@ -91,7 +91,7 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: _Chain, state: Row) ->
     chain.add(rules.arrived(state, "arrived", parts, _END, clock) | ends)
 
 
-def _fire(rules: Transition, chain: _Chain, state: Row, letter: str, phase: Phase | None) -> None:
+def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase | None) -> None:
     clock, advances = _clock(rules.pipeline), f"{letter}_advances"
     if phase is None:
         term = rules.closes(state, "closing", "b_emits" if "b_emits" in chain.columns else "false")

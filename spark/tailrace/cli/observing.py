@@ -1,0 +1,103 @@
+"""What is observed of a command's run, as the settings ask for it: metrics, structured logs, lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.cli.console import Output
+from tailrace.observe.happenings import Began, Ended, ObserveError, Subject, Watcher, told
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.observe.logs import Logs
+    from tailrace.observe.metrics import Metrics
+
+
+@dataclass
+class Observing:
+    """A run that is observed: `tell` it what happens. `stopped` is to be set where the run was told to stop."""
+
+    tell: Watcher
+    stopped: bool = False
+
+
+def output_for(settings: Settings, *, json: bool) -> Output:
+    """The output of a run: without news where structured logs take their place on standard error."""
+    output = Output(json)
+    return output.hushed if settings.log_format is not None and settings.log_file is None else output
+
+
+@contextmanager
+def observing(output: Output, subject: Subject, port: int | None = None) -> Iterator[Observing]:
+    """Observe a run from its beginning to its end, which is told whatever it is.
+
+    Raises `ObserveMissingError` where the extra is not installed that is needed, and `ObserveError` where a port or a
+    file cannot be had.
+    """
+    settings = subject.settings
+    with ExitStack() as stack:
+        watchers: list[Watcher] = []
+        logs: Logs | None = None
+        warn: Callable[[str], None] = output.say
+        if settings.log_format is not None or settings.log_file is not None:
+            from tailrace.observe.logs import Logs
+
+            logs = Logs(subject, settings.log_format or "text", settings.log_file)
+            stack.callback(logs.close)
+            watchers.append(logs)
+            warn = _both(logs.warned, output.say) if settings.log_file else logs.warned
+        if port is not None or settings.metrics_file is not None:
+            metrics = _metrics(subject)
+            if settings.metrics_file is not None:
+                # After its end was told, which is the last thing that they count.
+                stack.callback(_write, metrics, settings.metrics_file, warn)
+            if port is not None:
+                from tailrace.observe.metrics import Endpoint
+
+                endpoint = stack.enter_context(Endpoint(metrics, settings.metrics_host, port))
+                output.say(f"metrics are served at {endpoint.url}")
+                if logs is not None:
+                    logs.served(endpoint.url)
+            watchers.append(metrics)
+        from tailrace.observe.lineage import Lineage, wanted
+
+        if wanted():
+            lineage = Lineage(subject, warn)
+            stack.callback(lineage.close)
+            watchers.append(lineage)
+        observed = Observing(told(watchers, warn))
+        observed.tell(Began())
+        try:
+            yield observed
+        except BaseException as error:
+            observed.tell(Ended(error))
+            raise
+        observed.tell(Ended(stopped=observed.stopped))
+
+
+def _metrics(subject: Subject) -> Metrics:
+    from tailrace.observe.metrics import Metrics
+
+    file = subject.settings.metrics_file
+    if file is not None and not (file.is_dir() or file.parent.is_dir()):
+        raise ObserveError(f"the folder {file.parent} is not there: make it, or set TAILRACE_METRICS_FILE to another")
+    return Metrics(subject)
+
+
+def _write(metrics: Metrics, file: Path, warn: Callable[[str], None]) -> None:
+    try:
+        metrics.write(file)
+    except OSError as error:
+        warn(f"the metrics could not be put into {file} ({error.strerror}): set TAILRACE_METRICS_FILE to another")
+
+
+def _both(one: Callable[[str], None], other: Callable[[str], None]) -> Callable[[str], None]:
+    def warn(text: str) -> None:
+        one(text)
+        other(text)
+
+    return warn

@@ -1,0 +1,28 @@
+"""Definitions that read one another, from the log that a source fills on: pipelines and computations."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tailrace.model.computation import Computation
+from tailrace.model.log import Panes, Productions
+from tailrace.model.pipeline import Pipeline
+
+Definition: TypeAlias = Pipeline | Computation
+
+
+def before(definition: Definition) -> Definition | None:
+    """The definition whose panes or productions it reads; None where it reads a source's log."""
+    log = definition.log
+    return log.of if isinstance(log, Panes | Productions) else None
+
+
+def chain(definition: Definition) -> tuple[Definition, ...]:
+    """The definition after those that it is made of, the one that reads the source's log first.
+
+    >>> from tailrace.model.visits import example
+    >>> [one.name for one in chain(example())]
+    ['visits']
+    """
+    earlier = before(definition)
+    return (definition,) if earlier is None else (*chain(earlier), definition)

@@ -1,0 +1,231 @@
+"""MillWheel's computations: code of one's own for each key, with state and timers that last (MillWheel, 4 and 5).
+
+A computation is a class with `process_record` and `process_timer`. What they may touch is the `Context`: the key's
+state, its timers, and what goes out. What an epoch of it means is in `stateful.step`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tailrace.model.errors import DefinitionError, Fault, TailraceError, unknown_column
+from tailrace.model.log import PANE_TIME, Log, Panes, Productions
+from tailrace.model.names import RESERVED, name_faults, reserved
+from tailrace.model.time import BEGINNING, END_OF_TIME, duration, waits
+from tailrace.model.types import is_type
+from tailrace.model.values import of_value
+from tailrace.model.written import written
+
+if TYPE_CHECKING:
+    from tailrace.model.context import Context, Timer
+
+OWN = frozenset({"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped"})
+"""Column names that the ledger of a computation uses, besides those of every ledger."""
+
+
+class ComputationError(TailraceError, RuntimeError):
+    """A computation that failed, or did what it may not: its epoch fails, and nothing of it is committed."""
+
+
+class NotKeptError(TailraceError, ValueError):
+    """Productions that are wanted again, of a computation that does not keep them."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a key's state: its type, a column type or `array<...>` of one, and its value before one was set."""
+
+    type: str
+    default: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """The base of computations: write `process_record`, and `process_timer` where timers are set.
+
+    `state` declares the fields of a key's state and `produces` the columns of what goes out, besides the key and
+    `event_time`. Make it a frozen dataclass where it has options, which are part of what it means; its code is not:
+    give it another name as you change that. The code must give the same for the same, whenever it is called, for an
+    epoch that is folded again calls it again.
+
+    `key` names the columns whose values are the key, none for one key. A record whose event time is behind the
+    watermark by more than `allowed_lateness` is too late. With `ordered` records wait in the state until the watermark
+    has passed them, and come in the order of their event times, timers in between: what comes out is then the same
+    however the input arrives and is cut into epochs. Without it they come at once, those of an epoch in that order.
+
+    `productions` says whether they are kept in the ledger: "strong" ones are, with the state that they come from and in
+    the same commit; "weak" ones go no further than to the definitions that read them, and are computed again where one
+    of those has to catch up (MillWheel, 6.1.2 and 6.1.3).
+    """
+
+    name: str
+    log: Log
+    key: tuple[str, ...] = ()
+    allowed_lateness: timedelta = timedelta(0)
+    ordered: bool = False
+    productions: Literal["strong", "weak"] = "strong"
+
+    state: ClassVar[Mapping[str, Field | str]] = {}
+    produces: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        key: object = self.key
+        object.__setattr__(self, "key", (key,) if isinstance(key, str) else tuple(self.key))
+        faults = list(computation_faults(self))
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        """Take a record of the key: its declared columns by name.
+
+        Raise `RecordError` for one that is to be rejected: the key is then as it was before the record.
+        """
+        raise NotImplementedError
+
+    def process_timer(self, context: Context, timer: Timer) -> None:
+        """Take a timer of the key that is due."""
+        raise NotImplementedError
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """The declared fields of a key's state."""
+        given = {name: Field(one) if isinstance(one, str) else one for name, one in type(self).state.items()}
+        return MappingProxyType({n: Field(one.type, value_of(one.default, one.type)) for n, one in given.items()})
+
+    @property
+    def source(self) -> Log:
+        """The log that a source fills, which it reads, or what is made of it."""
+        return self.log.source
+
+    @property
+    def produced(self) -> Productions:
+        """Its productions as the log of another definition."""
+        columns = {name: self.log.columns[name] for name in self.key} | dict(type(self).produces)
+        return Productions(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
+
+    @cached_property
+    def lateness(self) -> int:
+        """The allowed lateness in microseconds."""
+        return duration(self.allowed_lateness)
+
+    def reached(self, watermark: int) -> int:
+        """How far behind the watermark a record may still be, in microseconds: what it makes is not earlier."""
+        if watermark >= END_OF_TIME:
+            return END_OF_TIME
+        return max(BEGINNING, watermark - self.lateness)
+
+    def stored(self, name: str, given: Any) -> Any:
+        """A value for a field of the state. Raises `ComputationError` where it is none of the field's type."""
+        type_ = self.fields[name].type
+        try:
+            return value_of(given, type_)
+        except (ValueError, TypeError, ArithmeticError):
+            raise ComputationError(f"{self.name}: state.{name} = {given!r:.200}: expected {type_}") from None
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
+        log: tuple[object, ...] = (self.log.event_time, follows)
+        if isinstance(self.log, Productions):
+            log = (self.log.of.name, self.log.of.fingerprint)
+        base = {one.name for one in fields(Computation)}
+        options = [(one.name, written(getattr(self, one.name))) for one in fields(self) if one.name not in base]
+        meaning = (
+            (type(self).__qualname__, options),
+            sorted(self.log.columns.items()),
+            log,
+            (self.key, sorted((name, one.type, repr(one.default)) for name, one in self.fields.items())),
+            sorted(type(self).produces.items()),
+            (self.allowed_lateness, self.ordered, self.productions),
+        )
+        return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
+
+
+def value_of(given: Any, type: str) -> Any:
+    """A value as one of a field's type. Raises `ValueError` or `TypeError` where it is none.
+
+    >>> value_of([1, None], "array<bigint>"), value_of(None, "string")
+    ([1, None], None)
+    """
+    if given is None:
+        return None
+    if type.startswith("array<"):
+        if isinstance(given, str | Mapping):
+            raise TypeError
+        inner = type.removeprefix("array<").removesuffix(">")
+        return [value_of(one, inner) for one in given]
+    return of_value(given, type)
+
+
+def computation_faults(computation: Computation) -> Iterable[Fault]:
+    """Everything that is wrong with a definition."""
+    yield from name_faults("name", computation.name)
+    kind, log = type(computation), computation.log
+    given: object = log
+    if not isinstance(given, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...), or log=earlier.produced'
+        yield Fault("log", given, "a log", remedy)
+        return
+    if isinstance(given, Panes):
+        expected = "a log of which nothing is taken back"
+        yield Fault("log", f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
+    for option in ("process_record",) if kind.process_record is Computation.process_record else ():
+        yield Fault(option, None, "a method of the class", "write def process_record(self, context, record)")
+    yield from _key_faults(computation)
+    yield from _state_faults(kind.state)
+    for name, type_ in kind.produces.items():
+        path = f"produces[{name!r}]"
+        yield from name_faults(path, name)
+        if name in RESERVED | OWN or "__" in str(name):
+            yield reserved(path, name)
+        if name in computation.key:
+            yield Fault(path, name, "a name that the key does not have", "leave it out: the key goes with a record")
+        if not is_type(type_):
+            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+            yield Fault(path, type_, "a column type", remedy)
+    if not waits(computation.allowed_lateness):
+        found = computation.allowed_lateness
+        yield Fault("allowed_lateness", found, "a duration of zero or more", "write hours(3)")
+    elif computation.ordered and computation.allowed_lateness:
+        expected = "no lateness where records come in order, for a late one would not"
+        remedy = "leave it out, and let the log wait: disorder=hours(1)"
+        yield Fault("allowed_lateness", str(computation.allowed_lateness), expected, remedy)
+    if computation.productions not in ("strong", "weak"):
+        yield Fault("productions", computation.productions, '"strong" or "weak"', 'leave it out for "strong"')
+
+
+def _key_faults(computation: Computation) -> Iterable[Fault]:
+    columns = computation.log.columns
+    for place, column in enumerate(computation.key):
+        path = f"key[{place}]"
+        if column not in columns:
+            yield unknown_column(path, column, columns)
+        elif columns[column] == "double":
+            yield Fault(path, column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif column in RESERVED | OWN:
+            yield reserved(path, column)
+    if len(set(computation.key)) < len(computation.key):
+        yield Fault("key", computation.key, "each column once", "leave out the repeated one")
+
+
+def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:
+    for name, given in state.items():
+        path, one = f"state[{name!r}]", Field(given) if isinstance(given, str) else given
+        yield from name_faults(path, name)
+        if not isinstance(one, Field) or not isinstance(one.type, str):
+            yield Fault(path, given, "a type, or a Field", 'write for example Field("bigint", 0)')
+            continue
+        if not is_type(one.type.removeprefix("array<").removesuffix(">") if one.type.endswith(">") else one.type):
+            yield Fault(path, one.type, "a column type, or array<...> of one", 'write for example "array<bigint>"')
+            continue
+        try:
+            value_of(one.default, one.type)
+        except (ValueError, TypeError, ArithmeticError):
+            yield Fault(f"{path}.default", one.default, f"a value of type {one.type}", "leave it out for none")

@@ -1,0 +1,197 @@
+"""What the code of a computation may touch as it takes a record or a timer: its key's state, timers, and what goes out.
+
+Nothing that a call does counts before it has returned: one that rejects its record leaves the key as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any, NamedTuple
+
+from tailrace.model.computation import Computation, ComputationError
+from tailrace.model.panes import Key
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment, text
+from tailrace.model.values import of_value
+
+
+class Domain(Enum):
+    """Which time a timer waits for: the watermark's, or the processing time of the epochs (MillWheel, 4.6)."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
+
+
+EVENT = Domain.EVENT
+PROCESSING = Domain.PROCESSING
+
+
+class Timer(NamedTuple):
+    """A timer of a key, known by its name. `time` and `holds` are microseconds.
+
+    `holds` is the event time that it holds for what it may produce (rule T3); None where it holds none.
+    """
+
+    name: str
+    time: int
+    domain: Domain
+    holds: int | None
+
+    @property
+    def at(self) -> datetime:
+        """The instant that it was set for."""
+        return moment(self.time)
+
+
+class Values:
+    """The fields of a key's state, as attributes.
+
+    >>> from tailrace.model.visits import example
+    >>> values = Values(example(), {})
+    >>> values.clicks += 1
+    >>> values.clicks
+    1
+    """
+
+    __slots__ = ("_computation", "_held")
+
+    _computation: Computation
+    _held: dict[str, Any]
+
+    def __init__(self, computation: Computation, held: Mapping[str, Any]) -> None:
+        fields = computation.fields
+        full = {name: held.get(name, one.default) for name, one in fields.items()}
+        # Lists may be changed where they are.
+        copied = {name: list(value) if isinstance(value, list | tuple) else value for name, value in full.items()}
+        object.__setattr__(self, "_computation", computation)
+        object.__setattr__(self, "_held", copied)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._held[name]
+        except KeyError:
+            raise self._unknown(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._held:
+            raise self._unknown(name)
+        self._held[name] = self._computation.stored(name, value)
+
+    def clear(self) -> None:
+        """Let every field have its default again."""
+        for name, one in self._computation.fields.items():
+            self._held[name] = self._computation.stored(name, one.default)
+
+    def __dir__(self) -> list[str]:
+        return [*self._held, "clear"]
+
+    def _unknown(self, name: str) -> ComputationError:
+        known = ", ".join(self._held) or "none"
+        return ComputationError(f"{self._computation.name}: state.{name}: expected a declared field ({known})")
+
+
+class Given(NamedTuple):
+    """One record that a call produced: its columns, and its event time in microseconds."""
+
+    values: Mapping[str, Any]
+    at: int
+
+
+class Context:
+    """What a call of a computation has at hand.
+
+    `key` is the key. `floor` is the earliest event time that the call may produce at, and `default` the one where it
+    names none; in microseconds.
+    """
+
+    def __init__(
+        self,
+        computation: Computation,
+        key: Key,
+        held: Mapping[str, Any],
+        timers: Mapping[str, Timer],
+        *,
+        floor: int,
+        default: int,
+        watermark: int,
+        now: int,
+    ) -> None:
+        self.key = key
+        self.state = Values(computation, held)
+        self._computation, self._floor, self._default = computation, floor, default
+        self._watermark, self._now = watermark, now
+        self._timers = dict(timers)
+        self._given: list[Given] = []
+        self._set = self._dropped = 0
+
+    @property
+    def watermark(self) -> datetime:
+        """The watermark: for a record that before the epoch, for a timer the epoch's. It depends on the cut."""
+        return moment(self._watermark)
+
+    @property
+    def processing_time(self) -> datetime:
+        """The epoch's processing time."""
+        return moment(self._now)
+
+    def produce(self, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None) -> None:
+        """Send a record on, with the columns that the computation says it produces; the key goes with it.
+
+        It happened at `event_time`: that of the record or timer at hand, if left out, and no earlier than that or than
+        what one of the key's timers holds (MillWheel, 4.5). Raises `ComputationError` otherwise.
+        """
+        types, given, name = type(self._computation).produces, dict(record or {}), self._computation.name
+        if unknown := sorted(set(given) - set(types)):
+            raise ComputationError(
+                f"{name}: produced {', '.join(unknown)}: expected the columns {', '.join(types) or '(none)'}; "
+                "declare it in produces"
+            )
+        values = {}
+        for column, type_ in types.items():
+            value = given.get(column)
+            try:
+                values[column] = None if value is None else of_value(value, type_)
+            except (ValueError, TypeError, ArithmeticError):
+                raise ComputationError(f"{name}: produced {column} = {value!r:.200}: expected {type_}") from None
+        at = self._default if event_time is None else instant(event_time)
+        if not self._floor <= at <= END_OF_TIME:
+            raise ComputationError(
+                f"{name}: produced a record of {text(at)}: expected no earlier than {text(self._floor)}, for those who "
+                "read it may be past that; set a timer with holds= to be able to"
+            )
+        self._given.append(Given(values, at))
+
+    def set_timer(
+        self, name: str, at: datetime | int, domain: Domain = EVENT, *, holds: datetime | int | None = None
+    ) -> None:
+        """Set a timer of the key: `process_timer` is called once, when the domain's time has reached `at`.
+
+        One of the same name that was set before is no more. `holds` is the earliest event time that it may produce at,
+        and what reads the productions waits for it; if left out, that is `at` in event time, and nothing is held in
+        processing time (MillWheel, 4.5, 4.6 and 5.2). Raises `ComputationError` where that was let go of already.
+        """
+        if not isinstance(name, str) or not name:
+            raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")
+        time = min(max(instant(at), BEGINNING), END_OF_TIME)
+        held = None if holds is None else instant(holds)
+        if held is not None and held < self._floor:
+            raise ComputationError(
+                f"{self._computation.name}: timer {name!r} holds {text(held)}: expected no earlier than "
+                f"{text(self._floor)}, for those who read may be past that"
+            )
+        if held is None and domain is EVENT:
+            held = max(time, self._floor)
+        self._dropped += name in self._timers
+        self._timers[name] = Timer(name, time, domain, held)
+        self._set += 1
+
+    def delete_timer(self, name: str) -> bool:
+        """Take a timer back; gives whether there was one."""
+        found = self._timers.pop(name, None) is not None
+        self._dropped += found
+        return found
+
+    def timer(self, name: str) -> Timer | None:
+        """The pending timer of this name; None where there is none."""
+        return self._timers.get(name)

@@ -1,0 +1,71 @@
+"""The reference execution of a chain of definitions: pipelines and computations over whole inputs.
+
+A definition's records are its log's: those of a source, the panes of a pipeline, or what a computation produced. They
+run in the same epoch, one after the other, each at the watermark that the one before gives on (rule T3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tailrace.model import stages, stateful
+from tailrace.model.chains import Definition, chain
+from tailrace.model.clock import Clock
+from tailrace.model.panes import Late, Pane, Rejected
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.stateful import Production
+from tailrace.model.step import Record, State, step
+
+
+@dataclass
+class Run:
+    """What a fold over epochs gave of one definition. `late` are of its own kind."""
+
+    state: State | stateful.State
+    panes: list[Pane] = field(default_factory=list)
+    productions: list[Production] = field(default_factory=list)
+    late: list[Late | stateful.Late] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    work: list[stateful.Work] = field(default_factory=list)
+
+
+def fold_chain(
+    definition: Definition, epochs: Iterable[tuple[Sequence[Record], Clock]], runs: Sequence[Run] = ()
+) -> list[Run]:
+    """Fold every definition of a chain over bundles with their clocks; `runs` are those to go on from.
+
+    >>> from tailrace.model.visits import clicks, example
+    >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
+    >>> [(one.key, dict(one.values)) for one in run.productions]
+    [(('a',), {'clicks': 2})]
+    """
+    whole = chain(definition)
+    found = list(runs) or [Run(State() if isinstance(one, Pipeline) else stateful.State()) for one in whole]
+    for bundle, clock in epochs:
+        records, time = bundle, clock
+        for place, (one, run) in enumerate(zip(whole, found, strict=True)):
+            records, reached = _folded(one, run, records, time)
+            after = found[place + 1].state.clock if place + 1 < len(found) else None
+            time = replace(time, watermark=reached if after is None else max(reached, after.watermark))
+    return found
+
+
+def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
+    """Fold one epoch; gives the records that go on, and the watermark of those who read them."""
+    if isinstance(definition, Pipeline):
+        assert isinstance(run.state, State)
+        run.state, panes, late, rejected = step(definition, run.state, records, clock)
+        run.late += late
+        run.panes += panes
+        given, reached = stages.changes(definition, panes), stages.watermark(definition, run.state, None)
+    else:
+        assert isinstance(run.state, stateful.State)
+        run.state, productions, too_late, rejected, work = stateful.step(definition, run.state, records, clock)
+        run.late += too_late
+        run.productions += productions
+        run.work += work.values()
+        given = [stateful.record_of(definition, one) for one in productions]
+        reached = stateful.onward(definition, run.state)
+    run.rejected += rejected
+    return given, reached

@@ -1,0 +1,325 @@
+"""An epoch of a computation: the reference execution (MillWheel, 4 to 6; rules T2 to T4).
+
+    step(computation, state, bundle, clock) -> state', productions, late, rejected
+
+A bundle's records are judged, and go key by key to `process_record`; then the timers that are due go to
+`process_timer`, in the order of their instants. Whatever a key has is in its state, so an epoch is one commit of it
+(MillWheel, 6.2).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tailrace.model.clock import Clock
+from tailrace.model.computation import Computation, ComputationError
+from tailrace.model.context import PROCESSING, Context, Timer
+from tailrace.model.elementwise import RecordError
+from tailrace.model.log import PANE_TIME
+from tailrace.model.panes import Key, Rejected
+from tailrace.model.time import BEGINNING, instant, moment
+
+Record = Mapping[str, Any]
+
+PLACE = ("_epoch", "_source", "_offset")
+"""What a record carries besides its columns: where it came from."""
+
+MOST = 1_000_000
+"""So many timers of one key may be due in one epoch: a timer that sets itself again for ever would never end it."""
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """What one key has between two epochs: its fields, its pending timers, and the records that wait for their turn.
+
+    Timers are in the order in which they are due, records in that of their event times. A key that has the defaults of
+    all fields, no timer and no record is not kept.
+    """
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    timers: tuple[Timer, ...] = ()
+    waiting: tuple[Record, ...] = ()
+
+
+NOTHING = KeyState()
+
+
+@dataclass(frozen=True)
+class State:
+    """What a computation has between two epochs, and the clock of the last one."""
+
+    keys: Mapping[Key, KeyState] = field(default_factory=dict)
+    clock: Clock | None = None
+
+
+@dataclass(frozen=True)
+class Production:
+    """A record that a computation produced. `at` is its event time, in microseconds.
+
+    `place` is its place among those that the key produced in the epoch: with the key and the epoch it is unique.
+    """
+
+    key: Key
+    values: Mapping[str, Any]
+    at: int
+    epoch: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Late:
+    """A record that came too late for its computation, by so many microseconds behind the watermark."""
+
+    record: Record
+    key: Key
+    behind: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one key did in an epoch: records that were taken, timers that were set, fired, and deleted or set anew."""
+
+    taken: int = 0
+    set: int = 0
+    fired: int = 0
+    dropped: int = 0
+
+
+class Outcome(NamedTuple):
+    """What a step gives: the state after it, what was produced, and the records left out; by key what was done."""
+
+    state: State
+    productions: list[Production]
+    late: list[Late]
+    rejected: list[Rejected]
+    work: dict[Key, Work]
+
+
+def step(computation: Computation, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
+    """Take an epoch's records and the timers that are due at its clock.
+
+    Law: of a computation that is `ordered`, no cut of the records into epochs changes what comes of them.
+    Raises `ClockError` if the clock goes back, and `ComputationError` where the computation fails.
+
+    >>> from tailrace.model.visits import clicks, example
+    >>> visits, records = example(ordered=True), clicks("a 0, a 5, b 7, a 40")
+    >>> def told(cuts):
+    ...     state, said = State(), []
+    ...     for epoch, (bundle, watermark) in enumerate(cuts):
+    ...         state, productions, *_ = step(visits, state, bundle, Clock(epoch, watermark * 10**6, 0))
+    ...         said += [(one.key[0], one.values["clicks"], one.at // 10**6) for one in productions]
+    ...     return said
+    >>> told([(records, 100)])
+    [('a', 2, 0), ('a', 1, 40), ('b', 1, 7)]
+    >>> sorted(told([(records[2:], 0), (records[:2], 0), ([], 41), ([], 100)])) == sorted(told([(records, 100)]))
+    True
+    """
+    return _Step(computation, state, clock.after(state.clock)).run(bundle)
+
+
+def onward(computation: Computation, state: State) -> int:
+    """The watermark of those who read the productions: the low watermark (MillWheel, 4.5 and 5.2; rule T3).
+
+    It is the computation's own less its lateness, or the oldest event time that a pending timer holds if older: nothing
+    that comes out later is earlier.
+    """
+    assert state.clock is not None
+    held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
+    return min([computation.reached(state.clock.watermark), *held])
+
+
+def record_of(computation: Computation, production: Production) -> dict[str, Any]:
+    """A production as a record of those who read it."""
+    made = dict(zip(computation.key, production.key, strict=True)) | dict(production.values)
+    place = (production.epoch, source_of(production.key), production.place)
+    return made | {PANE_TIME: moment(production.at)} | dict(zip(PLACE, place, strict=True))
+
+
+def source_of(key: Key) -> str:
+    """What stands for a key where a record says which of its source's partitions it came from.
+
+    >>> source_of(("a", 1))
+    '["a", "1"]'
+    """
+    return json.dumps([None if one is None else str(one) for one in key], ensure_ascii=False)
+
+
+def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
+    """Records in the order in which a key takes them: by event time, then by their places in the source."""
+    return sorted(
+        records, key=lambda one: (instant(one[event_time]), one.get("_source") or "", one.get("_offset") or 0)
+    )
+
+
+class _Step:
+    """One run of `step`."""
+
+    def __init__(self, computation: Computation, state: State, clock: Clock) -> None:
+        self.computation, self.state, self.clock = computation, state, clock
+        self.before = state.clock.watermark if state.clock else BEGINNING
+
+    def run(self, bundle: Iterable[Record]) -> Outcome:
+        late: list[Late] = []
+        arrived = self._judged(bundle, late)
+        keys, made, work = dict(self.state.keys), list[Production](), dict[Key, Work]()
+        rejected: list[Rejected] = []
+        for key in {**self.state.keys, **arrived}:
+            held = self.state.keys.get(key, NOTHING)
+            if key not in arrived and not self.due(held):
+                continue
+            one = _OneKey(self, key, held)
+            one.run(arrived.get(key, []))
+            made += one.productions
+            rejected += one.rejected
+            work[key] = one.work
+            after = one.after()
+            if after == NOTHING:
+                keys.pop(key, None)
+            else:
+                keys[key] = after
+        return Outcome(State(keys, self.clock), made, late, rejected, work)
+
+    def due(self, held: KeyState) -> bool:
+        """Whether a key has anything to do without a record."""
+        if any(self.fires(timer) for timer in held.timers):
+            return True
+        return bool(held.waiting) and self.passed(held.waiting[0])
+
+    def fires(self, timer: Timer) -> bool:
+        """Whether a timer is due."""
+        return timer.time <= (self.clock.processing_time if timer.domain is PROCESSING else self.clock.watermark)
+
+    def passed(self, record: Record) -> bool:
+        """Whether the watermark has passed a record: none that is earlier is to come."""
+        return instant(record[self.computation.log.event_time]) < self.clock.watermark
+
+    def _judged(self, bundle: Iterable[Record], late: list[Late]) -> dict[Key, list[Record]]:
+        """The records by key; what is too late goes to `late` (rules T4, M1)."""
+        at, columns = self.computation.log.event_time, self.computation.key
+        arrived: dict[Key, list[Record]] = {}
+        for record in bundle:
+            key = tuple([record.get(column) for column in columns])
+            if instant(record[at]) < self.computation.reached(self.before):
+                late.append(Late(record, key, self.before - instant(record[at]), self.clock.epoch))
+            else:
+                arrived.setdefault(key, []).append(record)
+        return arrived
+
+
+class _OneKey:
+    """One key's epoch: what it has changes call by call."""
+
+    def __init__(self, step: _Step, key: Key, held: KeyState) -> None:
+        self.step, self.computation, self.key = step, step.computation, key
+        self.fields = dict(held.fields)
+        self.timers = {timer.name: timer for timer in held.timers}
+        self.waiting = list(held.waiting)
+        self.productions: list[Production] = []
+        self.rejected: list[Rejected] = []
+        self.work = Work()
+
+    def run(self, arrived: list[Record]) -> None:
+        at = self.computation.log.event_time
+        if self.computation.ordered:
+            self.waiting = in_order(at, [*self.waiting, *arrived])
+        else:
+            for come in in_order(at, arrived):
+                self._take(come, self.step.before)
+        left = 0
+        while True:
+            timer = min((one for one in self.timers.values() if self.step.fires(one)), key=_turn, default=None)
+            record = next(iter(self.waiting[left : left + 1]), None)
+            if record is not None and not self.step.passed(record):
+                record = None
+            if timer is not None and (
+                record is None or timer.domain is PROCESSING or timer.time <= instant(record[at])
+            ):
+                self._fire(timer)
+            elif record is not None:
+                left += 1
+                self._take(record, self.step.clock.watermark)
+            else:
+                break
+        del self.waiting[:left]
+
+    def after(self) -> KeyState:
+        """What the key has after the epoch."""
+        fields = {name: self.fields.get(name, one.default) for name, one in self.computation.fields.items()}
+        plain = all(fields[name] == one.default for name, one in self.computation.fields.items())
+        timers = tuple(sorted(self.timers.values(), key=_turn))
+        if plain and not timers and not self.waiting:
+            return NOTHING
+        return KeyState(fields, timers, tuple(self.waiting))
+
+    def _take(self, record: Record, watermark: int) -> None:
+        at = instant(record[self.computation.log.event_time])
+        context = self._context(min([at, *self._held()]), at, watermark)
+        shown = {name: record.get(name) for name in self.computation.log.columns}
+        try:
+            self.computation.process_record(context, shown)
+            kept = self._checked(context)
+        except RecordError as error:
+            self.rejected.append(Rejected(record, str(error), self.step.clock.epoch))
+            return
+        except Exception as error:
+            raise self._failed("process_record", f"the record {shown!r:.300}", error) from error
+        self._keep(context, kept, taken=1)
+
+    def _fire(self, timer: Timer) -> None:
+        if self.work.fired >= MOST:
+            raise ComputationError(
+                f"{self.computation.name}: {MOST:,} timers of key {self.key} were due in epoch "
+                f"{self.step.clock.epoch}: expected a timer that sets itself again to have an end, for at the end of "
+                "the input all of them are due; set it only while there is something to wait for"
+            )
+        del self.timers[timer.name]
+        floor = self.computation.reached(self.step.before) if timer.holds is None else timer.holds
+        default = max(timer.time, floor) if timer.holds is None else timer.holds
+        context = self._context(min([floor, *self._held()]), default, self.step.clock.watermark)
+        try:
+            self.computation.process_timer(context, timer)
+            kept = self._checked(context)
+        except Exception as error:
+            raise self._failed("process_timer", f"timer {timer.name!r} of {timer.at.isoformat()}", error) from error
+        self._keep(context, kept, fired=1)
+
+    def _held(self) -> Iterator[int]:
+        """The event times that the key's pending timers hold."""
+        return (timer.holds for timer in self.timers.values() if timer.holds is not None)
+
+    def _context(self, floor: int, default: int, watermark: int) -> Context:
+        now = self.step.clock.processing_time
+        times = {"floor": floor, "default": default, "watermark": watermark, "now": now}
+        return Context(self.computation, self.key, self.fields, self.timers, **times)
+
+    def _checked(self, context: Context) -> dict[str, Any]:
+        """The fields after a call; a list may have been changed where it was."""
+        held = context.state._held
+        return {n: self.computation.stored(n, v) if isinstance(v, list) else v for n, v in held.items()}
+
+    def _keep(self, context: Context, kept: dict[str, Any], taken: int = 0, fired: int = 0) -> None:
+        self.fields, self.timers = kept, context._timers
+        for given in context._given:
+            place = len(self.productions)
+            self.productions.append(Production(self.key, given.values, given.at, self.step.clock.epoch, place))
+        done = self.work
+        self.work = Work(
+            done.taken + taken, done.set + context._set, done.fired + fired, done.dropped + context._dropped
+        )
+
+    def _failed(self, hook: str, what: str, error: Exception) -> ComputationError:
+        if isinstance(error, ComputationError):
+            return ComputationError(f"{error} (in {hook}, key {self.key}, {what})")
+        return ComputationError(
+            f"{self.computation.name}: {hook} raised {type(error).__name__}: {error} (key {self.key}, {what}): nothing "
+            "of the epoch is committed; mend the code, or raise RecordError to reject a record"
+        )
+
+
+def _turn(timer: Timer) -> tuple[bool, int, str]:
+    """The order in which due timers fire: processing time first, for the watermark advances after it (rule T4)."""
+    return (timer.domain is not PROCESSING, timer.time, timer.name)

@@ -1,0 +1,97 @@
+"""What a computation does when it runs, for `explain`: its stages, the state of a key, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.lake.contracts import contracts, spark_type
+from tailrace.model.chains import before
+from tailrace.model.computation import Computation
+from tailrace.model.written import length
+from tailrace.plan.stages import Execution
+
+
+def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
+    """What an epoch does, in order: a stage's name, where it runs, and what it does."""
+    log, earlier = computation.log, before(computation)
+    took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
+    yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
+    behind = f"more than {length(computation.lateness)} behind" if computation.lateness else "behind"
+    yield "judge", Execution.PYTHON, f"too late is a record {behind} the watermark before the epoch"
+    order = "they wait until the watermark has passed them, and come by event time, timers in between"
+    if not computation.ordered:
+        order = "those of an epoch come by event time, then the timers that are due"
+    key = f"by {', '.join(computation.key)}" if computation.key else "of one key"
+    kind = type(computation).__name__
+    yield "records", Execution.PYTHON, f"{kind}.process_record, {key}; {order}"
+    yield "timers", Execution.PYTHON, f"{kind}.process_timer: of processing time first, then of event time, by instant"
+    kept = "kept in the ledger, in the commit of the state that they come from"
+    if computation.productions == "weak":
+        kept = "not kept: computed again for those who read them and have to catch up"
+    yield "productions", Execution.PYTHON, f"{computation.productions}: {kept}"
+    held = "the oldest event time that a timer holds, or the watermark"
+    held += f" less {length(computation.lateness)}" if computation.lateness else ""
+    yield "watermark", Execution.DRIVER, f"for those who read the productions: {held}"
+    kinds = ", ".join(one for one in ("partial", "production", "late", "rejected") if one not in _left_out(computation))
+    yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {kinds}"
+
+
+def shown(computation: Computation) -> RenderableType:
+    """The plan as a page of text."""
+    reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
+    epoch = _grid()
+    for number, (name, execution, says) in enumerate(stages(computation), 1):
+        epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
+    state = _grid()
+    for name, one in computation.fields.items():
+        state.add_row(name, Text(one.type), "" if one.default is None else f"{one.default!r} before one was set", "")
+    tables = _grid()
+    for contract in contracts(computation):
+        tables.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
+    return Group(
+        Text.assemble((computation.name, "bold"), (f"  {reads}  fingerprint {computation.fingerprint}", "dim")),
+        "",
+        Text("an epoch, stage by stage", style="bold"),
+        epoch,
+        "",
+        Text("kept for each key that has anything but defaults, with its pending timers", style="bold"),
+        state,
+        "",
+        Text("tables", style="bold"),
+        tables,
+    )
+
+
+def data(computation: Computation) -> dict[str, Any]:
+    """The plan as JSON data."""
+    return {
+        "computation": computation.name,
+        "fingerprint": computation.fingerprint,
+        "stages": [
+            {"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages(computation)
+        ],
+        "state": {name: one.type for name, one in computation.fields.items()},
+        "produces": dict(computation.produced.columns),
+        "tables": [_table(contract.table, contract.columns) for contract in contracts(computation)],
+    }
+
+
+def _table(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {"table": name, "columns": {one: spark_type(column.shape) for one, column in columns.items()}}
+
+
+def _left_out(computation: Computation) -> tuple[str, ...]:
+    return ("production",) if computation.productions == "weak" else ()
+
+
+def _grid() -> Table:
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for _ in range(3):
+        made.add_column(no_wrap=False)
+    made.add_column(overflow="fold")
+    return made

@@ -1,0 +1,90 @@
+"""The audit of a computation, by counting: every record was taken or left out once, and every timer fired once (X6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
+
+from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.drift import check_definition
+from tailrace.lake.lease import TOKEN
+from tailrace.model.computation import Computation
+from tailrace.model.log import Productions
+from tailrace.spark.algebra import quoted
+from tailrace.spark.audit import Audit, Check
+from tailrace.spark.computing import relation
+
+
+def audit_computation(spark: SparkSession, lake: Lake, computation: Computation) -> Audit:
+    """Audit a computation as of the last epoch in its ledger.
+
+    Raises `OtherDefinitionError` where the tables are another definition's.
+    """
+    check_definition(lake, computation)
+    table = f"{computation.name}__ledger"
+    head = lake.head(table)
+    epoch, ledger = head.number("epoch"), f"{lake.spark_name(table)} VERSION AS OF {head.snapshot}"
+    kinds = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
+    items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
+    items += [f"COALESCE(SUM({name}), 0) AS {name}" for name in _COUNTS]
+    (row,) = spark.sql(f"SELECT {', '.join(items)} FROM {ledger}").collect()
+    counts = {"epochs": epoch + 1, **row.asDict()}
+    keys = ", ".join(map(quoted, computation.key))
+    place = f"ROW_NUMBER() OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY epoch DESC) AS _place"
+    latest = f"SELECT * FROM (SELECT *, {place} FROM {ledger} WHERE kind = '{PARTIAL}') WHERE _place = 1 AND NOT gone"
+    waiting = "SIZE(waiting)" if computation.ordered else "0"
+    text = f"SELECT COUNT(*) AS keys, COALESCE(SUM(SIZE(timers)), 0) AS pending, COALESCE(SUM({waiting}), 0) AS waiting"
+    (row,) = spark.sql(f"{text} FROM ({latest})").collect()
+    counts |= row.asDict()
+    checks = [*_checks(spark, lake, computation, ledger, counts, epoch), _epochs_once(lake, table, head.snapshot)]
+    return Audit(counts, tuple(checks))
+
+
+_COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
+
+
+def _checks(
+    spark: SparkSession, lake: Lake, computation: Computation, ledger: str, counts: dict[str, int], epoch: int
+) -> Iterator[Check]:
+    log = computation.log
+    if isinstance(log, Productions) and log.of.productions == "weak":
+        detail = f"left out: what {log.name} produces is not kept"
+        yield Check("every record was taken, waits, or was left out", True, detail)
+    else:
+        text = f"SELECT COUNT(*) FROM {relation(lake, log)} WHERE _epoch <= {epoch}L"
+        records = counts["records"] = int(spark.sql(text).collect()[0][0])
+        parts = [counts[name] for name in ("taken", "waiting", "late", "rejected")]
+        detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
+        yield Check("every record was taken, waits, or was left out", records == sum(parts), detail)
+    known = [counts[name] for name in ("timers_set", "timers_fired", "timers_dropped", "pending")]
+    detail = "{:,} timers set = {:,} fired + {:,} deleted or set anew + {:,} pending".format(*known)
+    yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
+    spans = {"key": (PARTIAL, [*map(quoted, computation.key), "epoch"])}
+    places = ["source_epoch", "source_partition", "source_offset"]
+    spans |= {kind: (kind, places) for kind in (PRODUCTION, LATE, REJECTED)}
+    twice = {}
+    for name, (kind, by) in spans.items():
+        grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
+        twice[name] = int(spark.sql(f"SELECT COUNT(*) FROM ({grouped})").collect()[0][0])
+    found = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
+    yield Check("nothing is in the ledger twice", not found, found or "each key once an epoch, each record once")
+
+
+def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
+    """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
+    said = [properties(one) for one in reversed(lineage(lake.table(table), snapshot))]
+    faults, before = [], dict[str, str]()
+    for one in said:
+        if "watermark" not in one:
+            continue
+        # A lease that was taken says again what the epoch before it said.
+        if before and one[TOKEN] == before[TOKEN] and int(one["epoch"]) != int(before["epoch"]) + 1:
+            faults.append(f"epoch {one['epoch']} after {before['epoch']}")
+        for name in ("watermark", "processing_time", "onward"):
+            if before and int(one[name]) < int(before[name]):
+                faults.append(f"the {name} went back in epoch {one['epoch']}")
+        before = one
+    detail = "; ".join(faults[:5]) or f"up to epoch {before.get('epoch', 'none')}"
+    return Check("epochs follow each other, and their clocks", not faults, detail)

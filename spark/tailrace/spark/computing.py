@@ -1,0 +1,280 @@
+"""Computations on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
+
+State and bundle are brought together by a hash of the key, as `spark.per_key` does it. Keys that have neither a record
+nor a due timer go through as they are, in Arrow: Python looks at none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED, computation_contract, spark_type
+from tailrace.model.clock import Clock
+from tailrace.model.computation import Computation, NotKeptError
+from tailrace.model.context import EVENT, PROCESSING, Domain, Timer
+from tailrace.model.log import Log, Productions
+from tailrace.model.panes import Key
+from tailrace.model.stateful import NOTHING, PLACE, KeyState, Outcome, State, Work, record_of, step
+from tailrace.model.time import BEGINNING, instant, moment
+from tailrace.spark.algebra import quoted
+from tailrace.spark.execution import free, schema_of
+from tailrace.spark.per_key import BUCKET, BUCKETS
+from tailrace.spark.preparing import queried
+
+Row = dict[str, Any]
+
+_DUE, _WALL, _HOLDS = "_due", "_wall", "_holds"
+"""Columns of a key's state for those who look at all keys: when it has next something to do in event time and in
+processing time, and the oldest event time that a timer holds; in microseconds."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the keys have between two epochs, and the clock of the last one. `held` are the checkpoints behind it."""
+
+    frame: DataFrame
+    clock: Clock | None
+    held: tuple[DataFrame, ...] = ()
+
+    def forget(self) -> None:
+        """Free the checkpoints, once the state after this one is computed."""
+        for frame in self.held:
+            free(frame)
+
+    def due(self) -> int | None:
+        """The processing time at which the next timer fires, in microseconds; None where none is pending."""
+        return _least(self.frame, _WALL)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What an epoch gave: the ledger's rows, computed when they are read first, and the keys after it."""
+
+    rows: DataFrame
+    keys: Keys
+
+
+class Computing:
+    """One computation in one Spark session."""
+
+    def __init__(self, spark: SparkSession, computation: Computation) -> None:
+        self.spark, self.computation = spark, computation
+        columns = computation_contract(computation).columns
+        self.types = {name: spark_type(column.shape) for name, column in columns.items()}
+        kept = [*computation.key, *(name for name in ("state", "timers", "waiting") if name in self.types)]
+        self._state = schema_of({name: self.types[name] for name in kept} | dict.fromkeys(_COUNTED, "bigint"))
+        self._schema = StructType([StructField("state", self._state), StructField("said", schema_of(self.types))])
+
+    def nothing(self) -> Keys:
+        """The state before the first epoch."""
+        return Keys(self.spark.createDataFrame([], self._state), None)
+
+    def restore(self, ledger: DataFrame, clock: Clock) -> Keys:
+        """The state that a ledger has after the epoch of `clock`: the latest partial of each key, none that is gone."""
+        frame = queried(self.spark, ledger, lambda view: self._restored(view, clock.epoch)).localCheckpoint()
+        return Keys(frame, clock, (frame,))
+
+    def step(self, keys: Keys, bundle: DataFrame, clock: Clock) -> Computed:
+        """Take the keys through an epoch. Raises `ClockError` if the clock goes back.
+
+        `bundle` has the log's columns and where each record came from.
+        """
+        clock.after(keys.clock)
+        one = _Step(self.computation, clock, keys.clock, to_arrow_schema(self._schema))
+        names = [*map(quoted, self.computation.log.columns), *PLACE]
+        records = bundle.selectExpr(*names, f"{self._bucket} AS {BUCKET}")
+        held = keys.frame.selectExpr("*", f"{self._bucket} AS {BUCKET}").groupBy(BUCKET)
+        both = held.cogroup(records.groupBy(BUCKET))
+        made = both.applyInArrow(lambda left, right: one(left, right), self._schema).localCheckpoint(eager=False)
+        rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
+        return Computed(rows, Keys(frame, clock, (made,)))
+
+    def onward(self, keys: Keys) -> int:
+        """How far those who read the productions may go after an epoch, in microseconds (`stateful.onward`)."""
+        assert keys.clock is not None
+        reached, held = self.computation.reached(keys.clock.watermark), _least(keys.frame, _HOLDS)
+        return reached if held is None else min(reached, held)
+
+    @property
+    def _bucket(self) -> str:
+        key = ", ".join(map(quoted, self.computation.key))
+        return f"PMOD(HASH({key}), {BUCKETS})" if key else "0"
+
+    def _restored(self, ledger: str, epoch: int) -> str:
+        keys = [quoted(name) for name in self.computation.key]
+        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        latest = f"ROW_NUMBER() OVER ({by}ORDER BY epoch DESC) AS _place"
+        rows = f"SELECT *, {latest} FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L"
+        wall = f"TRANSFORM(FILTER(timers, t -> t.domain = '{PROCESSING.value}'), t -> UNIX_MICROS(t.at))"
+        event = f"TRANSFORM(FILTER(timers, t -> t.domain = '{EVENT.value}'), t -> UNIX_MICROS(t.at))"
+        due = [f"ARRAY_MIN({event})"]
+        if self.computation.ordered:
+            due.append(
+                f"ARRAY_MIN(TRANSFORM(waiting, r -> UNIX_MICROS(r.{quoted(self.computation.log.event_time)}) + 1L))"
+            )
+        least = f"LEAST({', '.join(due)})" if len(due) > 1 else due[0]
+        items = [quoted(name) for name in self._state.fieldNames() if name not in _COUNTED]
+        items += [f"{least} AS {_DUE}", f"ARRAY_MIN({wall}) AS {_WALL}"]
+        items.append(f"ARRAY_MIN(TRANSFORM(timers, t -> UNIX_MICROS(t.holds))) AS {_HOLDS}")
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT gone"
+
+
+_COUNTED = (_DUE, _WALL, _HOLDS)
+
+
+def _least(frame: DataFrame, column: str) -> int | None:
+    (row,) = frame.selectExpr(f"MIN({column}) AS least").collect()
+    return None if row["least"] is None else int(row["least"])
+
+
+def given(spark: SparkSession, computation: Computation, rows: DataFrame) -> DataFrame:
+    """The records that others read of a computation's ledger rows, as a frame (`stateful.record_of`)."""
+    return queried(spark, rows, lambda view: productions(computation, view))
+
+
+def productions(computation: Computation, rows: str) -> str:
+    """The same of a view, or a query in brackets, of the rows, as SQL."""
+    columns = [quoted(name) for name in computation.produced.columns]
+    place = "epoch AS _epoch, source_partition AS _source, source_offset AS _offset"
+    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'"
+
+
+def relation(lake: Lake, log: Log) -> str:
+    """A log's records as a table or a query in brackets. Raises `NotKeptError` for weak productions."""
+    if not isinstance(log, Productions):
+        return lake.spark_name(log.name)
+    if log.of.productions == "weak":
+        raise NotKeptError(
+            f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
+            "under another name"
+        )
+    return f"({productions(log.of, lake.spark_name(f'{log.of.name}__ledger'))})"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a Python worker does with one bucket: what its keys have and their records, as Arrow tables."""
+
+    computation: Computation
+    clock: Clock
+    before: Clock | None
+    schema: pa.Schema
+
+    def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
+        records = [{name: value for name, value in one.items() if name != BUCKET} for one in bundle.to_pylist()]
+        touched = self._touched(held, records)
+        state = State(self._keys(held.filter(touched)), self.before)
+        outcome = step(self.computation, state, records, self.clock)
+        rows = [{"state": self._kept(key, one)} for key, one in outcome.state.keys.items()]
+        rows += [{"said": row} for row in self._said(outcome)]
+        made = pa.Table.from_pylist(rows, schema=self.schema)
+        return pa.concat_tables([made, self._as_they_were(held.filter(pc.invert(touched)))])
+
+    @cached_property
+    def _type(self) -> pa.StructType:
+        return self.schema.field("state").type
+
+    def _touched(self, held: pa.Table, records: Iterable[Mapping[str, Any]]) -> pa.Array:
+        """Which keys have something to do: a record, or a timer or a record of before whose time has come."""
+        columns, brought = self.computation.key, {self._key(one) for one in records}
+        due = [pc.less_equal(held[_DUE], self.clock.watermark), pc.less_equal(held[_WALL], self.clock.processing_time)]
+        mask = pc.or_(*(pc.fill_null(one, False) for one in due))
+        if not brought:
+            return mask
+        keys = zip(*(held[name].to_pylist() for name in columns), strict=True) if columns else [()] * len(held)
+        return pc.or_(mask, pa.chunked_array([pa.array([key in brought for key in keys], pa.bool_())]))
+
+    def _as_they_were(self, held: pa.Table) -> pa.Table:
+        names = [field.name for field in self._type]
+        arrays = [held[name].combine_chunks().cast(self._type.field(name).type) for name in names]
+        states = pa.StructArray.from_arrays(arrays, fields=list(self._type)) if len(held) else []
+        nulls = pa.nulls(len(held), self.schema.field("said").type)
+        return pa.table([pa.array(states, self._type), nulls], schema=self.schema)
+
+    def _key(self, row: Mapping[str, Any]) -> Key:
+        return tuple([row[name] for name in self.computation.key])
+
+    def _keys(self, held: pa.Table) -> dict[Key, KeyState]:
+        found = {}
+        for one in held.to_pylist():
+            timers = tuple(
+                Timer(
+                    timer["name"],
+                    instant(timer["at"]),
+                    Domain(timer["domain"]),
+                    None if timer["holds"] is None else instant(timer["holds"]),
+                )
+                for timer in one["timers"]
+            )
+            found[self._key(one)] = KeyState(one.get("state") or {}, timers, tuple(one.get("waiting") or ()))
+        return found
+
+    def _kept(self, key: Key, one: KeyState) -> Row:
+        """A key's row of the state."""
+        at = self.computation.log.event_time
+        events = [timer.time for timer in one.timers if timer.domain is EVENT]
+        events += [instant(record[at]) + 1 for record in one.waiting[:1]]
+        return (
+            dict(zip(self.computation.key, key, strict=True))
+            | self._columns(one)
+            | {
+                _DUE: min(events, default=None),
+                _WALL: min((timer.time for timer in one.timers if timer.domain is PROCESSING), default=None),
+                _HOLDS: min((timer.holds for timer in one.timers if timer.holds is not None), default=None),
+            }
+        )
+
+    def _columns(self, one: KeyState) -> Row:
+        timers = [
+            {
+                "name": timer.name,
+                "domain": timer.domain.value,
+                "at": moment(timer.time),
+                "holds": None if timer.holds is None else moment(timer.holds),
+            }
+            for timer in one.timers
+        ]
+        found: Row = {"timers": timers}
+        if self.computation.fields:
+            found["state"] = {name: one.fields.get(name, f.default) for name, f in self.computation.fields.items()}
+        return found | ({"waiting": list(one.waiting)} if self.computation.ordered else {})
+
+    def _said(self, outcome: Outcome) -> Iterator[Row]:
+        for key, work in outcome.work.items():
+            yield self._partial(key, outcome.state.keys.get(key, NOTHING), work)
+        for made in outcome.productions:
+            record = record_of(self.computation, made)
+            places = dict(zip(_SOURCE, (record.pop(name) for name in PLACE), strict=True))
+            yield self._row(PRODUCTION, made.key, **record, **places)
+        watermark = self.before.watermark if self.before else BEGINNING
+        for late in outcome.late:
+            judged = {"watermark": moment(watermark), "behind": late.behind}
+            yield self._row(LATE, late.key, **self._left(late.record), **judged)
+        for bad in outcome.rejected:
+            yield self._row(REJECTED, self._key(bad.record), **self._left(bad.record), reason=bad.reason)
+
+    def _partial(self, key: Key, one: KeyState, work: Work) -> Row:
+        counts = {"taken": work.taken, "timers_set": work.set, "timers_fired": work.fired}
+        counts["timers_dropped"] = work.dropped
+        return self._row(PARTIAL, key, gone=one == NOTHING, **counts, **self._columns(one))
+
+    def _left(self, record: Mapping[str, Any]) -> Row:
+        places = dict(zip(_SOURCE, (record[name] for name in PLACE), strict=True))
+        return {"event_time": record[self.computation.log.event_time], **places}
+
+    def _row(self, kind: str, key: Key, **values: Any) -> Row:
+        own = {"kind": kind, "epoch": self.clock.epoch, "processing_time": moment(self.clock.processing_time)}
+        return own | dict(zip(self.computation.key, key, strict=True)) | values
+
+
+_SOURCE = ("source_epoch", "source_partition", "source_offset")

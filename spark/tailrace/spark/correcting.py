@@ -1,0 +1,226 @@
+"""What a backfill finds and writes: how answers and open windows differ from the log, and the ledger rows of that.
+
+Of windows that the stream cannot reach any more the answers alone are compared (`answers.differences`). Of those still
+open, their state, too, by `tailrace.model.correcting`: natively a projection a step, else in the executors' Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tailrace.lake.contracts import PANE, ledger_contract, spark_type
+from tailrace.model.algebra import Scalars
+from tailrace.model.correcting import Correction
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.transition import Row, Transition
+from tailrace.spark.algebra import Sql, null, quoted
+from tailrace.spark.answers import SPAN
+from tailrace.spark.assigning import listed, names
+from tailrace.spark.compile import reasons
+from tailrace.spark.execution import schema_of
+from tailrace.spark.preparing import queried
+from tailrace.spark.rows import Rows
+from tailrace.spark.transitions import Chain
+
+
+@dataclass(frozen=True)
+class As:
+    """As what a backfill writes: its run and generation, and the epoch and clock that it read the log at."""
+
+    run: str
+    generation: int
+    epoch: int
+    watermark: int
+    processing_time: int
+
+
+def pane_rows(pipeline: Pipeline, view: str, written: As) -> str:
+    """The ledger rows of differences: retractions of what was held, panes of what is computed.
+
+    `view` has the columns of `answers.differences`; `change` is changed, new or gone.
+    """
+    types = {name: spark_type(column.shape) for name, column in ledger_contract(pipeline).columns.items()}
+    common = {
+        "kind": f"'{PANE}'",
+        "window_start": "TIMESTAMP_MICROS(window_start)",
+        "window_end": "TIMESTAMP_MICROS(window_end)",
+        "generation": f"{written.generation}L",
+        "epoch": f"{written.epoch}L",
+        "pane_index": "0L",
+        "timing": "'correction'",
+        "watermark": f"TIMESTAMP_MICROS({written.watermark}L)",
+        "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
+        "writer": "'backfill'",
+        **{name: quoted(name) for name in pipeline.key},
+    }
+    texts = []
+    sides = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
+    for which, retraction, holds in sides:
+        values = common | {"retraction": retraction}
+        values |= {name: quoted(f"{which}_{name}") for name in pipeline.results}
+        if "answer" in types:
+            inside = ", ".join(f"'{name}', {quoted(f'{which}_{name}')}" for name in pipeline.results)
+            values["answer"] = f"NAMED_STRUCT({inside})"
+            if which == "new":
+                parts = ", ".join(f"'{name}', {quoted(f'part_{name}')}" for name in pipeline.parts)
+                values["pending"] = f"NAMED_STRUCT({parts})"
+        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in types.items()]
+        texts.append(f"SELECT {listed(items)} FROM {view} WHERE {holds}")
+    return " UNION ALL ".join(texts)
+
+
+class OpenWindowsCorrected:
+    """The correction of one definition's open windows in one session, natively."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, written: As) -> None:
+        self.spark, self.pipeline, self.written = spark, pipeline, written
+        self.rules = Transition(pipeline, Sql())
+        self.parts = {name: part.type for name, part in pipeline.parts.items()}
+
+    def corrected(self, computed: str, state: str, held: str, meant: str) -> DataFrame:
+        """The windows of the range as they come out, one row each.
+
+        `computed` are the batch answers (`answers.batch`), `state` a view of the open windows, both of the range, and
+        `held` the answers of table `p` (`answers.current`), of which those count whose windows are `meant`. Columns:
+        those of `answers.differences`, `change` being `state` where only the state was wrong; the state's; `remains`.
+        """
+        beside = self._beside(computed, state, held, meant)
+        # Else a filter on what comes out would be pushed through all the steps, and grow with each.
+        started = self._started(beside).localCheckpoint(eager=False)
+        made = queried(self.spark, started, self._changes)
+        return made.withColumnsRenamed({name: f"part_{name}" for name in self.parts})
+
+    def rows(self, view: str) -> str:
+        """The ledger rows of a view of what `corrected` gave, less what is the same."""
+        partials = Rows(self.pipeline).of_corrected(view, "remains", "open AND NOT remains")
+        return f"{pane_rows(self.pipeline, view, self.written)} UNION ALL {partials}"
+
+    @property
+    def _gone(self) -> str:
+        return str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L"))
+
+    def _beside(self, computed: str, state: str, held: str, meant: str) -> DataFrame:
+        """Each window with what the log has of it, what the state has, and the answer held; null if there is none."""
+        pipeline, keys = self.pipeline, names(self.pipeline)
+        place = [*keys, *SPAN]
+        both = " AND ".join([*(f"c.{n} <=> s.{n}" for n in keys), *(f"c.{n} = s.{n}" for n in SPAN)])
+        items = [f"COALESCE(c.{n}, s.{n}) AS {n}" for n in place]
+        items += ["c._arrived AS arrived", *(f"c.{quoted(n)} AS {quoted(n)}" for n in self.parts)]
+        items += [f"c.{quoted(n)} AS {quoted(f'new_{n}')}" for n in pipeline.results]
+        items += [f"s.{quoted(n)} AS {quoted(f's_{n}')}" for n in self.rules.columns()]
+        items += ["c.there IS NOT NULL AS computed", "s.there IS NOT NULL AS open"]
+        first = (
+            f"SELECT {listed(items)} FROM (SELECT *, true AS there FROM ({computed})) c "
+            f"FULL OUTER JOIN (SELECT *, true AS there FROM {state}) s ON {both}"
+        )
+        held = self._held(held, state, meant)
+        both = " AND ".join([*(f"f.{n} <=> h.{n}" for n in keys), *(f"f.{n} = h.{n}" for n in SPAN)])
+        items = [f"COALESCE(f.{n}, h.{n}) AS {n}" for n in place]
+        items += ["COALESCE(arrived, 0L) AS arrived", *(quoted(n) for n in self.parts)]
+        items += [quoted(f"new_{n}") for n in pipeline.results]
+        items += [quoted(f"s_{n}") for n in self.rules.columns()]
+        items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
+        items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
+        items += ["h.there IS NOT NULL AS answered", "COALESCE(h.merged_away, false) AS merged_away"]
+        return self.spark.sql(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {both}")
+
+    def _held(self, held: str, state: str, meant: str) -> str:
+        """The answers held of the windows meant, and of those that merged away and were not taken back yet (V3)."""
+        if not self.pipeline.where.merges:
+            return f"SELECT *, true AS there, false AS merged_away FROM ({held}) WHERE {meant}"
+        keys = names(self.pipeline)
+        old = f"SELECT {listed(keys, ['INLINE(predecessors)'])} FROM {state}"
+        spans = ", ".join(f"w.{name} AS old_{name}" for name in SPAN)
+        lost = f"SELECT DISTINCT {listed([f'w.{n} AS {n}' for n in keys], [spans])}, true AS away FROM ({old}) w"
+        on = " AND ".join([*(f"a.{n} <=> l.{n}" for n in keys), *(f"a.{n} = l.old_{n}" for n in SPAN)])
+        items = "a.*, true AS there, COALESCE(l.away, false) AS merged_away"
+        both = f"SELECT {items} FROM ({held}) a LEFT JOIN ({lost}) l ON {on}"
+        return f"SELECT * FROM ({both}) WHERE merged_away OR {meant}"
+
+    def _started(self, beside: DataFrame) -> DataFrame:
+        """The same with each window's state as it starts anew, `told`, and whether the state was the `alike`."""
+
+        def text(view: str) -> str:
+            columns = [name.replace("`", "``") for name in beside.columns]
+            chain = Chain(f"SELECT * FROM {view}", columns)
+            now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
+            fixed: Row = {**now, "new_generation": f"{self.written.generation}L"}
+            correction = Correction(self.rules)
+            for step in correction.steps:
+                chain.add(step({**{name: quoted(name) for name in chain.columns}, **fixed}))
+            held = correction.compared({name: quoted(f"s_{name}") for name in self.rules.columns()})
+            same = " AND ".join(f"{term} <=> {quoted(name)}" for name, term in held.items()) or "true"
+            chain.add({"alike": f"({same})"})
+            return chain.text()
+
+        return queried(self.spark, beside, text)
+
+    def _changes(self, started: str) -> str:
+        """What becomes of each window, as `corrected` says it."""
+        pipeline = self.pipeline
+        equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.results)
+        closed = f"computed = answered AND (NOT computed OR {equal})"
+        still = "IF(open, computed AND alike, NOT computed AND NOT answered)"
+        right = f"IF({self._gone}, {closed}, {still})"
+        # What merged away is told of when its successor fires.
+        right = f"(({right}) OR (merged_away AND NOT computed AND NOT open))"
+        by = f" OVER (PARTITION BY {listed(names(pipeline)) or '1'})"
+        wrong = f"NOT BOOL_AND(right){by}" if pipeline.where.merges else "NOT right"
+        marked = f"SELECT *, {right} AS right, {self._gone} AS gone FROM {started}"
+        change = f"CASE WHEN NOT wrong OR (gone AND computed AND answered AND {equal}) THEN 'same' "
+        change += "WHEN NOT computed AND answered THEN 'gone' "
+        change += f"WHEN computed AND told AND NOT answered THEN 'new' WHEN computed AND told AND NOT ({equal}) "
+        change += "THEN 'changed' ELSE 'state' END AS change"
+        items = [*names(pipeline), *SPAN, *(quoted(n) for n in self.parts), *map(quoted, self.rules.columns())]
+        items += [quoted(f"{which}_{n}") for which in ("new", "old") for n in pipeline.results]
+        items += ["computed", "open", "gone", "computed AND NOT gone AS remains", change]
+        written = self.written
+        items += [f"{written.epoch}L AS epoch", f"{written.processing_time}L AS now"]
+        items += [f"{written.generation}L AS new_generation"]
+        return f"SELECT {listed(items)} FROM (SELECT *, {wrong} AS wrong FROM ({marked}))"
+
+
+class PythonCorrected(OpenWindowsCorrected):
+    """The same in the executors' Python, for combiners that combine there."""
+
+    def _started(self, beside: DataFrame) -> DataFrame:
+        rules = Transition(self.pipeline, Scalars())
+        more = {**rules.columns()} | {"told": "boolean", "alike": "boolean"}
+        schema = StructType([*beside.schema.fields, *schema_of(more).fields])
+        return beside.mapInArrow(_starter(rules, self.written, to_arrow_schema(schema)), schema)
+
+
+def _starter(
+    rules: Transition, written: As, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    correction = Correction(rules)
+    now = {"watermark": written.watermark, "now": written.processing_time, "new_generation": written.generation}
+
+    def started(row: Mapping[str, Any]) -> Row:
+        made: Row = {**row, "told": False, "alike": False}
+        if not row["computed"]:
+            return made
+        for step in correction.steps:
+            made = made | step(made | now)
+        if row["open"]:
+            held = correction.compared({name: row[f"s_{name}"] for name in rules.columns()})
+            made["alike"] = all(held[name] == row[name] for name in held)
+        return made
+
+    def start(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pylist([started(row) for row in batch.to_pylist()], schema=schema)
+
+    return start
+
+
+def correcting(spark: SparkSession, pipeline: Pipeline, written: As) -> OpenWindowsCorrected:
+    """The correction in the execution that the definition takes."""
+    return (PythonCorrected if reasons(pipeline) else OpenWindowsCorrected)(spark, pipeline, written)

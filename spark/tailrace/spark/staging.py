@@ -1,0 +1,87 @@
+"""What a stream asks of the folds that it runs, and what a fold hands on to those that read it (rules X2 and T3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import DataFrame
+
+from tailrace.lake.commits import ONWARD
+from tailrace.lake.lease import Lease
+from tailrace.model.chains import Definition
+from tailrace.model.clock import Clock
+from tailrace.model.time import BEGINNING
+from tailrace.spark.worker import Worker
+
+if TYPE_CHECKING:
+    from tailrace.spark.folding import Folded, Phases
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a fold hands on of an epoch: the records, its own clock, and what its commit says, `ONWARD` included."""
+
+    bundle: DataFrame
+    clock: Clock
+    said: Mapping[str, str]
+
+    def clock_after(self, before: Clock | None) -> Clock:
+        """The clock of the one that takes them, which had `before`: it never goes back."""
+        watermark, now = int(self.said.get(ONWARD, BEGINNING)), self.clock.processing_time
+        if before is not None:
+            watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
+        return Clock(self.clock.epoch, watermark, now, self.clock.signals)
+
+
+class State(Protocol):
+    """What a fold keeps between two epochs."""
+
+    @property
+    def clock(self) -> Clock | None:
+        """The clock of the last epoch."""
+
+
+class Folding(Protocol):
+    """The running fold of one definition: epochs are staged, then published, one after the other."""
+
+    lease: Lease
+    feeds: bool
+
+    @property
+    def definition(self) -> Definition: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch in the ledger."""
+
+    def stage(self, bundle: DataFrame, clock: Clock, phases: Phases) -> Folded:
+        """Step the epoch of `clock` and write it to the ledger's branch."""
+
+    def stage_after(self, earlier: Folding, phases: Phases) -> Folded:
+        """Step the epoch that the one before it has staged."""
+
+    def stage_again(self, epoch: int, earlier: Folding, said: Mapping[str, str], phases: Phases) -> Folded:
+        """Step an epoch that the ledger of the one before it has; `said` is what its commit there says."""
+
+    def passed_on(self) -> Passed:
+        """What the staged epoch has for those who read it."""
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """What an epoch of the ledger has for those who read it; `said` is what its commit says."""
+
+    def publish(self) -> bool:
+        """Make the staged epoch visible; gives False where it is to be staged again, on another state (X4)."""
+
+    def due(self) -> int | None:
+        """The processing time at which something may happen without a record, in microseconds; None if nothing may."""
+
+    def follow(self, beside: Worker) -> None:
+        """Have what follows the ledger brought up with it."""
+
+    def close(self) -> None:
+        """Bring everything up with the ledger, and let go of it."""

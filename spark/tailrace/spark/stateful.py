@@ -1,0 +1,175 @@
+"""One computation's fold in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import CLOCK, ONWARD, recorded
+from tailrace.lake.contracts import LATE, PRODUCTION, REJECTED, computation_contract
+from tailrace.lake.drift import check_definition
+from tailrace.lake.errors import MovedError
+from tailrace.lake.lease import Lease
+from tailrace.lake.signals import NAMES, names_of
+from tailrace.model.clock import Clock
+from tailrace.model.computation import Computation, ComputationError
+from tailrace.model.time import BEGINNING
+from tailrace.spark.computing import Computed, Computing, Keys, given, productions
+from tailrace.spark.folding import Folded, Phases
+from tailrace.spark.staging import Folding, Passed
+from tailrace.spark.worker import Worker
+from tailrace.spark.writing import append
+
+
+@dataclass
+class _Staged:
+    """An epoch that is written to the ledger's branch but not published."""
+
+    computed: Computed
+    said: dict[str, str]
+    clock: Clock
+
+
+class ComputationFold:
+    """The running fold of one computation: its lease on the ledger, and what its keys have.
+
+    `after` is the fold of the definition that it reads, None where it reads a source's log.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, computation: Computation, *, after: Folding | None, feeds: bool = False
+    ) -> None:
+        self.spark, self.lake, self.computation, self.after, self.feeds = spark, lake, computation, after, feeds
+        self.execution = Computing(spark, computation)
+        contract = computation_contract(computation)
+        check_definition(lake, computation)
+        lake.ensure(contract, {"epoch": "-1", "generation": "1", "fingerprint": computation.fingerprint})
+        self.lease = Lease.take(lake, contract.table)
+        head = self.lease.head
+        self.state = self.execution.nothing() if self.epoch < 0 else self._restored(_clock(self.epoch, head.said))
+        self._staged: _Staged | None = None
+        self._due: tuple[Keys, int | None] | None = None
+
+    @property
+    def definition(self) -> Computation:
+        return self.computation
+
+    @property
+    def epoch(self) -> int:
+        return self.lease.head.number("epoch")
+
+    def stage(self, bundle: DataFrame, clock: Clock, phases: Phases) -> Folded:
+        computed = self.execution.step(self.state, bundle, clock)
+        said = {
+            "epoch": str(clock.epoch),
+            "watermark": str(clock.watermark),
+            "processing_time": str(clock.processing_time),
+            "generation": "1",
+            "fingerprint": self.computation.fingerprint,
+            "token": str(self.lease.token),
+        }
+        if clock.signals:
+            said[NAMES] = ",".join(clock.signals)
+        try:
+            said[ONWARD] = str(self.execution.onward(computed.keys))
+        except PythonException as error:
+            # It comes with the traces of Python and of the JVM.
+            found = re.search(r"ComputationError: (.*)", str(error))
+            if found is None:
+                raise
+            raise ComputationError(found[1]) from error
+        folded = self._write(computed, said, clock)
+        self._staged = _Staged(computed, said, clock)
+        phases.end("step")
+        return folded
+
+    def stage_after(self, earlier: Folding, phases: Phases) -> Folded:
+        return self._stage_on(earlier.passed_on(), phases)
+
+    def stage_again(self, epoch: int, earlier: Folding, said: Mapping[str, str], phases: Phases) -> Folded:
+        return self._stage_on(earlier.passed_on_again(epoch, said), phases)
+
+    def _stage_on(self, passed: Passed, phases: Phases) -> Folded:
+        return self.stage(passed.bundle, passed.clock_after(self.state.clock), phases)
+
+    def passed_on(self) -> Passed:
+        staged = self._staged
+        assert staged is not None
+        return Passed(given(self.spark, self.computation, staged.computed.rows), staged.clock, staged.said)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """What was produced in an epoch: strong productions as they are kept, weak ones computed again."""
+        if self.computation.productions == "weak":
+            return self._computed_again(epoch, said)
+        rows = f"(SELECT * FROM {self.lake.spark_name(self.lease.table)} WHERE epoch = {epoch}L)"
+        clock = Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said))
+        return Passed(self.spark.sql(productions(self.computation, rows)), clock, said)
+
+    def publish(self) -> bool:
+        """Make the staged epoch visible; where maintenance moved the ledger, write it on top (X1)."""
+        staged = self._staged
+        if staged is None:
+            return True
+        while True:
+            try:
+                self.lease.publish(staged.said)
+                break
+            except MovedError:
+                self._write(staged.computed, staged.said, staged.clock)
+        self.state.forget()
+        self.state, self._staged = staged.computed.keys, None
+        return True
+
+    def due(self) -> int | None:
+        if self._due is None or self._due[0] is not self.state:
+            self._due = (self.state, self.state.due())
+        return self._due[1]
+
+    def follow(self, beside: Worker) -> None:
+        """Nothing follows the ledger of a computation: its productions are read there."""
+
+    def close(self) -> None:
+        self.lease.give_back()
+
+    def _restored(self, clock: Clock) -> Keys:
+        return self.execution.restore(self.spark.table(self.lake.spark_name(self.lease.table).replace("`", "")), clock)
+
+    def _write(self, computed: Computed, said: dict[str, str], clock: Clock) -> Folded:
+        seen, kind = Observation(), F.col("kind")
+        counted = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
+        rows = computed.rows.observe(seen, *(F.count_if(kind == one).alias(name) for name, one in counted.items()))
+        if self.computation.productions == "weak":
+            rows = rows.where(kind != PRODUCTION)
+        append(rows, self.lease.branch, said)
+        return Folded(clock, panes=0, retractions=0, **seen.get)
+
+    def _computed_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """An epoch that was folded before, from the state before it and by the clocks that the ledger recorded."""
+        own, name = recorded(self.lake, self.lease.table), self.computation.name
+        clocks = {one: _clock(one, said_) for one, said_ in own.items()}
+        if epoch not in clocks or (epoch > 0 and epoch - 1 not in clocks):
+            raise ComputationError(
+                f"{name}: its weak productions of epoch {epoch} are wanted again, and the snapshot of "
+                f"{self.lease.table} that says its clock is gone: let those who read it start anew under another "
+                'name, or leave productions="weak" out, under another name'
+            )
+        keys = self._restored(clocks[epoch - 1]) if epoch > 0 else self.execution.nothing()
+        if self.after is None:
+            log = self.spark.table(self.lake.spark_name(self.computation.log.name).replace("`", ""))
+            bundle = log.where(f"_epoch = {epoch}")
+        else:
+            earlier = recorded(self.lake, self.after.lease.table).get(epoch, {})
+            bundle = self.after.passed_on_again(epoch, earlier).bundle
+        computed = self.execution.step(keys, bundle, clocks[epoch])
+        return Passed(given(self.spark, self.computation, computed.rows), clocks[epoch], said)
+
+
+def _clock(epoch: int, said: Mapping[str, str]) -> Clock:
+    watermark, now = (int(said[name]) for name in CLOCK)
+    return Clock(epoch, watermark, now, names_of(said))

@@ -1,0 +1,62 @@
+"""A stream of computations killed at any moment loses nothing and doubles nothing (X2; MillWheel, 6): real SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.clicks import BUSY, TIMES, VISITS, land
+from support.ledgers import as_ever
+
+from tailrace.lake.catalog import Lake
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+from tailrace.spark.audit_computation import audit_computation
+
+KILLS = 4
+ROOT = Path(__file__).parents[2]
+SEED = int(os.environ.get("TAILRACE_TEST_SEED", "2013"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_X2_computations_killed_at_four_moments_end_as_if_they_never_were(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    chance, folder = random.Random(SEED), tmp_path / "landing"
+    definition = tmp_path / "visits.py"
+    definition.write_text("from tests.support.clicks import BUSY, TIMES\n")
+    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
+    env |= {"PYTHONPATH": str(ROOT), "TAILRACE_SHUFFLE_PARTITIONS": "1"}
+    command = [sys.executable, "-m", "tailrace.cli.main", "stream", f"{definition}:busy", f"{definition}:times"]
+    command += ["--from", str(folder), "--json", "--per-epoch", "1"]
+    for part in range(KILLS):
+        land(folder, 3 * part, 3)
+        process = subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.random() * 4)
+            running = process.poll() is None
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert running, f"seed {SEED}"
+    land(folder, 3 * KILLS, 1)
+    done = subprocess.run([*command, "--once"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lake = Lake(settings)
+    as_ever(plain, lake, [VISITS, BUSY, TIMES])
+    for found in (audit_computation(plain, lake, VISITS), audit(plain, lake, BUSY)):
+        assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
+    counts = audit_computation(plain, lake, VISITS).counts
+    assert counts["records"] == 20 * (3 * KILLS + 1)
+    assert min(counts[name] for name in ("late", "timers_fired", "timers_dropped", "productions")) > 0

@@ -1,0 +1,90 @@
+"""Computations on real tables: streamed, stopped, deployed one by one, failing and mended; what reads them follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.clicks import BUSY, CLICKS, QUICK, TIMES, VISITS, land
+from support.ledgers import as_ever, expected, run
+
+from tailrace import Computation, Context, RecordError
+from tailrace.lake.catalog import Lake
+from tailrace.model.computation import ComputationError
+from tailrace.settings import Settings
+
+
+def test_X2_computations_come_and_go_and_their_ledgers_are_those_of_one_run(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    folder, lake = tmp_path / "landing", Lake(settings)
+    land(folder, 0, 2)
+    run(plain, lake, folder, VISITS)
+    # New ones catch up from the log, while the one that is there goes on.
+    land(folder, 2, 2)
+    reports = run(plain, lake, folder, BUSY, QUICK)
+    assert [report.epoch for report in reports if report.recovered] == [0, 1]
+    assert all(set(report.folded) == {"busy", "quick"} for report in reports if report.recovered)
+    as_ever(plain, lake, [VISITS, BUSY, QUICK])
+    # Some are left out for a while: the others do not wait for them.
+    land(folder, 4, 2)
+    run(plain, lake, folder, QUICK)
+    token = lake.head("busy__ledger").number("token")
+    assert lake.head("busy__ledger").number("epoch") == 3
+    # What reads weak productions has them computed again, from the state of before, epoch by epoch.
+    land(folder, 6, 2)
+    run(plain, lake, folder, TIMES, BUSY)
+    assert lake.head("busy__ledger").number("token") == token + 1
+    as_ever(plain, lake, [VISITS, BUSY, QUICK, TIMES])
+    assert all(plain.sql(f"SELECT 1 FROM {one}__ledger WHERE kind = 'pane'").count() > 3 for one in ("busy", "times"))
+    assert "production" not in {row["kind"] for row in plain.sql("SELECT kind FROM quick__ledger").collect()}
+
+
+def brittle_on(flag: str) -> Computation:
+    """It is made here, as that of a definition file is, and so travels to the workers by value."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Brittle(Computation):
+        """It fails where a file says so, and takes no sevens."""
+
+        flag: str = ""
+
+        state = {"total": "bigint"}
+        produces = {"total": "bigint", "clicks": "bigint"}
+
+        def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+            if Path(self.flag).exists() and record["id"] == 25:
+                raise KeyError("no such thing")
+            context.state.total = (context.state.total or 0) + 1
+            if record["id"] % 7 == 0:
+                raise RecordError("seven")
+            context.produce({"total": context.state.total})
+
+    return Brittle(name="brittle", log=CLICKS, key="who", flag=flag, allowed_lateness=timedelta(hours=1))
+
+
+def test_a_computation_that_fails_commits_nothing_and_goes_on_when_it_is_mended(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    folder, lake, broken = tmp_path / "landing", Lake(settings), tmp_path / "broken"
+    broken.touch()
+    land(folder, 0, 2)
+    brittle = brittle_on(str(broken))
+    with pytest.raises(ComputationError, match=r"brittle: process_record raised KeyError: 'no such thing' \(key \('"):
+        run(plain, lake, folder, brittle)
+    assert lake.head("brittle__ledger").number("epoch") == 0
+    assert lake.head("clicks").number("epoch") >= 1
+    broken.unlink()
+    run(plain, lake, folder, brittle)
+    last = expected(plain, lake, brittle)[-1]
+    rows = plain.sql("SELECT who, epoch, total, source_offset FROM brittle__ledger WHERE kind = 'production'").collect()
+    assert Counter(map(tuple, rows)) == Counter((*p.key, p.epoch, p.values["total"], p.place) for p in last.productions)
+    reasons = plain.sql("SELECT reason, source_epoch FROM brittle__ledger WHERE kind = 'rejected'").collect()
+    assert Counter(map(tuple, reasons)) == Counter((one.reason, one.epoch) for one in last.rejected)
+    assert len(last.rejected) == 6

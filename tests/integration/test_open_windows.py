@@ -1,0 +1,206 @@
+"""A backfill of windows that are still open, beside the stream that goes on from what it leaves (rule X4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sessions, Sum, minutes
+from tailrace.lake.catalog import Lake
+from tailrace.lake.errors import FencedError
+from tailrace.lake.lease import BORROWER, LENDER, Lease
+from tailrace.lake.runs import Runs
+from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+from tailrace.spark.backfill import BackfillError, backfill
+from tailrace.spark.session import open_session
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream
+
+RIDES = Log(
+    name="rides",
+    columns={"who": "string", "cents": "bigint", "day": "timestamp", "seen": "timestamp"},
+    event_time="day",
+    arrival_time="seen",
+    disorder=minutes(10),
+)
+HOURLY = Pipeline(
+    name="hourly", log=RIDES, key="who", what={"n": Count(), "cents": Sum("cents")}, where=Fixed(minutes(60)),
+    when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)), how=RETRACTING, allowed_lateness=minutes(120),
+)  # fmt: skip
+VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
+
+
+class Case:
+    def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
+        self.spark, self.lake, self.folder, self.landed = spark, Lake(settings), folder, 0
+        folder.mkdir()
+        spark.sql("SET TIME ZONE 'UTC'")
+
+    def land(self, *rides: tuple[str, int, str]) -> None:
+        """Rides by who, cents and the minute of the day."""
+        rows = [
+            {"who": who, "cents": cents, "day": f"2026-01-01T{at}:00Z", "seen": f"2026-01-01T{at}:01Z"}
+            for who, cents, at in rides
+        ]
+        file = self.folder / f".{self.landed}.json"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(file, (1_700_000_000 + self.landed, 1_700_000_000 + self.landed))
+        file.rename(self.folder / f"{self.landed:03}.json")
+        self.landed += 1
+
+    def stream(self, *pipelines: Pipeline) -> Stream:
+        return Stream(self.spark, self.lake, pipelines, Files(str(self.folder), per_epoch=1))
+
+    def drain(self, *pipelines: Pipeline) -> None:
+        one = self.stream(*pipelines)
+        one.start(once=True)
+        one.wait()
+        one.close()
+
+    def lose(self, pipeline: Pipeline, who: str) -> None:
+        """A fault of an older version: what the state held of a key is gone."""
+        table = self.lake.spark_name(f"{pipeline.name}__ledger")
+        self.spark.sql(f"DELETE FROM {table} WHERE kind = 'partial' AND who = '{who}'")
+
+    def answers(self, pipeline: Pipeline) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        text = f"SELECT who, DATE_FORMAT(window_start, 'HH:mm'), n, cents FROM {pipeline.name}"
+        return {tuple(row)[:2]: tuple(row)[2:] for row in self.spark.sql(text).collect()}
+
+
+MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann", 8, "08:40")]
+
+
+@pytest.mark.parametrize("pipeline", [HOURLY, VISITS], ids=["fixed", "sessions"])
+def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
+    plain: SparkSession, settings: Settings, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    case.land(*MORNING)
+    case.drain(pipeline)
+    case.lose(pipeline, "ann")
+    # The stream is up with a wrong state, and stays up.
+    running = case.stream(pipeline)
+    running.start()
+    case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"))
+    within(running, lambda: running.landing.epoch == 1 and running.folds[0].epoch == 1)
+    tried = backfill(plain, case.lake, pipeline, BEGINNING, dry_run=True)[-1]
+    done = backfill(plain, case.lake, pipeline, BEGINNING)[-1]
+    assert (tried.changed, tried.untouched, tried.retracted) == (done.changed, done.untouched, done.retracted)
+    own = 1 if pipeline is HOURLY else 2
+    assert (done.changed, done.untouched) == (1, own), "ann's window is wrong, bob's are right"
+    assert done.run.status == "committed"
+    assert done.run.log_epoch == 1
+    case.land(("ann", 32, "08:55"), ("bob", 1, "08:56"))
+    case.land(("zoe", 0, "12:30"))
+    within(running, lambda: running.folds[0].epoch == 3)
+    assert LENDER not in case.lake.head(f"{pipeline.name}__ledger").said
+    again = backfill(plain, case.lake, pipeline, BEGINNING)[-1]
+    assert (again.changed, again.retracted) == (0, 0), "V4: what is right is left alone"
+    running.stop()
+    running.close()
+    found = audit(plain, case.lake, pipeline)
+    assert found.ok, found.checks
+    start = "08:00" if pipeline is HOURLY else "08:05"
+    assert case.answers(pipeline)["ann", start] == (5, 61)
+    generation = plain.sql(f"SELECT MAX(generation) FROM {pipeline.name}__ledger WHERE writer = 'stream'").collect()[0][
+        0
+    ]
+    assert generation == done.run.generation, "V2: the stream goes on in the generation of the state it was handed"
+
+
+def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    case.land(*MORNING)
+    case.drain(HOURLY)
+    running = case.stream(HOURLY)
+    running.start()
+    case.land(("ann", 16, "08:45"))
+    within(running, lambda: running.folds[0].epoch == 1)
+    lease = Lease.borrow(case.lake, "hourly__ledger", "by_hand")
+    case.land(("ann", 32, "08:50"))
+    within(running, lambda: running.landing.epoch == 2)
+    assert running.folds[0].epoch == 1, "it waits"
+    lease.hand_back()
+    lease.give_back()
+    within(running, lambda: running.folds[0].epoch == 2)
+    running.stop()
+    running.close()
+    case.land(("zoe", 0, "14:00"))
+    case.drain(HOURLY)
+    assert audit(plain, case.lake, HOURLY).ok
+    assert case.answers(HOURLY)["ann", "08:00"] == (5, 61)
+
+
+def test_X4_a_backfill_whose_lease_a_stream_took_borrows_it_again(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    case.land(*MORNING)
+    case.drain(HOURLY)
+    case.lose(HOURLY, "ann")
+    lease = Lease.borrow(case.lake, "hourly__ledger", "slow")
+    heir = Lease.take(case.lake, "hourly__ledger")
+    with pytest.raises(FencedError, match="another stream took the lease"):
+        lease.check()
+    assert BORROWER not in heir.head.said
+    done = backfill(plain, case.lake, HOURLY, BEGINNING)[-1]
+    assert done.changed == 1
+    assert case.answers(HOURLY)["ann", "08:00"] == (3, 13)
+
+
+def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    case.land(*MORNING)
+    case.drain(HOURLY)
+    case.lose(HOURLY, "ann")
+    lease = Lease.borrow(case.lake, "hourly__ledger", "first")
+    ended: list[float] = []
+
+    def second() -> None:
+        backfill(open_session(settings), case.lake, HOURLY, BEGINNING)
+        ended.append(time.monotonic())
+
+    other = threading.Thread(target=second)
+    other.start()
+    time.sleep(2)
+    assert not ended, "it waits for the first"
+    lease.hand_back()
+    other.join(120)
+    assert ended
+    assert case.answers(HOURLY)["ann", "08:00"] == (3, 13)
+    statuses = [run.status for run in Runs(case.lake, HOURLY).all() if run.kind == "backfill"]
+    assert set(statuses) == {"committed"}
+
+
+def test_X4_open_sessions_are_computed_together_or_not_at_all(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    case.land(*MORNING)
+    case.drain(VISITS)
+    watermark = case.lake.head("visits__ledger").number("watermark")
+    with pytest.raises(BackfillError, match="no --to, or a --to of at most 2026-01-01T06:00:00Z"):
+        backfill(plain, case.lake, VISITS, BEGINNING, watermark)
+    with pytest.raises(BackfillError, match="can only be computed together"):
+        backfill(plain, case.lake, VISITS, watermark, END_OF_TIME)
+
+
+def within(running: Stream, holds: Any, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert not running.wait(0.2)
+        assert time.monotonic() < end

@@ -1,0 +1,99 @@
+"""Correcting windows that are open (rule X4): what is right is left alone, what is wrong ends as the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from support import laws
+from support.strategies import Epochs, epochs, everything, examples, pipelines
+
+from tailrace.model.algebra import Scalars
+from tailrace.model.correcting import Corrected, correct
+from tailrace.model.panes import Late, answers
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import Run, batch, fold
+from tailrace.model.step import Record
+from tailrace.model.time import BEGINNING
+from tailrace.model.transition import Transition
+
+GENERATION = 7
+
+
+def corrected(pipeline: Pipeline, run: Run, records: Sequence[Record]) -> Corrected:
+    return correct(pipeline, run.state, records, answers(run.panes), GENERATION)
+
+
+def losing(data: st.DataObject, made: Epochs) -> Epochs:
+    """The epochs with some records lost, as by a stream with a fault."""
+    lost = data.draw(st.sets(st.integers(0, 20)))
+    return [([one for one in bundle if one["id"] not in lost], clock) for bundle, clock in made]
+
+
+@examples(150)
+@given(st.data())
+def test_X4_a_state_that_lost_nothing_is_left_alone(data: st.DataObject) -> None:
+    pipeline = data.draw(pipelines())
+    made = data.draw(epochs(pipeline, ends=False))
+    run = fold(pipeline, made)
+    assume(not run.late)
+    found = corrected(pipeline, run, everything(made))
+    assert found.panes == []
+    assert found.state == run.state
+
+
+@examples(150)
+@given(st.data())
+def test_X4_a_correction_is_not_made_twice(data: st.DataObject) -> None:
+    pipeline = data.draw(pipelines())
+    made = data.draw(epochs(pipeline, ends=False))
+    run = fold(pipeline, losing(data, made))
+    once = corrected(pipeline, run, everything(made))
+    panes = (*run.panes, *once.panes)
+    again = correct(pipeline, once.state, everything(made), answers(panes), GENERATION + 1)
+    assert again.panes == []
+    assert again.state == once.state
+
+
+@examples(200)
+@given(st.data())
+def test_X4_a_stream_goes_on_from_corrected_windows_to_the_batch_answer(data: st.DataObject) -> None:
+    pipeline = laws.combinable(data.draw(pipelines()))
+    made = data.draw(epochs(pipeline, ends=True))
+    place = data.draw(st.integers(1, len(made) - 1))
+    faulty, records = losing(data, made), everything(made)
+    before = fold(pipeline, faulty[:place])
+    found = corrected(pipeline, before, everything(made[:place]))
+    after = fold(pipeline, made[place:], found.state)
+    panes = [*before.panes, *found.panes, *after.panes]
+    clock = before.state.clock
+    watermark = BEGINNING if clock is None else clock.watermark
+    rules = Transition(pipeline, Scalars())
+
+    def reached(end: int) -> bool:
+        return not rules.out_of_reach(end, watermark)
+
+    late: list[Late] = [*after.late, *(one for one in before.late if not reached(one.window.end))]
+    assume(not (pipeline.where.merges and before.late))
+    expected = {at: values for at, values in batch(pipeline, records, late).items() if reached(at[1].end)}
+    standing = {at: values for at, values in answers(panes).items() if reached(at[1].end)}
+    laws.same_answers(standing, expected, "X4, the stream's answers after a correction against the batch's")
+    laws.panes_apply_to_answers(pipeline, panes)
+
+
+@examples(60)
+@given(st.data())
+def test_V5_corrections_of_two_halves_are_one_of_the_whole(data: st.DataObject) -> None:
+    pipeline = data.draw(pipelines().filter(lambda one: not one.where.merges))
+    made = data.draw(epochs(pipeline, ends=False))
+    run = fold(pipeline, losing(data, made))
+    records, standing = everything(made), answers(run.panes)
+    assume(records)
+    cut = data.draw(st.sampled_from(sorted({one["at"] for one in records})))
+    whole = correct(pipeline, run.state, records, standing, GENERATION)
+    at = int(cut.timestamp()) * 1_000_000
+    low = correct(pipeline, run.state, records, standing, GENERATION, last=at)
+    both = correct(pipeline, low.state, records, answers((*run.panes, *low.panes)), GENERATION, first=at)
+    laws.same_panes([*low.panes, *both.panes], whole.panes, "V5, corrected in two halves")
+    assert both.state.windows == whole.state.windows

@@ -1,0 +1,108 @@
+"""A backfill of open windows says on Spark what the model says, and a stream goes on alike (rule X4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+from hypothesis import assume
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
+from support.strategies import Epochs, epochs, everything, pipelines
+
+from tailrace.lake.contracts import answer_contract
+from tailrace.lake.shapes import iceberg_schema
+from tailrace.model.correcting import correct
+from tailrace.model.panes import Pane, answers
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import fold
+from tailrace.model.time import BEGINNING, END_OF_TIME, moment
+from tailrace.spark.answering import Answering, PythonAnswering
+from tailrace.spark.answers import current, in_range
+from tailrace.spark.correcting import As, OpenWindowsCorrected, PythonCorrected
+from tailrace.spark.execution import Execution, OpenWindows
+from tailrace.spark.native import Native
+from tailrace.spark.per_key import PerKey
+
+GENERATION = 7
+
+Kinds = tuple[type[Execution], type[Answering], type[OpenWindowsCorrected]]
+
+
+def folded(spark: SparkSession, one: Execution, made: Epochs) -> list[DataFrame]:
+    """The ledger's rows of each epoch."""
+    state, rows = one.nothing(), []
+    for records, clock in made:
+        frame = bundle_frame(spark, one.pipeline, records, clock.epoch)
+        stepped = one.step(state, one.consume(frame, state), clock)
+        rows.append(stepped.rows.localCheckpoint())
+        state = stepped.state
+    return rows
+
+
+def held(spark: SparkSession, pipeline: Pipeline, panes: Sequence[Pane]) -> str:
+    """Table `p` after these panes, as a view."""
+    rows = [
+        dict(zip(pipeline.key, key, strict=True))
+        | {"window_start": moment(window.start), "window_end": moment(window.end), **values}
+        | {"generation": 0, "epoch": 0, "pane_index": 0}
+        for (key, window), values in answers(panes).items()
+    ]
+    schema = iceberg_schema(answer_contract(pipeline)).as_arrow()
+    table = pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema=schema)
+    spark.createDataFrame(table).createOrReplaceTempView("held")
+    return "held"
+
+
+def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
+    execution, answering, corrects = kinds
+    pipeline = data.draw(pipelines())
+    made = data.draw(epochs(pipeline, max_epochs=5))
+    lost = data.draw(st.sets(st.integers(0, 12), min_size=1))
+    place = data.draw(st.integers(1, len(made)))
+    faulty: Epochs = [([r for r in bundle if r["id"] not in lost], clock) for bundle, clock in made[:place]]
+    before, records = fold(pipeline, faulty), everything(made[:place])
+    clock = before.state.clock
+    assume(clock is not None and len(records) >= 3 and before.state.windows)
+    assert clock is not None
+    expected = correct(pipeline, before.state, records, answers(before.panes), GENERATION)
+    assume(expected.panes or expected.state != before.state)
+
+    one = execution(spark, pipeline)
+    rows = folded(spark, one, faulty)
+    ledger = reduce(DataFrame.unionByName, rows)
+    view = "open_windows"
+    restored = one.restore(ledger, clock, GENERATION)
+    restored.windows.createOrReplaceTempView(view)
+    log = reduce(DataFrame.unionByName, [bundle_frame(spark, pipeline, b, c.epoch) for b, c in made[:place]])
+    log.createOrReplaceTempView("whole_log")
+    by = answering(spark, pipeline)
+    written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
+    correcting = corrects(spark, pipeline, written)
+    # Of what the stream cannot reach any more the answers are a run's of closed windows.
+    reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}"
+    computed = by.batch(by.assigned("whole_log"), reach)
+    corrected = correcting.corrected(computed, view, current(pipeline, held(spark, pipeline, before.panes)), reach)
+    corrected.where("change <> 'same'").localCheckpoint().createOrReplaceTempView("corrected")
+    more = spark.sql(correcting.rows("corrected")).localCheckpoint()
+    assert said_of(pipeline, more) == said_by_reference(pipeline, expected.panes, ())
+
+    after = fold(pipeline, made[place:], expected.state)
+    state = one.restore(ledger.unionByName(more), clock, expected.state.generation)
+    assert run_on(spark, one, made[place:], state) == said_by_reference(pipeline, after.panes, after.late)
+
+
+def run_on(spark: SparkSession, one: Execution, made: Epochs, state: OpenWindows) -> object:
+    return run_native(spark, one.pipeline, made, lambda *_: one, state)
+
+
+@in_parts(12, of=6)
+def test_X4_open_windows_are_corrected_natively_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
+    same(plain, data, (Native, Answering, OpenWindowsCorrected))
+
+
+@in_parts(4, of=4)
+def test_X4_open_windows_are_corrected_in_python_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
+    same(plain, data, (PerKey, PythonAnswering, PythonCorrected))

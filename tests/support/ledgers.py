@@ -1,0 +1,87 @@
+"""What a stream of clicks left in its ledgers, beside what the reference says of the same epochs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from support.clicks import CLICKS
+from support.native import in_micros, said_by_ledger, said_by_reference
+from tailrace import Pipeline
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import recorded
+from tailrace.model import stateful
+from tailrace.model.chains import Definition, before
+from tailrace.model.clock import Clock
+from tailrace.model.folded import Run, fold_chain
+from tailrace.model.step import State
+from tailrace.model.time import instant
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import EpochReport, Stream
+
+
+def run(spark: SparkSession, lake: Lake, folder: Path, *definitions: Definition) -> list[EpochReport]:
+    reports: list[EpochReport] = []
+    stream = Stream(spark, lake, definitions, Files(str(folder), "json", 1), watch=reports.append)
+    try:
+        stream.start(once=True)
+        stream.wait()
+    finally:
+        stream.close()
+    return reports
+
+
+def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Run]:
+    """What the reference says of the log's epochs, with the clocks that the log recorded."""
+    columns = [*CLICKS.columns, "_epoch", "_source", "_offset"]
+    bundles: dict[int, list[dict[str, Any]]] = {}
+    for row in in_micros(spark.sql(f"SELECT {', '.join(columns)} FROM clicks")).collect():
+        record = row.asDict() | {name: datetime.fromtimestamp(row[name] / 1e6, UTC) for name in ("at", "seen")}
+        bundles.setdefault(row["_epoch"], []).append(record)
+    said = recorded(lake, "clicks")
+    clocks = [
+        Clock(epoch, int(said[epoch]["watermark"]), int(said[epoch]["processing_time"])) for epoch in sorted(said)
+    ]
+    epochs = [(bundles.get(clock.epoch, []), clock) for clock in clocks]
+    start = [Run(State(generation=1))] if isinstance(definition, Pipeline) else []
+    if (earlier := before(definition)) is not None:
+        assert not isinstance(earlier, Pipeline)
+        start = [Run(stateful.State()), *start]
+    return fold_chain(definition, epochs, start)
+
+
+def kept(spark: SparkSession, name: str) -> Counter[tuple[Any, ...]]:
+    """What a computation's ledger has but the partials."""
+    rows = spark.sql(f"SELECT * FROM {name}__ledger WHERE kind <> 'partial'")
+    columns = ("kind", "who", "epoch", "event_time", "clicks", "behind", "source_offset")
+    return Counter(tuple(row[column] for column in columns) for row in in_micros(rows).collect())
+
+
+def told(run: Run) -> Counter[tuple[Any, ...]]:
+    found = Counter(
+        ("production", *one.key, one.epoch, one.at, one.values["clicks"], None, one.place) for one in run.productions
+    )
+    for late in run.late:
+        at, place = instant(late.record["at"]), late.record["_offset"]
+        found["late", *late.key, late.epoch, at, None, late.behind, place] += 1
+    return found
+
+
+def as_ever(spark: SparkSession, lake: Lake, definitions: Iterable[Definition]) -> None:
+    """The ledgers have what the reference says, epoch by epoch."""
+    for one in definitions:
+        runs = expected(spark, lake, one)
+        if isinstance(one, Pipeline):
+            last = runs[-1]
+            assert said_by_ledger(spark, one) == said_by_reference(one, last.panes, ())
+            assert not last.late
+        elif one.productions == "strong":
+            assert runs[-1].productions
+            assert runs[-1].late
+            assert kept(spark, one.name) == told(runs[-1])
+        assert lake.head(f"{one.name}__ledger").number("epoch") == lake.head("clicks").number("epoch")

@@ -1,0 +1,128 @@
+"""Computations that make no sense are refused with every fault; what their code may not do fails, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from support.clicks import CLICKS, QUICK, VISITS
+
+from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
+from tailrace.model.clock import Clock
+from tailrace.model.computation import ComputationError, NotKeptError
+from tailrace.model.stateful import State, step
+from tailrace.model.time import EPOCH
+from tailrace.model.visits import clicks, example
+
+
+class Wrong(Computation):
+    state = {"Big": "bigint", "count": Field("number"), "low": Field("int", "x")}
+    produces = {"epoch": "bigint", "who": "string", "list": "array<int>"}
+
+
+def test_every_fault_of_a_computation_is_named_at_once() -> None:
+    with pytest.raises(DefinitionError) as refused:
+        Wrong(
+            name="wrong", log=CLICKS, key=("who", "whom"), ordered=True, allowed_lateness=hours(1), productions="some"
+        )
+    paths = [fault.path for fault in refused.value.faults]
+    assert paths == [
+        "process_record",
+        "key[1]",
+        "state['Big']",
+        "state['count']",
+        "state['low'].default",
+        "produces['epoch']",
+        "produces['who']",
+        "produces['list']",
+        "allowed_lateness",
+        "productions",
+    ]
+
+
+def test_a_computation_does_not_read_what_is_taken_back() -> None:
+    counts = Pipeline(name="counts", log=CLICKS, what={"n": Count()}, where=Fixed(minutes(1)))
+    with pytest.raises(DefinitionError, match=r"the panes of counts.*expected a log of which nothing is taken back"):
+        example(log=counts.panes, key=())
+
+
+def test_what_needs_productions_that_are_kept_is_refused_over_weak_ones() -> None:
+    what, where = {"n": Count()}, Fixed(minutes(1))
+    each = Each(lambda record: {"more": 1}, {"more": "int"})
+    with pytest.raises(DefinitionError, match=r"each\[0\].*expected records that are kept") as refused:
+        Pipeline(name="counts", log=QUICK.produced, each=each, what=what, where=where, finishing="close")
+    assert {fault.path for fault in refused.value.faults} == {"each[0]", "finishing"}
+    assert Pipeline(name="counts", log=VISITS.produced, each=each, what=what, where=where).source == CLICKS
+    from tailrace.lake.catalog import Lake
+    from tailrace.settings import Settings
+    from tailrace.spark.computing import relation
+
+    with pytest.raises(NotKeptError, match="what quick produces is not kept"):
+        relation(Lake(Settings()), QUICK.produced)
+
+
+def test_what_a_computation_means_is_in_its_fingerprint() -> None:
+    other = example(gap=minutes(1)), example(ordered=True), example(productions="weak"), example(key=())
+    assert len({one.fingerprint for one in (example(), *other)}) == 5
+    assert example(name="another").fingerprint == example().fingerprint
+    pipelines = [
+        Pipeline(name="counts", log=one.produced, what={"n": Count()}, where=Fixed(minutes(1))) for one in other[:3]
+    ]
+    assert len({one.fingerprint for one in pipelines}) == 3
+
+
+def doing(hook: Callable[[Context, Mapping[str, Any]], object]) -> Computation:
+    class Doing(Computation):
+        state = {"count": Field("int", 0), "list": "array<int>"}
+        produces = {"n": "int"}
+
+        def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+            hook(context, record)
+
+        def process_timer(self, context: Context, timer: object) -> None:
+            context.set_timer("again", EPOCH)
+
+    return Doing(name="doing", log=example().log, key="who")
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (lambda c, r: c.produce({"m": 1}), "produced m: expected the columns n"),
+        (lambda c, r: c.produce({"n": "x"}), "produced n = 'x': expected int"),
+        (lambda c, r: c.produce(event_time=EPOCH), "expected no earlier than 1970-01-01T00:00:05Z"),
+        (
+            lambda c, r: c.set_timer("t", r["at"], holds=EPOCH),
+            "timer 't' holds 1970-01-01T00:00:00Z: expected no earlier",
+        ),
+        (lambda c, r: setattr(c.state, "count", 2**40), "state.count = 1099511627776: expected int"),
+        (lambda c, r: c.state.total, r"state.total: expected a declared field \(count, list\)"),
+        (lambda c, r: setattr(c.state, "list", [1]) or c.state.list.append("x"), r"state.list = \[1, 'x'\]: expected"),
+        (lambda c, r: 1 / 0, r"process_record raised ZeroDivisionError: division by zero \(key \('a',\)"),
+        (lambda c, r: c.set_timer("", EPOCH), "expected a name"),
+    ],
+)
+def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, said: str) -> None:
+    with pytest.raises(ComputationError, match=said):
+        step(doing(hook), State(), clicks("a 5"), Clock(0, 0, 0))
+
+
+def test_a_timer_that_sets_itself_again_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.model.stateful.MOST", 100)
+    endless = doing(lambda context, record: context.set_timer("again", EPOCH))
+    with pytest.raises(ComputationError, match=r"100 timers of key .* were due in epoch 0"):
+        step(endless, State(), clicks("a 5"), Clock(0, 10**7, 0))
+
+
+def test_a_computation_has_no_backfill_and_says_so(tmp_path: Any) -> None:
+    from typer.testing import CliRunner
+
+    from tailrace.cli.main import app
+
+    done = CliRunner().invoke(app, ["backfill", "pipelines/silences.py", "--from", "2013-01-01", "--to", "2013-01-02"])
+    assert done.exit_code == 2
+    assert "silences is a computation, which has no windows" in done.stderr
+    done = CliRunner().invoke(app, ["late", "pipelines/silences.py"])
+    assert done.exit_code == 2
+    assert "expected a Pipeline" in done.stderr
