@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from support.native import bundle_frame, in_micros
@@ -304,7 +303,7 @@ def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(plain: Spa
     (mine,) = (row for row in partials if row["place"] == "a")
     mine |= {"writer": "backfill", "generation": 2, "fired": {**mine["fired"], "n__n": 12}}
     said = {**lake.head("handed__ledger").said, "generation": "2", "run": "corrected"}
-    lake.append(ledger, pa.Table.from_pylist([mine], schema=ledger.schema().as_arrow()), said)
+    lake.enter("handed__ledger", [mine], said, lake.head("handed__ledger").snapshot)
     # The stream takes the corrected state up, and opens windows in its generation.
     fold = Fold(plain, lake, pipeline, follow_every=1000)
     for number in (2, 3):

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Mean, Pipeline, hours
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, contracts, ledger_contract
@@ -130,6 +128,4 @@ def make(settings: Settings) -> Lake:
 
 def append(lake: Lake, table: str, rows: Iterable[Mapping[str, Any]], said: Mapping[str, str]) -> None:
     """Commit rows to a table; their columns may be only some of the table's."""
-    loaded = lake.table(table)
-    schema = loaded.schema().as_arrow()
-    lake.append(loaded, pa.Table.from_pylist([dict(row) for row in rows], schema=schema), said)
+    lake.enter(table, list(rows), said, lake.head(table).snapshot)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +14,10 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
@@ -24,29 +26,16 @@ from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
+from tailrace.lake.tables import MAIN, Commit, Head
 from tailrace.settings import Settings
+
+__all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
 
 PREFIX = "tailrace."
 """What the names of our snapshot properties start with."""
 
-MAIN = "main"
-
-
-@dataclass(frozen=True)
-class Head:
-    """Where a branch of a table stands: its snapshot, and what the last of our commits below it says of itself.
-
-    `said` holds our snapshot properties without their prefix. A foreign commit, a compaction say, is looked through.
-    `records` is how many the snapshot holds, deleted ones included, and None where it does not say.
-    """
-
-    snapshot: int | None
-    said: Mapping[str, str]
-    records: int | None = None
-
-    def number(self, name: str, default: int = -1) -> int:
-        """A property as a number."""
-        return int(self.said.get(name, default))
+_TRIES = 20
+"""How often a branch is moved anew that a commit to another branch was in the way of."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +118,15 @@ class Lake:
         """Where a branch stands now."""
         return head_of(self.table(table), branch)
 
+    def refs(self, table: str) -> Mapping[str, int]:
+        """The branches of a table, and the snapshots that they stand at."""
+        return {name: ref.snapshot_id for name, ref in self.table(table).metadata.refs.items()}
+
+    def commits(self, table: str) -> list[Commit]:
+        """The commits of main, the latest first, as far as they are kept; a foreign one says nothing."""
+        loaded = self.table(table)
+        return [Commit(one.snapshot_id, properties(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
+
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
 
@@ -154,45 +152,98 @@ class Lake:
                 continue
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
 
+    def unbranch(self, table: str, branch: str) -> None:
+        """Remove a branch, if it is there."""
+        loaded = self.table(table)
+        if branch in loaded.metadata.refs:
+            loaded.manage_snapshots().remove_branch(branch).commit()
+
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
 
         Raises `MovedError` if it does not.
         """
-        loaded = self.table(table)
-        if expected is not None and head_of(loaded).snapshot != expected:
-            raise MovedError(f"{table} moved away from snapshot {expected}")
-        return self.append(loaded, no_rows(loaded), said)
+        return self.enter(table, (), said, expected)
 
-    def append(self, loaded: Table, rows: pa.Table, said: Mapping[str, str]) -> int:
-        """Append rows to a loaded table if nothing was committed to it since; gives the snapshot's id.
+    def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit to main what snapshot `staged` added to another branch, its files as they are; gives the snapshot.
 
-        Raises `MovedError` if something was.
+        Raises `MovedError` where main stands elsewhere, and `LakeError` where that snapshot is gone.
         """
-        # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
-        once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
-        loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
-        try:
-            loaded.append(rows, snapshot_properties={PREFIX + name: value for name, value in said.items()})
-        except CommitFailedException as error:
-            raise MovedError(str(error)) from error
-        except ValueError as error:
-            # So it tells of a commit to another branch of the table.
-            if "sequence number" not in str(error):
-                raise
-            raise MovedError(str(error)) from error
-        snapshot = loaded.current_snapshot()
-        if snapshot is None:
-            raise LakeError(f"{loaded.name()} has no snapshot after an append")
-        return snapshot.snapshot_id
+        loaded = self._expected(table, expected)
+        with _committing(loaded) as transaction:
+            said = {PREFIX + name: value for name, value in said.items()}
+            with transaction.update_snapshot(snapshot_properties=dict(said)).fast_append() as append:
+                for file in _added(loaded, staged):
+                    append.append_data_file(file)
+        return _stands(loaded)
+
+    def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
+        """All rows of a small table, and the snapshot that they are of."""
+        loaded = self.table(table)
+        return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
+
+    def enter(
+        self, table: str, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], expected: int | None
+    ) -> int:
+        """Append rows to main if it still stands at `expected`; gives the snapshot's id. Left out columns are null.
+
+        Raises `MovedError` if it does not.
+        """
+        loaded = self._expected(table, expected)
+        schema = loaded.schema().as_arrow()
+        made = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        with _committing(loaded) as transaction:
+            transaction.append(made, snapshot_properties={PREFIX + name: value for name, value in said.items()})
+        return _stands(loaded)
+
+    def _expected(self, table: str, expected: int | None) -> Table:
+        loaded = self.table(table)
+        if head_of(loaded).snapshot != expected:
+            raise MovedError(f"{table} moved away from snapshot {expected}")
+        return loaded
+
+
+@contextmanager
+def _committing(loaded: Table) -> Iterator[Transaction]:
+    """A transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
+    # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
+    once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
+    loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
+    try:
+        with loaded.transaction() as transaction:
+            yield transaction
+    except CommitFailedException as error:
+        raise MovedError(str(error)) from error
+    except ValueError as error:
+        # So it tells of a commit to another branch of the table.
+        if "sequence number" not in str(error):
+            raise
+        raise MovedError(str(error)) from error
+
+
+def _stands(loaded: Table) -> int:
+    snapshot = loaded.current_snapshot()
+    if snapshot is None:
+        raise LakeError(f"{loaded.name()} has no snapshot after a commit")
+    return snapshot.snapshot_id
+
+
+def _added(loaded: Table, staged: int) -> Iterator[DataFile]:
+    """The data files that a snapshot added."""
+    snapshot = loaded.metadata.snapshot_by_id(staged)
+    if snapshot is None:
+        raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")
+    for manifest in snapshot.manifests(loaded.io):
+        if manifest.added_snapshot_id == staged:
+            for entry in manifest.fetch_manifest_entry(loaded.io):
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield entry.data_file
 
 
 def no_rows(table: Table) -> pa.Table:
     """An empty frame of a table's columns: what a commit of nothing but properties appends."""
     return table.schema().as_arrow().empty_table()
-
-
-_TRIES = 20
 
 
 def head_of(table: Table, branch: str = MAIN) -> Head:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
 from tailrace.lake.catalog import Lake, head_of, lineage
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import MovedError
@@ -31,9 +29,9 @@ class ControlTable:
         self.lake.ensure(self.contract)
         row = {"at": datetime.now(UTC), **values}
         while True:
-            loaded = self.lake.table(self.contract.table)
+            expected = self.lake.head(self.contract.table).snapshot
             try:
-                self.lake.append(loaded, pa.Table.from_pylist([row], schema=loaded.schema().as_arrow()), {})
+                self.lake.enter(self.contract.table, [row], {}, expected)
                 return
             except MovedError:
                 continue

@@ -11,13 +11,13 @@ the token it was borrowed from. The writer that had it waits, takes it back, and
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tailrace.lake.catalog import Head, Lake
 from tailrace.lake.errors import FencedError, LentError, MovedError
 from tailrace.lake.notices import Outcome, Publication
 from tailrace.lake.publish import Branch
+from tailrace.lake.tables import Head, Tables
 
 TOKEN = "token"
 LENDER = "lender"
@@ -25,6 +25,9 @@ LENDER = "lender"
 
 BORROWER = "borrower"
 """The run that has borrowed the lease, until it has given it back."""
+
+BACKFILLED = "backfilled"
+"""What a backfill's commit says of itself: which run put which range in its place (`replacing`)."""
 
 PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
@@ -36,43 +39,48 @@ _POLL = 0.1
 class Lease:
     """A writer's right to publish to one table, and the branch that it writes."""
 
-    lake: Lake
+    lake: Tables
     table: str
     token: int
     branch: Branch
     head: Head
 
     @classmethod
-    def take(cls, lake: Lake, table: str) -> Lease:
+    def take(cls, lake: Tables, table: str) -> Lease:
         """Take the lease of a table, whoever holds it now: the last to take it has it."""
         while True:
             head = lake.head(table)
             try:
-                return cls._marked(lake, table, head, _plain(head.said), "stream")
+                return cls._marked(lake, table, head, _own(head.said), "stream")
             except MovedError:
                 continue
 
     @classmethod
-    def borrow(cls, lake: Lake, table: str, run: str, patience: float = PATIENCE) -> Lease:
+    def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Lease:
         """Borrow the lease of a table for a run, after another run that has it, but for at most so many seconds."""
         until = time.monotonic() + patience
         while True:
             head = lake.head(table)
-            if BORROWER in head.said and time.monotonic() < until:
+            # It is our own where the reply to our commit was lost.
+            if head.said.get(BORROWER, run) != run and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
             lender = head.said.get(LENDER, str(head.number(TOKEN, 0)))
             try:
-                return cls._marked(lake, table, head, {**head.said, LENDER: lender, BORROWER: run}, f"backfill_{run}")
+                return cls._marked(
+                    lake, table, head, {**plain(head.said), LENDER: lender, BORROWER: run}, f"backfill_{run}"
+                )
             except MovedError:
                 continue
 
     @classmethod
-    def _marked(cls, lake: Lake, table: str, head: Head, said: Mapping[str, str], writer: str) -> Lease:
+    def _marked(cls, lake: Tables, table: str, head: Head, said: Mapping[str, str], writer: str) -> Lease:
         token = head.number(TOKEN, 0) + 1
-        lake.mark(table, {**said, TOKEN: str(token)}, head.snapshot)
+        said = {**said, TOKEN: str(token)}
+        # Not where main stands by then: that may be another's lease, on which this one's commits must fail.
+        taken = Head(lake.mark(table, said, head.snapshot), said)
         branch = Branch(lake, table, f"{writer}_{token}")
-        return cls(lake, table, token, branch, branch.start())
+        return cls(lake, table, token, branch, branch.start(taken))
 
     def check(self) -> Head:
         """Where main stands now, if the lease is still ours.
@@ -102,9 +110,23 @@ class Lease:
             self.head = Head(snapshot, said)
             return snapshot
         except MovedError:
-            self.head = self.check()
-            self.branch.start()
+            self.head = self.branch.start(self.check())
             raise
+
+    def commit(self, said: Mapping[str, str], again: Callable[[], object]) -> bool:
+        """Publish an epoch that was written to the branch; `again` writes it on top where another moved the table.
+
+        Gives False where the lease is lent: the epoch is to be made again from what the borrower leaves (rule X4).
+        Raises `FencedError` if the lease is lost.
+        """
+        while True:
+            try:
+                self.publish(said)
+                return True
+            except LentError:
+                return False
+            except MovedError:
+                again()
 
     def regain(self, patience: float = PATIENCE) -> None:
         """Take back the lease that was borrowed from us, once it is given back; after so many seconds in any case.
@@ -121,7 +143,7 @@ class Lease:
                 time.sleep(_POLL)
                 continue
             try:
-                again = self._marked(self.lake, self.table, head, _plain(head.said), "stream")
+                again = self._marked(self.lake, self.table, head, _own(head.said), "stream")
             except MovedError:
                 continue
             self.branch.drop()
@@ -130,7 +152,7 @@ class Lease:
 
     def given_back(self, said: Mapping[str, str]) -> dict[str, str]:
         """What the commit of a borrower says that gives the lease back."""
-        return {name: value for name, value in {**self.head.said, **said}.items() if name != BORROWER}
+        return {**_without(self.head.said, BORROWER, BACKFILLED), **said}
 
     def hand_back(self) -> None:
         """Give a borrowed lease back with nothing else to say; where it is ours no more there is nothing to do."""
@@ -139,7 +161,7 @@ class Lease:
             if head.number(TOKEN, 0) != self.token or BORROWER not in head.said:
                 return
             try:
-                self.lake.mark(self.table, {k: v for k, v in head.said.items() if k != BORROWER}, head.snapshot)
+                self.lake.mark(self.table, _without(head.said, BORROWER, BACKFILLED), head.snapshot)
                 return
             except MovedError:
                 continue
@@ -149,6 +171,15 @@ class Lease:
         self.branch.drop()
 
 
-def _plain(said: Mapping[str, str]) -> dict[str, str]:
-    """What a commit says of anything but the lending of the lease."""
-    return {name: value for name, value in said.items() if name not in (LENDER, BORROWER)}
+def plain(said: Mapping[str, str]) -> dict[str, str]:
+    """What a commit beside the stream repeats of the one before it: all but what that one says of a backfill."""
+    return _without(said, BACKFILLED)
+
+
+def _own(said: Mapping[str, str]) -> dict[str, str]:
+    """The same, of whoever takes the lease: nothing of the lending either."""
+    return _without(said, BACKFILLED, LENDER, BORROWER)
+
+
+def _without(said: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in said.items() if name not in names}

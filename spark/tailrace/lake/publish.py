@@ -6,18 +6,19 @@ In the steady state a branch follows main by itself, and a publication is one co
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tailrace.lake.catalog import MAIN, Head, Lake, head_of
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Outcome, Publication
+from tailrace.lake.tables import MAIN, Head, Tables
 
 
 @dataclass
 class Branch:
     """A writer's branch of one table. `base` is the snapshot of main that its next commit is built on."""
 
-    lake: Lake
+    lake: Tables
     table: str
     name: str
     base: int | None = None
@@ -32,34 +33,41 @@ class Branch:
         """What Spark writes to."""
         return self.lake.spark_name(self.table, self.name)
 
-    def start(self) -> Head:
-        """Set the branch to where main stands, and give that."""
-        loaded = self.lake.table(self.table)
-        head = head_of(loaded)
-        ref = loaded.metadata.refs.get(self.name)
-        if head.snapshot is not None and (ref is None or ref.snapshot_id != head.snapshot):
-            self.lake.move(self.table, self.name, head.snapshot, ref.snapshot_id if ref else None)
+    def start(self, head: Head | None = None) -> Head:
+        """Set the branch to `head`, which is where main was seen to stand, or to where it stands now; gives that.
+
+        Whoever made up their mind by a head has to start there: what comes on top of it later was not looked at.
+        """
+        head = head or self.lake.head(self.table)
+        while head.snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != head.snapshot:
+            # Nobody else moves it: if it has moved, the reply was lost on its way.
+            with suppress(MovedError):
+                self.lake.move(self.table, self.name, head.snapshot, at)
         self.base = head.snapshot
         return head
 
+    def staged(self) -> int:
+        """The snapshot that the branch stands at."""
+        return self.lake.refs(self.table)[self.name]
+
     def publish(self) -> int:
         """Move main to what was written, and give that snapshot. Raises `MovedError` if main was moved by another."""
-        staged = self.lake.table(self.table).metadata.refs[self.name].snapshot_id
+        staged = self.staged()
         if staged != self.base:
             try:
                 self.lake.move(self.table, MAIN, staged, self.base)
             except MovedError:
-                self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
-                raise
+                # By ourselves, where the reply was lost on its way and the move was tried again.
+                if all(commit.snapshot != staged for commit in self.lake.commits(self.table)):
+                    self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
+                    raise
             self.base = staged
             self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
         return staged
 
     def drop(self) -> None:
         """Remove the branch."""
-        loaded = self.lake.table(self.table)
-        if self.name in loaded.metadata.refs:
-            loaded.manage_snapshots().remove_branch(self.name).commit()
+        self.lake.unbranch(self.table, self.name)
 
 
 __all__ = ["Branch", "MovedError"]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
-from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import runs_contract
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Noted
+from tailrace.lake.tables import Tables
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
 
@@ -40,12 +38,16 @@ class Run:
         """Whether it computed anything of this range."""
         return self.first < last and first < self.last
 
+    def covers(self, first: int, last: int) -> bool:
+        """Whether it computed all of this range."""
+        return self.first <= first and last <= self.last
+
 
 @dataclass(frozen=True)
 class Runs:
     """The runs table of a pipeline."""
 
-    lake: Lake
+    lake: Tables
     pipeline: Pipeline
 
     @property
@@ -54,7 +56,7 @@ class Runs:
 
     def all(self) -> list[Run]:
         """Every run, in the order of their generations and starts."""
-        rows = self.lake.table(self.table).scan().to_arrow().to_pylist()
+        _, rows = self.lake.rows(self.table)
         latest: dict[str, Run] = {}
         for row in sorted(rows, key=lambda row: row["at"]):
             latest[row["run"]] = _run(row)
@@ -63,34 +65,36 @@ class Runs:
     def start(self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None) -> Run:
         """Enter a run, in a generation above every other's: two that start at once get two (rule V2)."""
         self.lake.ensure(runs_contract(self.pipeline))
-        while True:
-            loaded = self.lake.table(self.table)
-            taken = loaded.scan(selected_fields=("generation",)).to_arrow()["generation"].to_pylist()
-            run = Run(
-                run=uuid.uuid4().hex[:12],
-                kind=kind,
-                status="started",
-                generation=max(taken, default=0) + 1,
-                first=first,
-                last=last,
-                fingerprint=self.pipeline.fingerprint,
-                log_epoch=log_epoch,
-                reason=reason,
-            )
-            try:
-                self.lake.append(loaded, self._rows([run]), {"generation": str(run.generation)})
-            except MovedError:
-                continue
-            self.lake.tell(Noted(self.pipeline.name, run))
-            return run
+        draft = Run(
+            run=uuid.uuid4().hex[:12],
+            kind=kind,
+            status="started",
+            generation=0,
+            first=first,
+            last=last,
+            fingerprint=self.pipeline.fingerprint,
+            log_epoch=log_epoch,
+            reason=reason,
+        )
+        return self.renewed(draft)
+
+    def renewed(self, run: Run) -> Run:
+        """Enter a run in a new generation, above every other's."""
+        return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
         """Write how a run stands now."""
-        run = replace(run, **changes)
+        return self._entered(replace(run, **changes), renew=False)
+
+    def _entered(self, run: Run, *, renew: bool) -> Run:
         while True:
-            loaded = self.lake.table(self.table)
+            expected, rows = self.lake.rows(self.table)
+            highest = max((row["generation"] for row in rows), default=0)
+            if renew:
+                run = replace(run, generation=highest + 1)
             try:
-                self.lake.append(loaded, self._rows([run]), {"generation": head_of(loaded).said.get("generation", "0")})
+                said = {"generation": str(max(highest, run.generation))}
+                self.lake.enter(self.table, [_row(run)], said, expected)
             except MovedError:
                 continue
             self.lake.tell(Noted(self.pipeline.name, run))
@@ -113,32 +117,20 @@ class Runs:
                 return other
         return None
 
-    def _rows(self, runs: Sequence[Run]) -> pa.Table:
-        schema = self.lake.table(self.table).schema().as_arrow()
-        rows = [
-            {
-                "run": run.run,
-                "kind": run.kind,
-                "status": run.status,
-                "generation": run.generation,
-                "range_start": moment(run.first),
-                "range_end": moment(run.last),
-                "fingerprint": run.fingerprint,
-                "log_epoch": run.log_epoch,
-                "at": datetime.now(UTC),
-                "changed": run.changed,
-                "untouched": run.untouched,
-                "retracted": run.retracted,
-                "reason": run.reason,
-            }
-            for run in runs
-        ]
-        return pa.Table.from_pylist(rows, schema=schema)
+
+def _row(run: Run) -> dict[str, Any]:
+    same = {name: getattr(run, name) for name in _SAME if name != "at"}
+    return {**same, "range_start": moment(run.first), "range_end": moment(run.last), "at": datetime.now(UTC)}
 
 
 def _run(row: Mapping[str, Any]) -> Run:
-    same = ("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at")
-    counts = ("changed", "untouched", "retracted", "reason")
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    return Run(first=first, last=last, **{name: row[name] for name in (*same, *counts)})
+    return Run(first=first, last=last, **{name: row[name] for name in _SAME})
+
+
+_SAME = (
+    *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
+    *("changed", "untouched", "retracted", "reason"),
+)
+"""What a run and its row have alike."""

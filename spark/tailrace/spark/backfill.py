@@ -10,22 +10,22 @@ borrows the stream's lease (`handover`, X4).
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import Head, Lake
+from tailrace.lake.catalog import Lake
 from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import MovedError
-from tailrace.lake.notices import Outcome, Publication
 from tailrace.lake.publish import Branch
+from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.runs import Run, Runs
+from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, moment, text
-from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences, in_range, new
-from tailrace.spark.backfilled import Backfilled, BackfillError, as_of, done
+from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.correcting import pane_rows
 from tailrace.spark.follow import Follower
 from tailrace.spark.handover import Handover
@@ -100,42 +100,41 @@ class _Closed:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self.first, self.last, self.pinned = first, last, pinned
         self.answering = answering(spark, pipeline)
-        self.ledger = f"{pipeline.name}__ledger"
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        started = time.perf_counter()
-        runs = Runs(self.lake, self.pipeline)
-        epoch = self.pinned.number("epoch")
+        started, epoch = time.perf_counter(), self.pinned.number("epoch")
         if dry_run:
-            draft = Run("", "backfill", "dry_run", 0, self.first, self.last, self.pipeline.fingerprint, epoch)
-            _, counts = self._computed()
-            return done(draft, counts, started)
+            one = draft(self.pipeline, self.first, self.last, epoch)
+            return ended(Ended(one, self._computed(epoch).counts), started)
+        runs = Runs(self.lake, self.pipeline)
         run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason)
-        follower = Follower(self.lake, self.pipeline, f"backfill_{run.run}")
+        self.follower = Follower(self.lake, self.pipeline, f"backfill_{run.run}")
         try:
-            follower.follow()
-            changes, counts = self._computed()
-            above = runs.above(run)
-            if above is not None:
-                return done(runs.gave_way(run, above), counts, started, above)
-            if counts["changed"] or counts["retracted"]:
-                written = as_of(run, self.pinned)
-                with viewed(self.spark, changes) as view:
-                    rows = self.spark.sql(pane_rows(self.pipeline, view, written))
-                    published = self._publish(run, rows)
-                follower.follow(fresh=None if counts["held"] else published)
-            changes.unpersist()
-            totals = {name: counts[name] for name in ("changed", "untouched", "retracted")}
-            return done(runs.note(run, status="committed", **totals), counts, started)
+            return ended(Replacing(self.lake, runs, self).closed(run), started)
         except Exception as error:
             runs.failed(run, error)
             raise
         finally:
-            follower.close()
+            self.follower.close()
 
-    def _computed(self) -> tuple[DataFrame, dict[str, int]]:
-        """The differences that are to be written, checkpointed, and how many of each there are."""
-        log = records(self.lake, self.answering, self.first, self.last, self.pinned.number("epoch"))
+    def follow(self) -> int:
+        return self.follower.follow()
+
+    def compute(self, run: Run, pinned: Head) -> Found:
+        return self._computed(pinned.number("epoch"))
+
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        with viewed(self.spark, found.changes) as view:
+            append(self.spark.sql(pane_rows(self.pipeline, view, as_of(run, pinned))), branch, said)
+
+    def published(self, found: Found, snapshot: int) -> None:
+        self.follower.follow(fresh=None if found.counts["held"] else snapshot)
+
+    def forget(self, found: Found) -> None:
+        found.changes.unpersist()
+
+    def _computed(self, epoch: int) -> Found:
+        log = records(self.lake, self.answering, self.first, self.last, epoch)
         answers = self.answering.batch(self.answering.assigned(log), in_range(self.first, self.last))
         table = self.lake.spark_name(self.pipeline.name)
         ends = f"window_end > {stamp(self.first)} AND window_end <= {stamp(self.last)}"
@@ -151,29 +150,9 @@ class _Closed:
             F.count_if(F.col("change") != "new").alias("held"),
         )
         changes = counted.where("change <> 'same'").localCheckpoint()
-        return changes, seen.get
+        return Found(changes, seen.get)
 
     def _anything_held(self) -> bool:
         """Whether table `p` may hold rows of the range, by its files' statistics."""
         rows = f"window_end > '{moment(self.first).isoformat()}' and window_end <= '{moment(self.last).isoformat()}'"
         return any(True for _ in self.lake.table(self.pipeline.name).scan(row_filter=rows).plan_files())
-
-    def _publish(self, run: Run, rows: DataFrame) -> int:
-        """Append the rows to the ledger beside a running stream, whose epoch and lease are carried on (X1, X3)."""
-        branch = Branch(self.lake, self.ledger, f"backfill_{run.run}")
-        head = branch.start()
-        try:
-            append(rows, branch, {**head.said, "run": run.run})
-            try:
-                return branch.publish()
-            except MovedError:
-                # The rows are written; only the commit is made again, on top of where the stream has got to.
-                staged = self.lake.table(self.ledger).metadata.refs[branch.name].snapshot_id
-                settings = self.lake.settings
-                name = f"{settings.namespace}.{self.ledger}"
-                call = f"CALL {quoted(settings.catalog)}.system.cherrypick_snapshot('{name}', {staged})"
-                snapshot = int(self.spark.sql(call).collect()[0]["current_snapshot_id"])
-                self.lake.tell(Publication(self.ledger, branch.writer, Outcome.PUBLISHED))
-                return snapshot
-        finally:
-            branch.drop()

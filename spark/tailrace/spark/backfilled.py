@@ -6,9 +6,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.lake.catalog import Head
+from pyspark.sql import DataFrame
+
+from tailrace.lake.replacing import COUNTS, Ended
 from tailrace.lake.runs import Run
+from tailrace.lake.tables import Head
 from tailrace.model.errors import TailraceError
+from tailrace.model.pipeline import Pipeline
 from tailrace.spark.correcting import As
 
 
@@ -31,10 +35,26 @@ class Backfilled:
     gave_way: Run | None = None
 
 
-def done(run: Run, counts: Mapping[str, int], started: float, gave_way: Run | None = None) -> Backfilled:
+@dataclass(frozen=True)
+class Found:
+    """What a run would write: the windows that differ, checkpointed, and how many there are of each kind.
+
+    Besides the counts that runs have, `held` is how many of the range's windows have an answer in table `p`.
+    """
+
+    changes: DataFrame
+    counts: Mapping[str, int]
+
+
+def ended(done: Ended, started: float) -> Backfilled:
     """What a run did that began at `started`, by the process's own clock."""
-    totals = (counts["changed"], counts["untouched"], counts["retracted"])
-    return Backfilled(run, *totals, time.perf_counter() - started, gave_way)
+    counts = {name: done.counts[name] for name in COUNTS}
+    return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, gave_way=done.above)
+
+
+def draft(pipeline: Pipeline, first: int, last: int, epoch: int) -> Run:
+    """A run that is not entered: what a dry run is of."""
+    return Run("", "backfill", "dry_run", 0, first, last, pipeline.fingerprint, epoch)
 
 
 def as_of(run: Run, pinned: Head) -> As:

@@ -14,7 +14,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ONWARD
 from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledger_contract
 from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import LentError, MovedError
+from tailrace.lake.errors import LentError
 from tailrace.lake.lease import Lease
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
@@ -27,7 +27,7 @@ from tailrace.spark.follow import Follower
 from tailrace.spark.preparing import changed, changes
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
-from tailrace.spark.writing import append
+from tailrace.spark.writing import append, as_of_snapshot
 
 FIRED = ("early", "on_time", "late")
 """The timings of the panes that a stream fires; a correction is a backfill's."""
@@ -182,16 +182,10 @@ class Fold:
         staged = self._staged
         if staged is None:
             return True
-        while True:
-            try:
-                self.lease.publish(staged.said)
-                break
-            except LentError:
-                staged.stepped.state.forget()
-                self._take_back()
-                return False
-            except MovedError:
-                self._write(staged.stepped, staged.said, staged.folded.clock)
+        if not self.lease.commit(staged.said, partial(self._write, staged.stepped, staged.said, staged.folded.clock)):
+            staged.stepped.state.forget()
+            self._take_back()
+            return False
         self.state.forget()
         self.state, self._staged = staged.stepped.state, None
         self._published += 1
@@ -268,5 +262,5 @@ class Fold:
         if head.number("epoch") < 0:
             return self.execution.nothing(self.generation)
         clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
-        ledger = self.spark.table(self.lake.spark_name(self.lease.table).replace("`", ""))
+        ledger = as_of_snapshot(self.spark, self.lake, self.lease.table, head.snapshot)
         return self.execution.restore(ledger, clock, self.generation)

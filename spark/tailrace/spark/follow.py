@@ -1,102 +1,35 @@
-"""Table `p` follows the ledger: a MERGE by version of the panes since the snapshot that `p` is stamped with.
-
-Streams and backfills both do just this, so there is one way in which `p` changes. It is safe to do at any time and any
-number of times: only a higher version changes a row, and a follower that another overtook publishes nothing (X2, V1).
-"""
+"""Table `p` follows the ledger natively: a MERGE by version (`tailrace.lake.following`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from tailrace.lake.catalog import PREFIX, Head, Lake, head_of, lineage
+from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import PANE
-from tailrace.lake.errors import MovedError
-from tailrace.lake.notices import Followed
-from tailrace.lake.publish import Branch
+from tailrace.lake.following import Following
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import SPAN, VERSION, latest, told
 from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
 
-STAMP = "ledger_snapshot"
 
+class Follower(Following):
+    """Keeps `p` of one pipeline up with its ledger."""
 
-@dataclass
-class Follower:
-    """Keeps `p` of one pipeline up with its ledger, on a branch of its own."""
-
-    lake: Lake
-    pipeline: Pipeline
-    owner: str
-
-    def __post_init__(self) -> None:
+    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str) -> None:
+        super().__init__(lake, pipeline.name, owner)
+        self.pipeline = pipeline
         # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
-        self.spark = open_session(self.lake.settings)
-        self.branch = Branch(self.lake, self.pipeline.name, f"follow_{self.owner}")
-        self._head: Head | None = None
+        self.spark = open_session(lake.settings)
 
-    def follow(self, *, fresh: int | None = None) -> int:
-        """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
-
-        `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows
-        are appended, which is the same and cheaper.
-        """
-        head, snapshot = self._followed(fresh)
-        self.lake.tell(Followed(self.pipeline.name, head.number("epoch")))
-        return snapshot
-
-    def _followed(self, fresh: int | None) -> tuple[Head, int]:
-        """Where `p` stands then, and the ledger's snapshot that it stands for."""
-        while True:
-            head = self._head or self.branch.start()
-            ledger = self.lake.table(f"{self.pipeline.name}__ledger")
-            reached = head_of(ledger)
-            stamped = head.said.get(STAMP)
-            if reached.snapshot is None or stamped == str(reached.snapshot):
-                return head, int(stamped or -1)
-            stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}
-            known = {snapshot.snapshot_id for snapshot in lineage(ledger, reached.snapshot)}
-            since = int(stamped) if stamped and int(stamped) in known else None
-            gained = [s.snapshot_id for s in lineage(ledger, reached.snapshot)]
-            only = since is not None and gained[:2] == [fresh, since]
-            self._stamped(stamp)
-            self._merge(self._panes(since, reached.snapshot), fresh=only, empty=head.records == 0)
-            try:
-                snapshot = self.branch.publish()
-            except MovedError:
-                self._head = None
-                continue
-            self._head = Head(snapshot, stamp)
-            return self._head, reached.snapshot
-
-    def close(self) -> None:
-        """Remove the branch."""
-        self.branch.drop()
-
-    def _panes(self, since: int | None, until: int) -> DataFrame:
-        table = self.lake.spark_name(f"{self.pipeline.name}__ledger").replace("`", "")
-        reader = self.spark.read.format("iceberg")
-        if since is None:
-            reader = reader.option("versionAsOf", until)
-        else:
-            reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
-        return reader.load(table).where(f"kind = '{PANE}'")
-
-    def _stamped(self, stamp: Mapping[str, str]) -> None:
-        for name, value in stamp.items():
-            self.spark.conf.set(f"spark.sql.iceberg.snapshot-property.{PREFIX}{name}", value)
-
-    def _merge(self, panes: DataFrame, *, fresh: bool, empty: bool) -> None:
-        """Merge panes into `p`. Where it has no row that they could meet they are appended, which is the same.
-
-        Panes that are `fresh` have no retractions and are one to a window; `empty` says that `p` has no row at all.
-        """
-        view = f"tailrace_follow_{self.pipeline.name}_{self.owner}"
-        panes.createOrReplaceTempView(view)
+    def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
+        """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""
+        self._stamped(stamp)
+        view = f"tailrace_follow_{self.name}_{self.owner}"
+        self._panes(since, until).createOrReplaceTempView(view)
         keys = names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.results]
         columns = [*keys, *SPAN, *results, "timing", *VERSION]
@@ -115,6 +48,19 @@ class Follower:
             f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
             f"VALUES ({', '.join(f's.{n}' for n in columns)})"
         )
+
+    def _panes(self, since: int | None, until: int) -> DataFrame:
+        table = self.lake.spark_name(f"{self.pipeline.name}__ledger").replace("`", "")
+        reader = self.spark.read.format("iceberg")
+        if since is None:
+            reader = reader.option("versionAsOf", until)
+        else:
+            reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
+        return reader.load(table).where(f"kind = '{PANE}'")
+
+    def _stamped(self, stamp: Mapping[str, str]) -> None:
+        for name, value in stamp.items():
+            self.spark.conf.set(f"spark.sql.iceberg.snapshot-property.{PREFIX}{name}", value)
 
 
 _NEWER = (

@@ -9,31 +9,30 @@ retractions and partials in its own generation. The stream reads its state anew 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import Head, Lake
+from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ONWARD
-from tailrace.lake.errors import FencedError, MovedError
-from tailrace.lake.lease import Lease
+from tailrace.lake.publish import Branch
+from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.runs import Run, Runs
+from tailrace.lake.tables import Head
 from tailrace.model.clock import Clock
 from tailrace.model.log import Productions
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
 from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, in_range
-from tailrace.spark.backfilled import Backfilled, BackfillError, as_of, done
+from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.compile import compiled
 from tailrace.spark.correcting import As, OpenWindowsCorrected, correcting
 from tailrace.spark.follow import Follower
 from tailrace.spark.preparing import viewed
 from tailrace.spark.ranges import records
-from tailrace.spark.writing import append
-
-TRIES = 3
-"""How often the lease is borrowed where a stream takes it in between."""
+from tailrace.spark.writing import append, as_of_snapshot
 
 
 class Handover:
@@ -57,59 +56,42 @@ class Handover:
             )
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        started = time.perf_counter()
+        started, head = time.perf_counter(), self.lake.head(self.ledger)
         if dry_run:
-            return self._tried(started)
+            one = draft(self.pipeline, self.first, self.last, head.number("epoch"))
+            return ended(Ended(one, self._computed(self._correcting(one, head), head).counts), started)
         runs = Runs(self.lake, self.pipeline)
-        epoch = self.lake.head(self.ledger).number("epoch")
-        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason)
-        follower = Follower(self.lake, self.pipeline, f"backfill_{run.run}")
+        run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"), reason=reason)
+        self.follower = Follower(self.lake, self.pipeline, f"backfill_{run.run}")
         try:
-            for left in reversed(range(TRIES)):
-                lease = Lease.borrow(self.lake, self.ledger, run.run)
-                try:
-                    return self._handed_over(lease, follower, runs, run, started)
-                except FencedError:
-                    # A stream started meanwhile, or did not wait any longer.
-                    if not left:
-                        raise
-                finally:
-                    lease.hand_back()
-                    lease.give_back()
-            raise AssertionError("the last try returns or raises")
+            return ended(Replacing(self.lake, runs, self).open(run), started)
         except Exception as error:
             runs.failed(run, error)
             raise
         finally:
-            follower.close()
+            self.follower.close()
 
-    def _handed_over(self, lease: Lease, follower: Follower, runs: Runs, run: Run, started: float) -> Backfilled:
-        follower.follow()
-        run = runs.note(run, log_epoch=lease.head.number("epoch"))
-        one = correcting(self.spark, self.pipeline, as_of(run, lease.head))
-        changes, counts = self._computed(one)
-        above = runs.above(run)
-        if above is not None:
-            return done(runs.gave_way(run, above), counts, started, above)
-        if counts["changed"] or counts["retracted"]:
-            with viewed(self.spark, changes) as view:
-                self._publish(lease, self.spark.sql(one.rows(view)), run)
-        lease.hand_back()
-        follower.follow()
-        changes.unpersist()
-        totals = {name: counts[name] for name in ("changed", "untouched", "retracted")}
-        return done(runs.note(run, status="committed", **totals), counts, started)
+    def follow(self) -> int:
+        return self.follower.follow()
 
-    def _tried(self, started: float) -> Backfilled:
-        """What the run would do as the tables stand now."""
-        head = self.lake.head(self.ledger)
-        pinned = head.number("epoch")
-        draft = Run("", "backfill", "dry_run", 0, self.first, self.last, self.pipeline.fingerprint, pinned)
-        _, counts = self._computed(correcting(self.spark, self.pipeline, as_of(draft, head)), head)
-        return done(draft, counts, started)
+    def compute(self, run: Run, pinned: Head) -> Found:
+        return self._computed(self._correcting(run, pinned))
 
-    def _computed(self, one: OpenWindowsCorrected, head: Head | None = None) -> tuple[DataFrame, dict[str, int]]:
-        """What differs, checkpointed, and how many windows there are of each kind."""
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        with viewed(self.spark, found.changes) as view:
+            rows = self.spark.sql(self._correcting(run, pinned).rows(view))
+            append(rows, branch, said)
+
+    def published(self, found: Found, snapshot: int) -> None:
+        self.follower.follow()
+
+    def forget(self, found: Found) -> None:
+        found.changes.unpersist()
+
+    def _correcting(self, run: Run, pinned: Head) -> OpenWindowsCorrected:
+        return correcting(self.spark, self.pipeline, as_of(run, pinned))
+
+    def _computed(self, one: OpenWindowsCorrected, head: Head | None = None) -> Found:
         written, within = one.written, in_range(self.first, self.last)
         log = records(self.lake, self.answering, self.first, self.last, written.epoch)
         computed = self.answering.batch(self.answering.assigned(log), within)
@@ -125,28 +107,12 @@ class Handover:
         )
         changes = counted.where("change <> 'same'").localCheckpoint()
         self.spark.catalog.dropTempView(state)
-        return changes, seen.get
+        return Found(changes, seen.get)
 
     def _state(self, written: As, head: Head | None) -> DataFrame:
         """The open windows as the ledger has them."""
         ledger = self.spark.table(self.lake.spark_name(self.ledger).replace("`", ""))
         if head is not None:
-            ledger = (
-                self.spark.read.format("iceberg")
-                .option("versionAsOf", head.snapshot or 0)
-                .load(self.lake.spark_name(self.ledger).replace("`", ""))
-            )
+            ledger = as_of_snapshot(self.spark, self.lake, self.ledger, head.snapshot)
         clock = Clock(written.epoch, written.watermark, written.processing_time)
         return self.execution.restore(ledger, clock, written.generation).windows
-
-    def _publish(self, lease: Lease, rows: DataFrame, run: Run) -> None:
-        """Commit the rows at the epoch boundary that the lease was borrowed at, and give the lease back with it."""
-        while True:
-            said = lease.given_back({"run": run.run, "generation": str(run.generation)})
-            append(rows, lease.branch, said)
-            try:
-                lease.publish(said)
-                return
-            except MovedError:
-                # A backfill of closed windows, or maintenance: the same rows on top of it.
-                continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -14,7 +15,6 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, ONWARD, recorded
 from tailrace.lake.contracts import LATE, PRODUCTION, REJECTED, computation_contract
 from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.signals import NAMES, names_of
 from tailrace.model.clock import Clock
@@ -24,7 +24,7 @@ from tailrace.spark.computing import Computed, Computing, Keys, given, productio
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
-from tailrace.spark.writing import append
+from tailrace.spark.writing import append, as_of_snapshot
 
 
 @dataclass
@@ -116,12 +116,8 @@ class ComputationFold:
         staged = self._staged
         if staged is None:
             return True
-        while True:
-            try:
-                self.lease.publish(staged.said)
-                break
-            except MovedError:
-                self._write(staged.computed, staged.said, staged.clock)
+        if not self.lease.commit(staged.said, partial(self._write, staged.computed, staged.said, staged.clock)):
+            raise AssertionError("nobody borrows the lease of a computation")
         self.state.forget()
         self.state, self._staged = staged.computed.keys, None
         return True
@@ -138,7 +134,8 @@ class ComputationFold:
         self.lease.give_back()
 
     def _restored(self, clock: Clock) -> Keys:
-        return self.execution.restore(self.spark.table(self.lake.spark_name(self.lease.table).replace("`", "")), clock)
+        ledger = as_of_snapshot(self.spark, self.lake, self.lease.table, self.lease.head.snapshot)
+        return self.execution.restore(ledger, clock)
 
     def _write(self, computed: Computed, said: dict[str, str], clock: Clock) -> Folded:
         seen, kind = Observation(), F.col("kind")

@@ -1,12 +1,12 @@
-"""Rows written to a writer's branch, in a commit that says what it is of (rule X2)."""
+"""Rows of a table as of a commit, and rows written to a writer's branch in a commit that says what it is of (X2)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.lake.catalog import PREFIX
+from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.publish import Branch
 
 
@@ -16,3 +16,9 @@ def append(rows: DataFrame, branch: Branch, said: Mapping[str, str]) -> None:
     for name, value in said.items():
         writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
     writer.append()
+
+
+def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
+    """A table's rows as of a snapshot, whatever is committed meanwhile."""
+    reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
+    return reader.load(lake.spark_name(table).replace("`", ""))

@@ -1,0 +1,76 @@
+"""Table `p` follows the ledger: a merge by version of the panes since the snapshot that `p` is stamped with.
+
+Streams and backfills both do just this, so there is one way in which `p` changes. It is safe to do at any time and any
+number of times: only a higher version changes a row, and a follower that another overtook publishes nothing (X2, V1).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tailrace.lake.errors import MovedError
+from tailrace.lake.notices import Followed
+from tailrace.lake.publish import Branch
+from tailrace.lake.tables import Head, Tables, standing
+
+STAMP = "ledger_snapshot"
+"""What a commit of `p` says: the snapshot of the ledger that it stands for."""
+
+
+@dataclass
+class Following(ABC):
+    """Keeps `p` of one pipeline up with its ledger, on a branch of its own. How panes are merged is the engine's."""
+
+    lake: Tables
+    name: str
+    owner: str
+    branch: Branch = field(init=False)
+    _head: Head | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.branch = Branch(self.lake, self.name, f"follow_{self.owner}")
+
+    @abstractmethod
+    def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
+        """Merge into the branch what the ledger gained from one snapshot to another, in a commit that says the stamp.
+
+        `since` is None for all that it holds. Panes that are `fresh` meet no row of `p`, hold no retraction, and are
+        one to a window; `empty` says that `p` has no row at all.
+        """
+
+    def follow(self, *, fresh: int | None = None) -> int:
+        """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
+
+        `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows
+        are appended, which is the same and cheaper.
+        """
+        head, snapshot = self._followed(fresh)
+        self.lake.tell(Followed(self.name, head.number("epoch")))
+        return snapshot
+
+    def close(self) -> None:
+        """Remove the branch."""
+        self.branch.drop()
+
+    def _followed(self, fresh: int | None) -> tuple[Head, int]:
+        """Where `p` stands then, and the ledger's snapshot that it stands for."""
+        while True:
+            head = self._head or self.branch.start()
+            commits = self.lake.commits(f"{self.name}__ledger")
+            reached, gained = standing(commits), [commit.snapshot for commit in commits]
+            stamped = head.said.get(STAMP)
+            if reached.snapshot is None or stamped == str(reached.snapshot):
+                return head, int(stamped or -1)
+            stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}
+            since = int(stamped) if stamped and int(stamped) in gained else None
+            only = since is not None and gained[:2] == [fresh, since]
+            self.merge(since, reached.snapshot, stamp, fresh=only, empty=head.records == 0)
+            try:
+                snapshot = self.branch.publish()
+            except MovedError:
+                self._head = None
+                continue
+            self._head = Head(snapshot, stamp)
+            return self._head, reached.snapshot
