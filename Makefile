@@ -21,7 +21,7 @@ TEST_JARS := build/jars/.tests
 PINNED := spark/tailrace/toolchain/jars.toml
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test demo bench format lock clean distclean FORCE
+.PHONY: help setup check lint test demo bench soak format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
 
 bench: setup ## measure against hand-written Spark and DuckDB
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+soak: setup $(TEST_JARS) ## hours of faults: 20,000 schedules, and 100 streams killed
+	TAILRACE_TEST_SCHEDULES=20000 TAILRACE_TEST_KILLS=45 $(BIN)/pytest -q -n $(WORKERS) --timeout 14400 tests/faults $(ARGS)
 
 format: $(INSTALLED) ## rewrite the code the way `check` wants it
 	$(BIN)/ruff check --fix-only --quiet
