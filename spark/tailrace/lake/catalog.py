@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import IdentityTransform
 
 from tailrace.lake.contracts import Contract
@@ -132,7 +138,8 @@ class Lake:
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
 
-        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again.
+        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again. Nor
+        does a reply that is lost: where the branch then stands at the snapshot, it was moved.
         """
         update = SetSnapshotRefUpdate(
             ref_name=branch,
@@ -144,15 +151,67 @@ class Lake:
         )
         for _ in range(_TRIES):
             loaded = self.table(table)
-            ref = loaded.metadata.refs.get(branch)
-            if (ref.snapshot_id if ref else None) != expected:
+            stands = ref_of(loaded, branch)
+            if stands == to:
+                return
+            if stands != expected:
                 break
             try:
                 self.catalog.commit_table(loaded, (AssertRefSnapshotId(ref=branch, snapshot_id=expected),), (update,))
                 return
             except CommitFailedException:
                 continue
+            except Exception:
+                # It may have gone through all the same: a snapshot is staged by one writer, who alone moves there.
+                if ref_of(self.table(table), branch) != to:
+                    raise
+                return
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
+
+    def name(self, table: str, tag: str, snapshot: int) -> None:
+        """Give a snapshot a tag of this name, which keeps it from expiry. Raises `LakeError` where it has expired."""
+        update = SetSnapshotRefUpdate(
+            ref_name=tag,
+            type="tag",
+            snapshot_id=snapshot,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        self._change(table, lambda loaded: _named(loaded, snapshot, update))
+
+    def unname(self, table: str, names: Collection[str]) -> None:
+        """Remove branches and tags, as far as they are there."""
+        self._change(
+            table,
+            lambda loaded: tuple(RemoveSnapshotRefUpdate(ref_name=one) for one in names if ref_of(loaded, one)),
+        )
+
+    def forget(self, table: str, snapshots: Collection[int]) -> None:
+        """Take snapshots that no branch and no tag names out of the table's metadata; their files stay."""
+
+        def removed(loaded: Table) -> tuple[TableUpdate, ...]:
+            named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
+            there = {one.snapshot_id for one in loaded.metadata.snapshots}
+            ids = sorted((there & {*snapshots}) - named)
+            return (RemoveSnapshotsUpdate(snapshot_ids=ids),) if ids else ()
+
+        self._change(table, removed)
+
+    def _change(self, table: str, updates: Callable[[Table], tuple[TableUpdate, ...]]) -> None:
+        """Commit changes of the metadata that do not depend on what else is committed meanwhile."""
+        for _ in range(_TRIES):
+            loaded = self.table(table)
+            made = updates(loaded)
+            if not made:
+                return
+            try:
+                self.catalog.commit_table(loaded, (), made)
+                return
+            except (CommitFailedException, ValueError):
+                # The latter where another has made the same change meanwhile.
+                continue
+        raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
@@ -193,6 +252,18 @@ def no_rows(table: Table) -> pa.Table:
 
 
 _TRIES = 20
+
+
+def ref_of(table: Table, name: str) -> int | None:
+    """The snapshot that a branch or tag of a loaded table names; None where there is no such one."""
+    ref = table.metadata.refs.get(name)
+    return ref.snapshot_id if ref else None
+
+
+def _named(loaded: Table, snapshot: int, update: SetSnapshotRefUpdate) -> tuple[TableUpdate, ...]:
+    if loaded.metadata.snapshot_by_id(snapshot) is None:
+        raise LakeError(f"snapshot {snapshot} of {loaded.name()} has expired: start anew, from where the table is now")
+    return (update,)
 
 
 def head_of(table: Table, branch: str = MAIN) -> Head:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.lake.catalog import MAIN, Head, Lake, head_of
+from tailrace.lake.catalog import MAIN, Head, Lake, head_of, ref_of
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Outcome, Publication
 
@@ -35,16 +35,20 @@ class Branch:
     def start(self) -> Head:
         """Set the branch to where main stands, and give that."""
         loaded = self.lake.table(self.table)
-        head = head_of(loaded)
-        ref = loaded.metadata.refs.get(self.name)
-        if head.snapshot is not None and (ref is None or ref.snapshot_id != head.snapshot):
-            self.lake.move(self.table, self.name, head.snapshot, ref.snapshot_id if ref else None)
+        head, stands = head_of(loaded), ref_of(loaded, self.name)
+        if head.snapshot is not None and stands != head.snapshot:
+            self.lake.move(self.table, self.name, head.snapshot, stands)
         self.base = head.snapshot
         return head
 
     def publish(self) -> int:
-        """Move main to what was written, and give that snapshot. Raises `MovedError` if main was moved by another."""
-        staged = self.lake.table(self.table).metadata.refs[self.name].snapshot_id
+        """Move main to what was written, and give that snapshot.
+
+        Raises `MovedError` if main was moved by another, or the branch was removed as that of a writer that is fenced.
+        """
+        staged = ref_of(self.lake.table(self.table), self.name)
+        if staged is None:
+            raise MovedError(f"branch {self.name} of {self.table} was removed")
         if staged != self.base:
             try:
                 self.lake.move(self.table, MAIN, staged, self.base)
@@ -57,9 +61,7 @@ class Branch:
 
     def drop(self) -> None:
         """Remove the branch."""
-        loaded = self.lake.table(self.table)
-        if self.name in loaded.metadata.refs:
-            loaded.manage_snapshots().remove_branch(self.name).commit()
+        self.lake.unname(self.table, (self.name,))
 
 
 __all__ = ["Branch", "MovedError"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.archive import commits
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import MAINTAINED
 from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import TOKEN
@@ -74,8 +76,9 @@ def _checks(
 
 def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
     """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-    said = [properties(one) for one in reversed(lineage(lake.table(table), snapshot))]
-    faults, before = [], dict[str, str]()
+    said = [one.said for one in commits(lake, table, snapshot).all if MAINTAINED not in one.said]
+    faults: list[str] = []
+    before: Mapping[str, str] = {}
     for one in said:
         if "watermark" not in one:
             continue

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from tailrace.lake.catalog import PREFIX, Head, Lake, head_of, lineage
 from tailrace.lake.contracts import PANE
 from tailrace.lake.errors import MovedError
+from tailrace.lake.needed import STAMP
 from tailrace.lake.notices import Followed
 from tailrace.lake.publish import Branch
 from tailrace.model.pipeline import Pipeline
@@ -21,8 +22,6 @@ from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import SPAN, VERSION, latest, told
 from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
-
-STAMP = "ledger_snapshot"
 
 
 @dataclass
@@ -37,7 +36,6 @@ class Follower:
         # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
         self.spark = open_session(self.lake.settings)
         self.branch = Branch(self.lake, self.pipeline.name, f"follow_{self.owner}")
-        self._head: Head | None = None
 
     def follow(self, *, fresh: int | None = None) -> int:
         """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
@@ -52,7 +50,8 @@ class Follower:
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
         """Where `p` stands then, and the ledger's snapshot that it stands for."""
         while True:
-            head = self._head or self.branch.start()
+            # Each time anew: maintenance may have removed a branch that main had left behind for long.
+            head = self.branch.start()
             ledger = self.lake.table(f"{self.pipeline.name}__ledger")
             reached = head_of(ledger)
             stamped = head.said.get(STAMP)
@@ -68,10 +67,8 @@ class Follower:
             try:
                 snapshot = self.branch.publish()
             except MovedError:
-                self._head = None
                 continue
-            self._head = Head(snapshot, stamp)
-            return self._head, reached.snapshot
+            return Head(snapshot, stamp), reached.snapshot
 
     def close(self) -> None:
         """Remove the branch."""
