@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from tailrace.lake.archive import archive_contract
 from tailrace.lake.catalog import MAIN, Lake, ref_of
-from tailrace.lake.contracts import Contract, contracts
+from tailrace.lake.contracts import Contract, complete_contract, contracts, signals_contract
 from tailrace.lake.leftovers import leftover_names, leftover_tables, runs_of
 from tailrace.lake.needed import STAMP, needed_of
 from tailrace.lake.retention import Going, expired
@@ -33,6 +33,9 @@ _TARGET = 512 * 1024 * 1024
 
 _SMALL = 0.75
 """Which part of that a file is smaller than that is small: Iceberg's own measure when it rewrites."""
+
+_SEEN = {"__signals": "signals_seen", "__complete": "complete_seen"}
+"""What a log's commits say of how far they have read its control tables."""
 
 Reader = tuple[str, str]
 
@@ -102,7 +105,8 @@ def kept(lake: Lake, definition: Definition) -> list[Kept]:
     found: dict[str, Kept] = {}
     for stage in chain(definition):
         log = stage.source.name
-        for contract in contracts(stage):
+        # What is said to a log from outside may be there though the definition does not wait for it.
+        for contract in (*contracts(stage), signals_contract(stage.source), complete_contract(stage.source)):
             found.setdefault(contract.table, _kept(stage, log, contract))
     for one in [*found.values()]:
         if one.archived:
@@ -115,12 +119,10 @@ def _kept(stage: Definition, log: str, contract: Contract) -> Kept:
     name, pipeline = stage.name, stage if isinstance(stage, Pipeline) else None
     if contract.table == f"{name}__ledger":
         return Kept(contract, pipeline, ((name, STAMP),) if pipeline else (), archived=True)
-    seen = {f"{log}__signals": "signals_seen", f"{log}__complete": "complete_seen"}.get(contract.table)
-    if seen is not None:
-        return Kept(contract, readers=((log, seen),))
     if contract.table in (log, f"{log}__rejected"):
         return Kept(contract, archived=True)
-    return Kept(contract, pipeline)
+    seen = _SEEN.get(contract.table.removeprefix(log))
+    return Kept(contract, readers=((log, seen),)) if seen else Kept(contract, pipeline)
 
 
 def planned(lake: Lake, definition: Definition, now: int) -> Plan:

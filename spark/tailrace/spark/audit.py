@@ -18,6 +18,7 @@ from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import LENDER
 from tailrace.lake.needed import STAMP
+from tailrace.lake.pins import pinned
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
@@ -62,7 +63,9 @@ def audit(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> Audit:
     Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
-    return _Audit(spark, lake, pipeline).run()
+    one = _Audit(spark, lake, pipeline)
+    with pinned(lake, {f"{pipeline.name}__ledger": one.head.snapshot}):
+        return one.run()
 
 
 class _Audit:

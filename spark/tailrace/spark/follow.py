@@ -17,6 +17,7 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.needed import STAMP
 from tailrace.lake.notices import Followed
 from tailrace.lake.publish import Branch
+from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import SPAN, VERSION, latest, told
@@ -36,6 +37,7 @@ class Follower:
         # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
         self.spark = open_session(self.lake.settings)
         self.branch = Branch(self.lake, self.pipeline.name, f"follow_{self.owner}")
+        self.trimming = Trimming(self.lake, self.pipeline.name, archived=False)
 
     def follow(self, *, fresh: int | None = None) -> int:
         """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
@@ -68,6 +70,7 @@ class Follower:
                 snapshot = self.branch.publish()
             except MovedError:
                 continue
+            self.trimming.after_commit()
             return Head(snapshot, stamp), reached.snapshot
 
     def close(self) -> None:

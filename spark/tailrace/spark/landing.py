@@ -12,6 +12,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, rejected_contract
 from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import TOKEN, Lease
+from tailrace.lake.trimming import Trimming
 from tailrace.model.log import Log
 from tailrace.spark.algebra import quoted
 from tailrace.spark.writing import append
@@ -48,6 +49,7 @@ class Landing:
         self.log = Lease.take(lake, log.name)
         self.rejected = Lease.take(lake, f"{log.name}__rejected")
         self._written: list[_Written] = []
+        self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
 
     @property
     def epoch(self) -> int:
@@ -101,6 +103,7 @@ class Landing:
                 append(one.rows, one.lease.branch, one.said)
             else:
                 self._written.pop(0)
+                self._trimming[one.lease.table].after_commit()
 
     def close(self) -> None:
         """Remove the branches."""
