@@ -15,10 +15,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from support.small_lake import HOURLY, RIDES, make
 
-from tailrace.lake.archive import archive, archive_contract, commits
+from tailrace.lake.archive import archive, commits
 from tailrace.lake.catalog import MAIN, Lake, ref_of
 from tailrace.lake.commits import MAINTAINED, carry_forward, recorded
-from tailrace.lake.contracts import log_contract
+from tailrace.lake.contracts import commits_contract, log_contract
 from tailrace.lake.errors import FencedError, LakeError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.leftovers import leftover_names, leftover_tables, milliseconds
@@ -110,10 +110,10 @@ def test_X3_to_archive_twice_or_at_once_keeps_each_commit_once(lake: Lake) -> No
     for number in range(5):
         epoch(lake, number)
     cut = expired(lake.table(LOG), milliseconds() + 1, AT_ONCE).cut
-    lake.ensure(archive_contract(LOG))
+    lake.ensure(commits_contract(LOG))
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: archive(lake, LOG, cut), range(3)))
-    rows = lake.table(archive_contract(LOG).table).scan().to_arrow()["snapshot"].to_pylist()
+    rows = lake.table(commits_contract(LOG).table).scan().to_arrow()["snapshot"].to_pylist()
     assert sorted(rows) == sorted(one.snapshot_id for one in cut)
     assert len(commits(lake, LOG).all) == 6
 

@@ -17,11 +17,9 @@ import pyarrow as pa
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from tailrace.lake.catalog import Lake, head_of, lineage, properties
-from tailrace.lake.contracts import Column, Contract
+from tailrace.lake.contracts import commits_contract
 from tailrace.lake.errors import MovedError
 from tailrace.model.time import instant, moment
-
-_LEDGER = "__ledger"
 
 
 @dataclass(frozen=True)
@@ -48,27 +46,12 @@ class Commits:
     whole: bool
 
 
-def archive_contract(table: str) -> Contract:
-    """The table that keeps what the commits of a log or a ledger have said. Append only."""
-    columns = {
-        "snapshot": Column("bigint", "the commit's snapshot, which may have expired", required=True),
-        "parent": Column("bigint", "the snapshot before it, where that was known"),
-        "sequence": Column("bigint", "Iceberg's sequence number of the commit", required=True),
-        "at": Column("timestamp", "when it was committed", required=True),
-        "epoch": Column("bigint", "the epoch that it is of; null for one that is not of ours"),
-        "added": Column("bigint", "how many rows it brought", required=True),
-        "said": Column("string", "what it says of itself, as JSON", required=True),
-    }
-    name = f"{table.removesuffix(_LEDGER)}__commits"
-    return Contract(name, f"what the commits of {table} have said whose snapshots expired", columns)
-
-
 def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
     """Keep what these snapshots of a log or a ledger say."""
     commits = [_commit(snapshot) for snapshot in snapshots]
     if not commits:
         return
-    name = lake.ensure(archive_contract(table)).name()[-1]
+    name = lake.ensure(commits_contract(table)).name()[-1]
     while True:
         loaded = lake.table(name)
         there = {*loaded.scan(selected_fields=("snapshot",)).to_arrow()["snapshot"].to_pylist()}
@@ -91,7 +74,7 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     loaded = lake.table(table)
     # The archive is read after the snapshots: what expires in between is in it by then.
     live = [_commit(one) for one in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
-    name = archive_contract(table).table
+    name = commits_contract(table).table
     kept = [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()] if lake.has(name) else []
     known = {one.snapshot for one in live}
     first = min((one.sequence for one in live), default=0)

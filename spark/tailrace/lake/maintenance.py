@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 
-from tailrace.lake.archive import archive_contract
 from tailrace.lake.catalog import MAIN, Lake, ref_of
-from tailrace.lake.contracts import Contract, complete_contract, contracts, signals_contract
+from tailrace.lake.contracts import Contract, archives, complete_contract, contracts, signals_contract
 from tailrace.lake.leftovers import leftover_names, leftover_tables, runs_of
 from tailrace.lake.needed import STAMP, needed_of
 from tailrace.lake.retention import Going, expired
@@ -106,12 +105,9 @@ def kept(lake: Lake, definition: Definition) -> list[Kept]:
     for stage in chain(definition):
         log = stage.source.name
         # What is said to a log from outside may be there though the definition does not wait for it.
-        for contract in (*contracts(stage), signals_contract(stage.source), complete_contract(stage.source)):
+        control = (signals_contract(stage.source), complete_contract(stage.source))
+        for contract in (*contracts(stage), *control, *archives(stage)):
             found.setdefault(contract.table, _kept(stage, log, contract))
-    for one in [*found.values()]:
-        if one.archived:
-            own = archive_contract(one.table)
-            found.setdefault(own.table, Kept(own))
     return [one for one in found.values() if lake.has(one.table)]
 
 

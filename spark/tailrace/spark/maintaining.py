@@ -13,11 +13,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -82,7 +84,9 @@ def maintain(
     """
     plan: Plan = planned(lake, definition, milliseconds())
     for table in plan.leftovers:
-        lake.drop(table)
+        # Another maintenance may have dropped it meanwhile.
+        with suppress(LakeError, NoSuchTableError):
+            lake.drop(table)
     done = []
     for one in plan.needs:
         watch(one.kept.table)
