@@ -162,8 +162,9 @@ class Lake:
             except CommitFailedException:
                 continue
             except Exception:
-                # It may have gone through all the same: a snapshot is staged by one writer, who alone moves there.
-                if ref_of(self.table(table), branch) != to:
+                # It may have gone through all the same, and others have gone on from there by now.
+                after = self.table(table)
+                if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
                     raise
                 return
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
