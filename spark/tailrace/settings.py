@@ -8,11 +8,13 @@ that file, or from the working directory where there is none.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tailrace.model.errors import Fault, TailraceError
@@ -21,6 +23,22 @@ PREFIX = "TAILRACE_"
 FILE = "tailrace.toml"
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _age(value: Any) -> Any:
+    """A length of time as a number and a unit."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", value.strip())
+    if found is None:
+        raise ValueError("a whole number and a unit, s, m, h or d, such as 12h")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 
 class SettingsError(TailraceError, ValueError):
@@ -83,6 +101,15 @@ class Settings(BaseSettings):
     """Structured logs as JSON or as text. None: text in a file that is asked for, else none."""
     log_file: Path | None = None
     """The file that structured logs are appended to. None: standard error, if there are any."""
+
+    most_snapshots: Annotated[int, Field(ge=20)] = 500
+    """How many snapshots of a table a running stream lets come together before it takes the oldest out."""
+    keep_snapshots: Age = timedelta(days=1)
+    """Maintenance keeps the snapshots that were a table's current one within this time, such as `12h` or `7d`."""
+    keep_leftovers: Age = timedelta(days=7)
+    """After this time maintenance takes a run that has not ended for one that died, and removes what it left."""
+    keep_orphans: Annotated[Age, Field(ge=timedelta(days=1))] = timedelta(days=3)
+    """Maintenance deletes files that no snapshot names once they are older; others may be about to be committed."""
 
     def __init__(self, **values: Any) -> None:
         try:

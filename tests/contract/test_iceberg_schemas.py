@@ -9,11 +9,12 @@ import pytest
 
 from tailrace.cli.definitions import load_any
 from tailrace.lake.contract_files import contract_text
-from tailrace.lake.contracts import Contract, contracts
+from tailrace.lake.contracts import Contract, archives, contracts
 
 FOLDER = Path("iceberg_schemas")
 DEFINITIONS = sorted(Path("pipelines").glob("*.py"))
-CONTRACTS = {contract.table: contract for path in DEFINITIONS for contract in contracts(load_any(str(path)))}
+MADE = [load_any(str(path)) for path in DEFINITIONS]
+CONTRACTS = {contract.table: contract for one in MADE for contract in (*contracts(one), *archives(one))}
 
 
 @pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))

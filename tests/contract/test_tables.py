@@ -90,12 +90,13 @@ def test_X1_a_branch_moves_only_from_where_it_is_expected(kept: Kept) -> None:
     with pytest.raises(MovedError):
         kept.lake.move(TABLE, MAIN, staged, staged)
     with pytest.raises(MovedError):
-        kept.lake.move(TABLE, "stream_1", staged, None)
+        kept.lake.move(TABLE, "stream_1", base, None)
+    kept.lake.move(TABLE, MAIN, staged, base)
     kept.lake.move(TABLE, MAIN, staged, base)
     assert kept.names() == ["a"]
     assert kept.lake.head(TABLE) == Head(staged, {"said": "a"}, 1)
-    kept.lake.unbranch(TABLE, "stream_1")
-    kept.lake.unbranch(TABLE, "stream_1")
+    kept.lake.unname(TABLE, ["stream_1"])
+    kept.lake.unname(TABLE, ["stream_1"])
     assert set(kept.lake.refs(TABLE)) == {MAIN}
 
 

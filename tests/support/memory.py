@@ -6,7 +6,7 @@ It behaves as the catalog's tables do, as far as the protocol can tell: tests/co
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,12 +77,13 @@ class MemoryLake:
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         held = self._table(table)
-        if held.refs.get(branch) != expected:
+        if held.refs.get(branch) not in (expected, to):
             raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
         held.refs[branch] = to
 
-    def unbranch(self, table: str, branch: str) -> None:
-        self._table(table).refs.pop(branch, None)
+    def unname(self, table: str, names: Collection[str]) -> None:
+        for name in names:
+            self._table(table).refs.pop(name, None)
 
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         return self.enter(table, (), said, expected)

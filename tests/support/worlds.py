@@ -21,7 +21,7 @@ from tests.support.memory import MemoryLake
 COMMITS = frozenset(("move", "mark", "graft", "enter", "write"))
 """What changes a table; the rest of the lake's calls look."""
 
-CALLS = COMMITS | {"ensure", "made", "head", "refs", "commits", "unbranch", "rows"}
+CALLS = COMMITS | {"ensure", "made", "head", "refs", "commits", "unname", "rows"}
 
 
 RARE = ("after graft", "after mark")

@@ -17,7 +17,7 @@ from tailrace.model.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError
 from tailrace.toolchain.errors import ToolchainError
 
-COMMANDS = ("stream", "backfill", "audit", "replay", "explain", "status", "panes", "tables")
+COMMANDS = ("stream", "backfill", "audit", "replay", "maintain", "explain", "status", "panes", "tables")
 
 
 def run(*args: str) -> Result:

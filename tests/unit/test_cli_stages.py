@@ -89,7 +89,9 @@ def test_explain_tells_each_stage(definition: str) -> None:
 def test_tables_of_a_later_stage_are_its_own(definition: str) -> None:
     told = json.loads(run("tables", definition, "--json").stdout)
     names = [table["table"] for table in (told if isinstance(told, list) else told["tables"])]
-    assert names == ["shops_by_sales__ledger", "shops_by_sales", "shops_by_sales__runs"]
+    assert names == [
+        "shops_by_sales__ledger", "shops_by_sales", "shops_by_sales__runs", "shops_by_sales__commits"
+    ]  # fmt: skip
 
 
 def test_simulate_shows_every_stage_and_what_a_step_rejects(definition: str, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tailrace.lake.catalog import Lake, head_of, lineage, properties
+from tailrace.lake.catalog import Lake, head_of
+from tailrace.lake.commits import recorded
 from tailrace.lake.contracts import LATE, PANE
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, moment
@@ -124,9 +125,8 @@ class Reads:
         return sorted(found, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
-        """From which processing time on the watermark stood where, by the properties of the ledger's snapshots."""
-        table = self.lake.table(self.ledger)
-        said = [properties(snapshot) for snapshot in lineage(table, head_of(table).snapshot)]
+        """From which processing time on the watermark stood where, by what the ledger's commits say."""
+        said = recorded(self.lake, self.ledger).values()
         steps = {
             (int(one["processing_time"]), int(one["watermark"]))
             for one in said

@@ -23,6 +23,7 @@ from tailrace.cli import (
     backfill,
     explain,
     late,
+    maintain,
     panes,
     process,
     replay,
@@ -146,7 +147,7 @@ def _tailrace(
 
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
 for _panel, _commands in {
-    _RUN: (stream.stream, backfill.backfill, audit.audit, replay.replay),
+    _RUN: (stream.stream, backfill.backfill, audit.audit, replay.replay, maintain.maintain),
     _LOOK: (explain.explain, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
     _TELL: (watermark.watermark, signals.signal),
 }.items():

@@ -15,7 +15,7 @@ from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
 from tailrace.lake.contract_files import contract_data, write_contracts
-from tailrace.lake.contracts import contracts, spark_type
+from tailrace.lake.contracts import archives, contracts, spark_type
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def tables(
     The exit status is 1 where a live table differs. Reads the catalog, without Spark.
     """
     output, settings = Output(json), Settings()
-    agreed = contracts(load_any(definition))
+    stage = load_any(definition)
+    agreed = [*contracts(stage), *archives(stage)]
     if write is not None:
         written = write_contracts(agreed, write)
         if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import IdentityTransform
 
 from tailrace.lake.contracts import Contract
@@ -130,7 +136,8 @@ class Lake:
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
 
-        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again.
+        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again. Nor
+        does a reply that is lost: where the branch then stands at the snapshot, it was moved.
         """
         update = SetSnapshotRefUpdate(
             ref_name=branch,
@@ -142,21 +149,68 @@ class Lake:
         )
         for _ in range(_TRIES):
             loaded = self.table(table)
-            ref = loaded.metadata.refs.get(branch)
-            if (ref.snapshot_id if ref else None) != expected:
+            stands = ref_of(loaded, branch)
+            if stands == to:
+                return
+            if stands != expected:
                 break
             try:
                 self.catalog.commit_table(loaded, (AssertRefSnapshotId(ref=branch, snapshot_id=expected),), (update,))
                 return
             except CommitFailedException:
                 continue
+            except Exception:
+                # It may have gone through all the same, and others have gone on from there by now.
+                after = self.table(table)
+                if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
+                    raise
+                return
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
 
-    def unbranch(self, table: str, branch: str) -> None:
-        """Remove a branch, if it is there."""
-        loaded = self.table(table)
-        if branch in loaded.metadata.refs:
-            loaded.manage_snapshots().remove_branch(branch).commit()
+    def name(self, table: str, tag: str, snapshot: int) -> None:
+        """Give a snapshot a tag of this name, which keeps it from expiry. Raises `LakeError` where it has expired."""
+        update = SetSnapshotRefUpdate(
+            ref_name=tag,
+            type="tag",
+            snapshot_id=snapshot,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        self._change(table, lambda loaded: _named(loaded, snapshot, update))
+
+    def unname(self, table: str, names: Collection[str]) -> None:
+        """Remove branches and tags, as far as they are there."""
+        self._change(
+            table,
+            lambda loaded: tuple(RemoveSnapshotRefUpdate(ref_name=one) for one in names if ref_of(loaded, one)),
+        )
+
+    def forget(self, table: str, snapshots: Collection[int]) -> None:
+        """Take snapshots that no branch and no tag names out of the table's metadata; their files stay."""
+
+        def removed(loaded: Table) -> tuple[TableUpdate, ...]:
+            named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
+            there = {one.snapshot_id for one in loaded.metadata.snapshots}
+            ids = sorted((there & {*snapshots}) - named)
+            return (RemoveSnapshotsUpdate(snapshot_ids=ids),) if ids else ()
+
+        self._change(table, removed)
+
+    def _change(self, table: str, updates: Callable[[Table], tuple[TableUpdate, ...]]) -> None:
+        """Commit changes of the metadata that do not depend on what else is committed meanwhile."""
+        for _ in range(_TRIES):
+            loaded = self.table(table)
+            made = updates(loaded)
+            if not made:
+                return
+            try:
+                self.catalog.commit_table(loaded, (), made)
+                return
+            except (CommitFailedException, ValueError):
+                # The latter where another has made the same change meanwhile.
+                continue
+        raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
@@ -244,6 +298,18 @@ def _added(loaded: Table, staged: int) -> Iterator[DataFile]:
 def no_rows(table: Table) -> pa.Table:
     """An empty frame of a table's columns: what a commit of nothing but properties appends."""
     return table.schema().as_arrow().empty_table()
+
+
+def ref_of(table: Table, name: str) -> int | None:
+    """The snapshot that a branch or tag of a loaded table names; None where there is no such one."""
+    ref = table.metadata.refs.get(name)
+    return ref.snapshot_id if ref else None
+
+
+def _named(loaded: Table, snapshot: int, update: SetSnapshotRefUpdate) -> tuple[TableUpdate, ...]:
+    if loaded.metadata.snapshot_by_id(snapshot) is None:
+        raise LakeError(f"snapshot {snapshot} of {loaded.name()} has expired: start anew, from where the table is now")
+    return (update,)
 
 
 def head_of(table: Table, branch: str = MAIN) -> Head:

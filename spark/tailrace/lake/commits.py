@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.archive import commits
+from tailrace.lake.catalog import Lake, head_of, properties
+from tailrace.lake.errors import MovedError
+from tailrace.lake.lease import plain
 from tailrace.model.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
@@ -20,18 +23,40 @@ ONWARD = "onward"
 DUPLICATES = "duplicates"
 """How many records were dropped because they came again, in all epochs up to this one (rule X5)."""
 
+MAINTAINED = "maintained"
+"""What a commit says that repeats what the last epoch's says, on top of what maintenance wrote anew (rule X3)."""
+
 
 def recorded(lake: Lake, table: str) -> dict[int, dict[str, str]]:
-    """What a log's or ledger's commits say of each epoch and its clock, as far as its snapshots are kept."""
-    loaded = lake.table(table)
-    current = loaded.current_snapshot()
-    said = [properties(snapshot) for snapshot in lineage(loaded, current.snapshot_id if current else None)]
-    # A commit beside the stream repeats what the last epoch's says.
-    return {int(one["epoch"]): one for one in said if CLOCK[1] in one}
+    """What a log's or ledger's commits say of each epoch and its clock, those of expired snapshots included."""
+    found: dict[int, dict[str, str]] = {}
+    for one in commits(lake, table).all:
+        # A commit beside the stream repeats what the last epoch's says.
+        if CLOCK[1] in one.said:
+            found.setdefault(int(one.said["epoch"]), dict(one.said))
+    return found
+
+
+def carry_forward(lake: Lake, table: str) -> None:
+    """Say again what the last commit of ours says, in a commit on top, where maintenance has committed above it (X3).
+
+    It is then found at the table's head, whatever expires below.
+    """
+    while True:
+        loaded = lake.table(table)
+        current, head = loaded.current_snapshot(), head_of(loaded)
+        if current is None or not head.said or properties(current):
+            return
+        try:
+            lake.mark(table, {**plain(head.said), MAINTAINED: "true"}, head.snapshot)
+            return
+        except MovedError:
+            # By a writer, who then has said it, or by another foreign commit.
+            continue
 
 
 def times_of(lake: Lake, log: str) -> dict[int, int]:
-    """The processing times of a log's epochs, in microseconds, as far as its snapshots are kept."""
+    """The processing times of a log's epochs, in microseconds."""
     return {epoch: int(said[CLOCK[1]]) for epoch, said in recorded(lake, log).items()}
 
 

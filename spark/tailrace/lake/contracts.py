@@ -295,6 +295,28 @@ def contracts(definition: Definition) -> list[Contract]:
     return [*landed, ledger_contract(definition), answer_contract(definition), runs_contract(definition)]
 
 
+def commits_contract(table: str) -> Contract:
+    """What the commits of a log or a ledger have said whose snapshots have expired. Append only."""
+    columns = {
+        "snapshot": Column("bigint", "the commit's snapshot", required=True),
+        "parent": Column("bigint", "the snapshot before it, where that was known"),
+        "sequence": Column("bigint", "Iceberg's sequence number of the commit", required=True),
+        "at": Column("timestamp", "when it was committed", required=True),
+        "epoch": Column("bigint", "the epoch that it is of; null for one that says nothing of an epoch"),
+        "added": Column("bigint", "how many rows it brought", required=True),
+        "said": Column("string", "what it says of itself, as JSON", required=True),
+    }
+    name = f"{table.removesuffix('__ledger')}__commits"
+    return Contract(name, f"what the commits of {table} said whose snapshots expired", columns)
+
+
+def archives(definition: Definition) -> list[Contract]:
+    """The tables that maintenance makes beside a definition's own, for what the commits of those have said."""
+    log = definition.log
+    landed = [log.name, f"{log.name}__rejected"] if log.landed else []
+    return [commits_contract(table) for table in (*landed, f"{definition.name}__ledger")]
+
+
 def spark_type(shape: Shape) -> str:
     """A shape as a Spark SQL type.
 

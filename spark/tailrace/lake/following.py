@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tailrace.lake.errors import MovedError
+from tailrace.lake.needed import STAMP
 from tailrace.lake.notices import Followed
 from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Head, Tables, standing
-
-STAMP = "ledger_snapshot"
-"""What a commit of `p` says: the snapshot of the ledger that it stands for."""
 
 
 @dataclass
@@ -27,7 +25,6 @@ class Following(ABC):
     name: str
     owner: str
     branch: Branch = field(init=False)
-    _head: Head | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.branch = Branch(self.lake, self.name, f"follow_{self.owner}")
@@ -39,6 +36,9 @@ class Following(ABC):
         `since` is None for all that it holds. Panes that are `fresh` meet no row of `p`, hold no retraction, and are
         one to a window; `empty` says that `p` has no row at all.
         """
+
+    def followed(self) -> None:  # noqa: B027  (an engine need not do anything)
+        """What is to be done after each commit of `p`."""
 
     def follow(self, *, fresh: int | None = None) -> int:
         """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
@@ -57,7 +57,8 @@ class Following(ABC):
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
         """Where `p` stands then, and the ledger's snapshot that it stands for."""
         while True:
-            head = self._head or self.branch.start()
+            # Each time anew: maintenance may have removed a branch that main had left behind for long.
+            head = self.branch.start()
             commits = self.lake.commits(f"{self.name}__ledger")
             reached, gained = standing(commits), [commit.snapshot for commit in commits]
             stamped = head.said.get(STAMP)
@@ -70,7 +71,6 @@ class Following(ABC):
             try:
                 snapshot = self.branch.publish()
             except MovedError:
-                self._head = None
                 continue
-            self._head = Head(snapshot, stamp)
-            return self._head, reached.snapshot
+            self.followed()
+            return Head(snapshot, stamp), reached.snapshot

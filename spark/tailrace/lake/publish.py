@@ -47,11 +47,17 @@ class Branch:
         return head
 
     def staged(self) -> int:
-        """The snapshot that the branch stands at."""
-        return self.lake.refs(self.table)[self.name]
+        """The snapshot that the branch stands at. Raises `MovedError` where it was removed."""
+        staged = self.lake.refs(self.table).get(self.name)
+        if staged is None:
+            raise MovedError(f"branch {self.name} of {self.table} was removed")
+        return staged
 
     def publish(self) -> int:
-        """Move main to what was written, and give that snapshot. Raises `MovedError` if main was moved by another."""
+        """Move main to what was written, and give that snapshot.
+
+        Raises `MovedError` if main was moved by another, or the branch was removed as that of a writer that is fenced.
+        """
         staged = self.staged()
         if staged != self.base:
             try:
@@ -67,7 +73,7 @@ class Branch:
 
     def drop(self) -> None:
         """Remove the branch."""
-        self.lake.unbranch(self.table, self.name)
+        self.lake.unname(self.table, (self.name,))
 
 
 __all__ = ["Branch", "MovedError"]

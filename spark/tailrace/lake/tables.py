@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -77,10 +77,13 @@ class Tables(Protocol):
         """The commits of main, the latest first, as far as they are kept."""
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if it stands at `expected` (None: if there is no such branch)."""
+        """Move a branch to a snapshot if it stands at `expected` (None: if there is no such branch).
 
-    def unbranch(self, table: str, branch: str) -> None:
-        """Remove a branch, if it is there."""
+        Where it is there already nothing is done.
+        """
+
+    def unname(self, table: str, names: Collection[str]) -> None:
+        """Remove branches and tags, as far as they are there."""
 
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot to main that says this; gives its id."""

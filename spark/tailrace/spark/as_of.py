@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import PANE
+from tailrace.lake.pins import pinned
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
@@ -60,11 +61,17 @@ def as_of(
     recording.check([epoch], fold=False)
     if keep is not None:
         check_new(lake, keep, f"{keep}{OPEN}")
+    with pinned(lake, recording.snapshots):
+        return _read(recording, epoch, rows, key, keep)
+
+
+def _read(recording: Recording, epoch: int, rows: int, key: Sequence[Any] | None, keep: str | None) -> AsOf:
+    pipeline = recording.pipeline
     windows, answers = _windows(recording, epoch), _answers(recording, epoch)
     tables = []
     if keep is not None:
         for table, frame in ((keep, answers), (f"{keep}{OPEN}", windows)):
-            frame.writeTo(lake.spark_name(table)).using("iceberg").create()
+            frame.writeTo(recording.lake.spark_name(table)).using("iceberg").create()
             tables.append(table)
     if key is not None:
         for name, value in zip(pipeline.key, key, strict=True):

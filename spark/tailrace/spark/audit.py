@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
-from tailrace.lake.commits import times_of
+from tailrace.lake.archive import commits
+from tailrace.lake.catalog import Head, Lake
+from tailrace.lake.commits import MAINTAINED, times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
-from tailrace.lake.following import STAMP
 from tailrace.lake.lease import LENDER
+from tailrace.lake.needed import STAMP
+from tailrace.lake.pins import pinned
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
@@ -61,7 +63,9 @@ def audit(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> Audit:
     Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
-    return _Audit(spark, lake, pipeline).run()
+    one = _Audit(spark, lake, pipeline)
+    with pinned(lake, {f"{pipeline.name}__ledger": one.head.snapshot}):
+        return one.run()
 
 
 class _Audit:
@@ -168,22 +172,16 @@ class _Audit:
         return Check("no record came again within the horizon", again == 0, detail)
 
     def _added(self, table: str) -> tuple[int, bool]:
-        """How many records the table's commits up to the audited epoch added, and whether all of them are kept."""
-        loaded = self.lake.table(table)
-        snapshots = lineage(loaded, head_of(loaded).snapshot)
-        added = 0
-        for snapshot in snapshots:
-            said = properties(snapshot)
-            if snapshot.summary and int(said.get("epoch", "-1")) <= self.epoch:
-                added += int(snapshot.summary.additional_properties.get("added-records", "0"))
-        return added, bool(snapshots) and snapshots[-1].parent_snapshot_id is None
+        """How many records the table's commits up to the audited epoch added, and whether all of them are known."""
+        found = commits(self.lake, table)
+        epochs = (one for one in found.all if int(one.said.get("epoch", "-1")) <= self.epoch)
+        return sum(one.added for one in epochs), found.whole
 
     def _epochs_once(self) -> Check:
         """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-        ledger = self.lake.table(f"{self.pipeline.name}__ledger")
-        heads = [properties(snapshot) for snapshot in reversed(lineage(ledger, self.head.snapshot))]
-        # Backfills, and the lending of the lease to them, are at an epoch that is there already.
-        own = [said for said in heads if "watermark" in said and not {"run", LENDER} & said.keys()]
+        heads = [one.said for one in commits(self.lake, f"{self.pipeline.name}__ledger", self.head.snapshot).all]
+        # Backfills, the lending of the lease to them, and maintenance are at an epoch that is there already.
+        own = [said for said in heads if "watermark" in said and not {"run", LENDER, MAINTAINED} & said.keys()]
         faults, before = [], Head(None, {})
         for said in own:
             now = Head(None, said)

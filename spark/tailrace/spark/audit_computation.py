@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.archive import commits
+from tailrace.lake.catalog import Head, Lake
+from tailrace.lake.commits import MAINTAINED
 from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import TOKEN
+from tailrace.lake.pins import pinned
 from tailrace.model.computation import Computation
 from tailrace.model.log import Productions
 from tailrace.spark.algebra import quoted
@@ -25,6 +28,11 @@ def audit_computation(spark: SparkSession, lake: Lake, computation: Computation)
     check_definition(lake, computation)
     table = f"{computation.name}__ledger"
     head = lake.head(table)
+    with pinned(lake, {table: head.snapshot}):
+        return _audited(spark, lake, computation, table, head)
+
+
+def _audited(spark: SparkSession, lake: Lake, computation: Computation, table: str, head: Head) -> Audit:
     epoch, ledger = head.number("epoch"), f"{lake.spark_name(table)} VERSION AS OF {head.snapshot}"
     kinds = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
     items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
@@ -74,8 +82,9 @@ def _checks(
 
 def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
     """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-    said = [properties(one) for one in reversed(lineage(lake.table(table), snapshot))]
-    faults, before = [], dict[str, str]()
+    said = [one.said for one in commits(lake, table, snapshot).all if MAINTAINED not in one.said]
+    faults: list[str] = []
+    before: Mapping[str, str] = {}
     for one in said:
         if "watermark" not in one:
             continue

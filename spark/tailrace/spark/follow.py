@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import PANE
 from tailrace.lake.following import Following
+from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import SPAN, VERSION, latest, told
@@ -24,6 +25,10 @@ class Follower(Following):
         self.pipeline = pipeline
         # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
         self.spark = open_session(lake.settings)
+        self.trimming = Trimming(lake, self.name, archived=False)
+
+    def followed(self) -> None:
+        self.trimming.after_commit()
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""

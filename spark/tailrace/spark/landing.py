@@ -10,7 +10,9 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, rejected_contract
+from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import TOKEN, Lease
+from tailrace.lake.trimming import Trimming
 from tailrace.model.log import Log
 from tailrace.spark.algebra import quoted
 from tailrace.spark.writing import append
@@ -28,6 +30,15 @@ class Landed:
     duplicates: int = 0
 
 
+@dataclass(frozen=True)
+class _Written:
+    """Rows that are written to a lease's branch but not published, and what their commit says."""
+
+    lease: Lease
+    rows: DataFrame
+    said: Mapping[str, str]
+
+
 class Landing:
     """The stream's writer of one log. It holds the leases of the log and of its `rejected`."""
 
@@ -37,7 +48,8 @@ class Landing:
             lake.ensure(contract, NOTHING)
         self.log = Lease.take(lake, log.name)
         self.rejected = Lease.take(lake, f"{log.name}__rejected")
-        self._written: list[tuple[Lease, Mapping[str, str]]] = []
+        self._written: list[_Written] = []
+        self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
 
     @property
     def epoch(self) -> int:
@@ -61,26 +73,39 @@ class Landing:
             seen, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
         )
         columns = [quoted(name) for name in log_contract(self.log_definition).columns]
-        _append(watched.where("_error IS NULL").selectExpr(*columns), self.log, said)
+
+        def good(frame: DataFrame) -> DataFrame:
+            return frame.where("_error IS NULL").selectExpr(*columns)
+
+        said = {**said, TOKEN: str(self.log.token)}
+        append(good(watched), self.log.branch, said)
         found = seen.get
-        self._written = [(self.log, said)]
+        self._written = [_Written(self.log, good(frame), said)]
         if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
-            _append(frame.where("_error IS NOT NULL").selectExpr(*items), self.rejected, said)
-            self._written.insert(0, (self.rejected, said))
+            bad = frame.where("_error IS NOT NULL").selectExpr(*items)
+            said = {**said, TOKEN: str(self.rejected.token)}
+            append(bad, self.rejected.branch, said)
+            self._written.insert(0, _Written(self.rejected, bad, said))
         return Landed(found["records"], found["rejected"])
 
     def publish(self) -> None:
-        """Make the bundle visible: what was rejected first, so that an epoch in the log is whole."""
-        for lease, said in self._written:
-            lease.publish({**said, TOKEN: str(lease.token)})
-        self._written = []
+        """Make the bundle visible: what was rejected first, so that an epoch in the log is whole.
+
+        Where maintenance moved a table meanwhile, what was written is written again on top of it (rule X1). Raises
+        `FencedError` where another stream has taken the lease.
+        """
+        while self._written:
+            one = self._written[0]
+            try:
+                one.lease.publish(one.said)
+            except MovedError:
+                append(one.rows, one.lease.branch, one.said)
+            else:
+                self._written.pop(0)
+                self._trimming[one.lease.table].after_commit()
 
     def close(self) -> None:
         """Remove the branches."""
         self.log.give_back()
         self.rejected.give_back()
-
-
-def _append(frame: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
-    append(frame, lease.branch, {**said, TOKEN: str(lease.token)})

@@ -30,6 +30,8 @@ class ReplayError(TailraceError, ValueError):
 class Recording:
     """The recorded epochs of one stage, as far as its ledger has come when it is opened.
 
+    `snapshots` are those that are read of each table: to be pinned by who reads for long (`lake.pins`).
+
     Raises `LakeError` where it has no ledger, `OtherDefinitionError` where that is another definition's, and
     `ReplayError` where it has no epoch yet.
     """
@@ -48,7 +50,8 @@ class Recording:
         self.ledger = _as_of(lake, table, head.snapshot)
         # What an epoch reads is published before the epoch itself is, so these have what the ledger has.
         read = pipeline.source.name if pipeline.earlier is None else ledger_contract(pipeline.earlier).table
-        self._read = _as_of(lake, read, lake.head(read).snapshot)
+        self.snapshots = {table: head.snapshot, read: lake.head(read).snapshot}
+        self._read = _as_of(lake, read, self.snapshots[read])
 
     @property
     def known(self) -> list[int]:

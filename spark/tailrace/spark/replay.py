@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
+from tailrace.lake.pins import pinned
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.comparing import Count, Difference, compared
 from tailrace.spark.execution import OpenWindows
@@ -76,10 +77,11 @@ def replay(
     lake.ensure(replace(contract, table=table, doc=f"{contract.table}, epochs {first} to {last} folded again"))
     done = False
     try:
-        _fold(recording, table, range(first, last + 1), watch)
-        mine = f"epoch BETWEEN {first}L AND {last}L AND COALESCE(writer, 'stream') = 'stream'"
-        ledger = f"(SELECT * FROM {recording.ledger} WHERE {mine})"
-        counts, differences = compared(spark, pipeline, ledger, lake.spark_name(table))
+        with pinned(lake, recording.snapshots):
+            _fold(recording, table, range(first, last + 1), watch)
+            mine = f"epoch BETWEEN {first}L AND {last}L AND COALESCE(writer, 'stream') = 'stream'"
+            ledger = f"(SELECT * FROM {recording.ledger} WHERE {mine})"
+            counts, differences = compared(spark, pipeline, ledger, lake.spark_name(table))
         done = True
     finally:
         if keep is None or not done:

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import READ, recorded
+from tailrace.lake.trimming import ledger_trimming
 from tailrace.model.chains import Definition, before, chain
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
@@ -104,6 +105,7 @@ class Stream:
         for stage in stages:
             self._by_name[stage.name] = self._fold_of(stage, follow_every, feeds=stage.name in fed)
         self.folds = list(self._by_name.values())
+        self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
         self.intake = Intake(spark, lake, source, self.landing, signals=waits)
         self._started = self._ended = self._looked = time.perf_counter()
@@ -264,6 +266,7 @@ class Stream:
         for fold in self.folds:
             while not fold.publish():
                 folded[fold.definition.name] = stage(fold)
+            self._trimming[fold.definition.name].after_commit()
         bundle.kept.unpersist()
         phases.end("publish")
         for fold in self.folds:
@@ -303,6 +306,7 @@ class Stream:
                     folded[fold.definition.name] = stage()
                     while not fold.publish():
                         folded[fold.definition.name] = stage()
+                    self._trimming[fold.definition.name].after_commit()
                     fold.follow(self._following)
             seconds = time.perf_counter() - started
             self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
