@@ -10,9 +10,11 @@ The ledger goes over first and says where table `p` is to go; whoever comes by a
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
@@ -35,7 +37,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
-from tailrace.lake.catalog import MAIN, PREFIX, Lake, head_of, no_rows
+from tailrace.lake.catalog import MAIN, PREFIX, Lake, head_of, lineage, no_rows, properties
 from tailrace.lake.contracts import Contract
 from tailrace.lake.drift import said as said_as
 from tailrace.lake.errors import LakeError, MovedError
@@ -49,6 +51,9 @@ MEANING = "tailrace.meaning"
 
 FROM = "tailrace.from"
 """The ledger's property that says where its generation is from: the pipeline's name beside, or a tag."""
+
+STAMP = "ledger_snapshot"
+"""What a commit of table `p` says of the ledger's snapshot that it stands for."""
 
 TAG = "generation_"
 """How the tags of generations that were left start."""
@@ -154,10 +159,10 @@ class Held:
         return cls(tuple(at.manifests(table.io)), totals, schema, _last(table))
 
 
-def go_over(table: Table, held: Held, said: Mapping[str, str], properties: Mapping[str, str], generation: int) -> int:
+def go_over(table: Table, held: Held, said: Mapping[str, str], told: Mapping[str, str], generation: int) -> int:
     """Make a loaded table hold something else, if nothing was committed to its main branch since; gives the snapshot.
 
-    The table's properties and `said`, the snapshot's, are set with it, and what was current gets the tag of the
+    The table's properties `told` and the snapshot's `said` are set with it, and what was current gets the tag of the
     generation that it was. The new snapshot has no parent: what its commits say is of another generation. Raises
     `MovedError` if something was committed.
     """
@@ -186,7 +191,7 @@ def go_over(table: Table, held: Held, said: Mapping[str, str], properties: Mappi
         summary=Summary(Operation.OVERWRITE, **held.totals, **names),
         schema_id=schema.schema_id,
     )
-    updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(properties))]
+    updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(told))]
     if before is not None:
         updates.append(_ref(tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]
@@ -197,6 +202,72 @@ def go_over(table: Table, held: Held, said: Mapping[str, str], properties: Mappi
         table.io.delete(place)
         raise MovedError(f"{table.name()} moved away from snapshot {before}") from error
     return number
+
+
+def settle(lake: Lake, pipeline: str) -> None:
+    """Bring table `p` to the generation that its ledger has gone over to, where that is not done yet.
+
+    Raises `LakeError` where what it was to hold is gone.
+    """
+    while True:
+        ledger, answers = lake.table(f"{pipeline}__ledger"), lake.table(pipeline)
+        generation = generation_of(ledger)
+        if generation_of(answers) == generation:
+            return
+        place = ledger.properties.get(FROM, "")
+        if place in answers.metadata.refs:
+            there = answers.metadata.refs[place].snapshot_id
+            held, said = Held.of(answers, there), dict(head_of(answers, place).said)
+        elif lake.has(place):
+            # It has followed the ledger that was beside it to the end, so it stands for the ledger's first snapshot.
+            held, first = Held.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
+            said = {STAMP: str(first.snapshot_id), "epoch": properties(first).get("epoch", "-1")}
+        else:
+            raise LakeError(
+                f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
+                " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
+            )
+        try:
+            go_over(answers, held, said, {GENERATION: str(generation)}, generation_of(answers))
+        except MovedError:
+            # A follower, or another one that does the same.
+            continue
+
+
+def scratch(lake: Lake, pipeline: str) -> list[int]:
+    """The generations of a pipeline that have tables beside it."""
+    tables = lake.catalog.list_tables(lake.settings.namespace)
+    found = (re.fullmatch(rf"{re.escape(pipeline)}__g(\d+)(__ledger)?", name) for _, name in tables)
+    return sorted({int(match[1]) for match in found if match})
+
+
+def sweep(lake: Lake, pipeline: str) -> None:
+    """Remove the tables beside a pipeline whose ledger and table `p` are settled; what was taken over of them stays.
+
+    Nobody may be about to take them over: whoever calls has the ledger's lease.
+    """
+    ledger = lake.table(f"{pipeline}__ledger")
+    for generation in scratch(lake, pipeline):
+        taken = generation == generation_of(ledger) or generation in left(ledger)
+        for name in (f"{name_beside(pipeline, generation)}__ledger", name_beside(pipeline, generation)):
+            if not lake.has(name):
+                continue
+            if taken:
+                _forget(lake, name)
+            else:
+                lake.drop(name)
+
+
+def _forget(lake: Lake, name: str) -> None:
+    """Remove a table, and of its files those that say what it was; its rows are another one's now."""
+    table = lake.table(name)
+    place = table.metadata_location
+    before = [entry.metadata_file for entry in table.metadata.metadata_log]
+    lists = [snapshot.manifest_list for snapshot in table.metadata.snapshots]
+    lake.catalog.drop_table((lake.settings.namespace, name))
+    for file in (*before, *lists, place):
+        with suppress(OSError):
+            table.io.delete(file)
 
 
 def _last(table: Table) -> int:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyiceberg.exceptions import CommitFailedException
+
 from tailrace.lake.catalog import MAIN, Head, Lake, head_of
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Outcome, Publication
+
+_TRIES = 20
 
 
 @dataclass
@@ -57,9 +61,17 @@ class Branch:
 
     def drop(self) -> None:
         """Remove the branch."""
-        loaded = self.lake.table(self.table)
-        if self.name in loaded.metadata.refs:
-            loaded.manage_snapshots().remove_branch(self.name).commit()
+        for left in reversed(range(_TRIES)):
+            loaded = self.lake.table(self.table)
+            if self.name not in loaded.metadata.refs:
+                return
+            try:
+                loaded.manage_snapshots().remove_branch(self.name).commit()
+                return
+            except CommitFailedException:
+                # Something else of the table was committed in between.
+                if not left:
+                    raise
 
 
 __all__ = ["Branch", "MovedError"]

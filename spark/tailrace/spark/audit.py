@@ -15,6 +15,7 @@ from tailrace.lake.catalog import Head, Lake, head_of, lineage, properties
 from tailrace.lake.commits import times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
+from tailrace.lake.generations import STAMP
 from tailrace.lake.lease import LENDER
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.pipeline import Pipeline
@@ -25,7 +26,7 @@ from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences
 from tailrace.spark.assigning import listed, names
 from tailrace.spark.computing import relation
-from tailrace.spark.follow import STAMP, Follower
+from tailrace.spark.follow import Follower
 from tailrace.spark.preparing import leaves_out, may_fail
 
 SHOWN = 5

@@ -167,6 +167,8 @@ class _Closed:
             try:
                 return branch.publish()
             except MovedError:
+                # The ledger may have gone over to a definition with another meaning meanwhile.
+                check_definition(self.lake, self.pipeline)
                 # The rows are written; only the commit is made again, on top of where the stream has got to.
                 staged = self.lake.table(self.ledger).metadata.refs[branch.name].snapshot_id
                 settings = self.lake.settings

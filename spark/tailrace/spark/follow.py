@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tailrace.lake.catalog import PREFIX, Head, Lake, head_of, lineage
 from tailrace.lake.contracts import PANE
-from tailrace.lake.errors import MovedError
+from tailrace.lake.errors import MovedError, OtherDefinitionError
+from tailrace.lake.generations import STAMP, settle
 from tailrace.lake.notices import Followed
 from tailrace.lake.publish import Branch
 from tailrace.model.pipeline import Pipeline
@@ -21,8 +23,6 @@ from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import SPAN, VERSION, latest, told
 from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
-
-STAMP = "ledger_snapshot"
 
 
 @dataclass
@@ -52,9 +52,13 @@ class Follower:
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
         """Where `p` stands then, and the ledger's snapshot that it stands for."""
         while True:
-            head = self._head or self.branch.start()
             ledger = self.lake.table(f"{self.pipeline.name}__ledger")
             reached = head_of(ledger)
+            self._check(reached)
+            if self._head is None:
+                # The ledger may have gone over to another generation, and `p` not yet.
+                settle(self.lake, self.pipeline.name)
+            head = self._head or self.branch.start()
             stamped = head.said.get(STAMP)
             if reached.snapshot is None or stamped == str(reached.snapshot):
                 return head, int(stamped or -1)
@@ -64,14 +68,30 @@ class Follower:
             gained = [s.snapshot_id for s in lineage(ledger, reached.snapshot)]
             only = since is not None and gained[:2] == [fresh, since]
             self._stamped(stamp)
-            self._merge(self._panes(since, reached.snapshot), fresh=only, empty=head.records == 0)
             try:
+                self._merge(self._panes(since, reached.snapshot), fresh=only, empty=head.records == 0)
                 snapshot = self.branch.publish()
             except MovedError:
                 self._head = None
                 continue
+            except PySparkException:
+                # `p` may have gone over to another generation, and have other columns.
+                if self.lake.head(self.pipeline.name).snapshot == self.branch.base:
+                    raise
+                self._head = None
+                continue
             self._head = Head(snapshot, stamp)
             return self._head, reached.snapshot
+
+    def _check(self, reached: Head) -> None:
+        """Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning."""
+        found = reached.said.get("fingerprint", self.pipeline.fingerprint)
+        if found != self.pipeline.fingerprint:
+            raise OtherDefinitionError(
+                f"{self.pipeline.name}__ledger has gone over to generation {reached.number('generation')} of another "
+                f"meaning (fingerprint {found}, this one has {self.pipeline.fingerprint}): start again with the "
+                "changed definition"
+            )
 
     def close(self) -> None:
         """Remove the branch."""

@@ -137,6 +137,9 @@ class ComputationFold:
     def close(self) -> None:
         self.lease.give_back()
 
+    def leave(self) -> None:
+        self.lease.give_back()
+
     def _restored(self, clock: Clock) -> Keys:
         return self.execution.restore(self.spark.table(self.lake.spark_name(self.lease.table).replace("`", "")), clock)
 
