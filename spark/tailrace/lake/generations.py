@@ -38,10 +38,14 @@ from pyiceberg.table.update import (
 from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.catalog import MAIN, PREFIX, Lake, head_of, lineage, no_rows, properties
-from tailrace.lake.contracts import Contract
+from tailrace.lake.commits import ONWARD
+from tailrace.lake.contracts import Contract, log_contract
+from tailrace.lake.drift import drift
 from tailrace.lake.drift import said as said_as
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.shapes import iceberg_schema
+from tailrace.model.log import Productions
+from tailrace.model.pipeline import Pipeline
 
 GENERATION = "tailrace.generation"
 """The table property that says which generation a table holds: that of the run that built it."""
@@ -73,6 +77,28 @@ def left(table: Table) -> list[int]:
     """The generations that a table has left and still has, in their order."""
     tags = [name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag"]
     return sorted(int(tag.removeprefix(TAG)) for tag in tags if tag.removeprefix(TAG).isdigit())
+
+
+def refused(lake: Lake, pipeline: Pipeline) -> str | None:
+    """Why a definition cannot be applied to what a lake holds of it; None where it can."""
+    table = f"{pipeline.name}__ledger"
+    if not lake.has(table):
+        return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
+    if pipeline.earlier is not None or isinstance(pipeline.log, Productions):
+        return (
+            f"{pipeline.name} reads {pipeline.log.name}, and a generation is built from a log that a source fills: "
+            "give the changed definition another name, and stream it beside with `tailrace stream --from-log`"
+        )
+    if ONWARD in lake.head(table).said:
+        return (
+            f"a later stage reads the panes of {pipeline.name}, and would have two generations of them mixed: give the "
+            "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
+            "--from-log`"
+        )
+    differs = drift(lake, log_contract(pipeline.source)).differences
+    if missing := [one for one in differs if "is not in the contract" not in one and "has the doc" not in one]:
+        return f"log {pipeline.source.name} is not what the definition declares ({'; '.join(missing)})"
+    return None
 
 
 def name_beside(pipeline: str, generation: int) -> str:
