@@ -57,6 +57,10 @@ def rows(spark: SparkSession, name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in found)
 
 
+def dropped_of(told: list[Notice]) -> list[Dropped]:
+    return [notice for notice in told if isinstance(notice, Dropped)]
+
+
 def fresh(case: Case, pipeline: Pipeline) -> list[tuple[Any, ...]]:
     """The answers of a definition that was streamed from the start, under a name of its own."""
     one = replace(pipeline, name=f"{pipeline.name}_fresh")
@@ -106,7 +110,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     running.start()
     within(running, lambda: running.folds[0].epoch == 2)
     before = rows(plain, "hourly")
-    beside = threading.Thread(target=lambda: within(running, lambda: not running.folds))
+    beside = threading.Thread(target=lambda: within(running, lambda: dropped_of(told)))
     with polled(case.lake, "hourly") as seen:
         beside.start()
         done = apply(plain, case.lake, CHANGED, reason="half hours")
@@ -117,7 +121,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     # A reader sees all of the old or all of the new.
     assert {("1" in one, "2" in one, "dearest" in one) for one in seen} == {(True, False, False), (False, True, True)}
     # The stream has dropped that fold, and goes on landing.
-    dropped = [notice for notice in told if isinstance(notice, Dropped)]
+    dropped = dropped_of(told)
     assert [(one.definition, one.left) for one in dropped] == [("hourly", 0)]
     assert "generation 2 with another meaning took over" in dropped[0].reason
     within(running, lambda: running.landing.epoch == 3)
@@ -246,8 +250,8 @@ def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(
     tail = Tailing(plain, case.lake, [HOURLY, replace(CHANGED, name="added")])
     tail.run(once=True)
     case.land(*MORNING[1])
-    within(running, lambda: len(running.folds) == 1 and running.folds[0].epoch == 1)
-    assert [notice.definition for notice in told if isinstance(notice, Dropped)] == ["hourly", "daily"]
+    within(running, lambda: len(dropped_of(told)) == 2 and running.folds[0].epoch == 1)
+    assert [notice.definition for notice in dropped_of(told)] == ["hourly", "daily"]
     assert case.lake.head("daily__ledger").number("epoch") == 0, "what it had staged of a dropped one is nowhere"
     tail.run(once=True)
     assert rows(plain, "added") == rows(plain, "halves")

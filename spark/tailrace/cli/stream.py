@@ -72,7 +72,7 @@ def stream(
 ) -> None:
     """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
 
-    Several definitions that read one log run in one stream. With --from-log it lands nothing: it folds definitions
+    Several definitions that read one log run in one stream. One from the log lands nothing: it folds definitions
     beside the stream that lands their log, which drops them where it folded them itself; nothing is restarted. Ctrl-C
     and SIGTERM stop at an epoch boundary (exit status 130), a second one at once; either way the next start goes on
     where this one was.
