@@ -63,7 +63,7 @@ def dropped_of(told: list[Notice]) -> list[Dropped]:
 
 def fresh(case: Case, pipeline: Pipeline) -> list[tuple[Any, ...]]:
     """The answers of a definition that was streamed from the start, under a name of its own."""
-    one = replace(pipeline, name=f"{pipeline.name}_fresh")
+    one = replace(pipeline, name=f"fresh_{pipeline.fingerprint}")
     tail = Tailing(case.spark, case.lake, [one])
     tail.run(once=True)
     tail.close()
@@ -108,7 +108,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     landing = Lake(settings, told.append)
     running = Stream(another(settings), landing, [HOURLY], case.source, follow_every=1)
     running.start()
-    within(running, lambda: running.folds[0].epoch == 2)
+    within(running, lambda: running.folds[0].epoch == 2 and case.lake.head("hourly").number("epoch") == 2)
     before = rows(plain, "hourly")
     beside = threading.Thread(target=lambda: within(running, lambda: dropped_of(told)))
     with polled(case.lake, "hourly") as seen:
@@ -254,10 +254,10 @@ def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(
     assert [notice.definition for notice in dropped_of(told)] == ["hourly", "daily"]
     assert case.lake.head("daily__ledger").number("epoch") == 0, "what it had staged of a dropped one is nowhere"
     tail.run(once=True)
-    assert rows(plain, "added") == rows(plain, "halves")
     tail.close()
     running.stop()
     running.close()
+    assert rows(plain, "added") == rows(plain, "halves")
     assert case.lake.head("hourly__ledger").number("epoch") == 1
     assert audit(plain, case.lake, HOURLY).ok
     # Two whole streams: one stops.

@@ -86,7 +86,7 @@ def _shown(pipeline: Pipeline, found: Plan, definition: str) -> Iterator[Any]:
             rows.append(("", f"epochs {log.epochs[0]} to {log.epochs[1]}{trimmed}"))
         if log.rejected:
             rows.append(("", f"not the {counted(log.rejected, 'record')} that it rejected"))
-        by = f"as run {estimate.measured} had" if estimate.measured else "on 2 cores, as was measured elsewhere"
+        by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"
         rows.append(("estimate", f"{span(round(estimate.seconds))} at {rate(round(estimate.rate), 1)} records/s, {by}"))
     if found.readers:
         rows.append(("read by", f"{', '.join(found.readers)}: they read its panes"))

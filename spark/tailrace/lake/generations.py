@@ -28,11 +28,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssertTableUUID,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
+    TableRequirement,
     TableUpdate,
 )
 from pyiceberg.types import IcebergType, ListType, NestedField, StructType
@@ -221,9 +224,13 @@ def go_over(table: Table, held: Held, said: Mapping[str, str], told: Mapping[str
     if before is not None:
         updates.append(_ref(tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]
-    asserted = (AssertTableUUID(uuid=metadata.table_uuid), AssertRefSnapshotId(ref=MAIN, snapshot_id=before))
+    # Every branch, and not main alone: a commit to another one takes a sequence number, too.
+    asserted: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
+    asserted += [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
+    asserted += [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
+    asserted += [AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)]
     try:
-        table.catalog.commit_table(table, asserted, tuple(updates))
+        table.catalog.commit_table(table, tuple(asserted), tuple(updates))
     except CommitFailedException as error:
         table.io.delete(place)
         raise MovedError(f"{table.name()} moved away from snapshot {before}") from error

@@ -22,8 +22,9 @@ from tailrace.model.log import Log
 from tailrace.model.meaning import Change, change, changed, kept, read
 from tailrace.model.pipeline import Pipeline
 
-RATE = 120_000
-"""Records a second of a build on 2 cores, where the lake has no run of its own to go by (docs/generations.md)."""
+RATE = 1_000_000
+"""Records a second where the lake has no run of its own to go by: what a backfill of a million native records had in a
+warm session on 2 cores (docs/performance.md, B1)."""
 
 START = 15.0
 """Seconds that a build takes whatever it reads: Spark starts, and the generation takes over at an epoch boundary."""

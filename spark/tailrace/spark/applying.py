@@ -100,13 +100,15 @@ def apply(
     if (why := refused(lake, pipeline)) is not None:
         raise ApplyError(why)
     table = ledger_contract(pipeline).table
+    runs = Runs(lake, pipeline)
     # Another run may have ended between its two commits.
     settle(lake, pipeline.name)
     head = lake.head(table)
     if head.said.get("fingerprint") == pipeline.fingerprint:
         _swept(lake, pipeline.name)
-        return Applied(None, generation_of(lake.table(table)), head.number("epoch"))
-    started, runs = time.perf_counter(), Runs(lake, pipeline)
+        _ended(runs, generation := generation_of(lake.table(table)))
+        return Applied(None, generation, head.number("epoch"))
+    started = time.perf_counter()
     run = runs.start("apply", BEGINNING, END_OF_TIME, log_epoch=_log_epoch(lake, pipeline), reason=reason)
     try:
         for other in runs.all():
@@ -273,6 +275,13 @@ def _swept(lake: Lake, name: str) -> None:
     finally:
         lease.hand_back()
         lease.give_back()
+
+
+def _ended(runs: Runs, generation: int) -> None:
+    """Note that a run is committed which died after its generation was in place."""
+    for other in runs.all():
+        if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
+            runs.note(other, status="committed")
 
 
 def _later(runs: Runs, run: Run) -> Run | None:
