@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import READ
 from tailrace.lake.drift import check_definition
-from tailrace.model.chains import Definition
+from tailrace.model.chains import Definition, chain
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
@@ -89,9 +89,9 @@ class Stream:
         self._query_id = ""
         self._folding = Worker("folding", room=2)
         self.checkpoint = Checkpoint(spark, str(checkpoint_folder(lake, self.log)))
-        for definition in pipelines:
+        for stage in (stage for definition in pipelines for stage in chain(definition)):
             # Before any lease is taken: a stream that runs is not to stop for one that cannot.
-            check_definition(lake, definition)
+            check_definition(lake, stage)
         self.landing = Landing(spark, lake, self.log)
         self.mended = self._mend_checkpoint()
         # A fold that is lost while the log is still ours is one that another process has taken over.
