@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.rides import HOURLY, Case, within
 
-from tailrace import Count, Fixed, Max, Pipeline, Sum, minutes
+from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import contracts
 from tailrace.lake.drift import drift
@@ -237,7 +237,10 @@ def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(
     case = Case(plain, settings, tmp_path / "landing")
     told: list[Notice] = []
     case.land(*MORNING[0])
-    later = Pipeline(name="daily", log=HOURLY.panes, what={"hours": Count()}, where=Fixed(minutes(720)))
+    later = Pipeline(
+        name="daily", log=HOURLY.panes, what={"hours": Count()}, where=Fixed(minutes(720)),
+        when=AfterWatermark(late=AfterCount(1)),
+    )  # fmt: skip
     running = Stream(
         another(settings), Lake(settings, told.append), [HOURLY, later, replace(CHANGED, name="halves")],
         case.source,
