@@ -13,11 +13,11 @@ import pytest
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import signals_contract
 from tailrace.lake.errors import FencedError, LakeError, LentError, MovedError
-from tailrace.lake.lease import BACKFILLED, Lease
+from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Replacing
 from tailrace.lake.runs import Runs
-from tailrace.lake.tables import MAIN, Head, Tables
+from tailrace.lake.tables import BACKFILLED, MAIN, Head, Tables
 from tailrace.model import examples
 from tailrace.settings import Settings
 from tests.support.memory import MemoryLake

@@ -20,8 +20,8 @@ from support.landing import DEFINITION, Landing
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
-from tailrace.lake.lease import BACKFILLED
 from tailrace.lake.runs import Runs
+from tailrace.lake.tables import BACKFILLED
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit

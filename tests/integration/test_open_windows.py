@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.rides import HOURLY, Case, within
 
-from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sessions, Sum, minutes
-from tailrace.lake.catalog import Lake
+from tailrace import Pipeline, Sessions, minutes
 from tailrace.lake.errors import FencedError
 from tailrace.lake.lease import BORROWER, LENDER, Lease
 from tailrace.lake.runs import Runs
@@ -23,58 +20,8 @@ from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import BackfillError, backfill
 from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
 
-RIDES = Log(
-    name="rides",
-    columns={"who": "string", "cents": "bigint", "day": "timestamp", "seen": "timestamp"},
-    event_time="day",
-    arrival_time="seen",
-    disorder=minutes(10),
-)
-HOURLY = Pipeline(
-    name="hourly", log=RIDES, key="who", what={"n": Count(), "cents": Sum("cents")}, where=Fixed(minutes(60)),
-    when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)), how=RETRACTING, allowed_lateness=minutes(120),
-)  # fmt: skip
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
-
-
-class Case:
-    def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
-        self.spark, self.lake, self.folder, self.landed = spark, Lake(settings), folder, 0
-        folder.mkdir()
-        spark.sql("SET TIME ZONE 'UTC'")
-
-    def land(self, *rides: tuple[str, int, str]) -> None:
-        """Rides by who, cents and the minute of the day."""
-        rows = [
-            {"who": who, "cents": cents, "day": f"2026-01-01T{at}:00Z", "seen": f"2026-01-01T{at}:01Z"}
-            for who, cents, at in rides
-        ]
-        file = self.folder / f".{self.landed}.json"
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.utime(file, (1_700_000_000 + self.landed, 1_700_000_000 + self.landed))
-        file.rename(self.folder / f"{self.landed:03}.json")
-        self.landed += 1
-
-    def stream(self, *pipelines: Pipeline) -> Stream:
-        return Stream(self.spark, self.lake, pipelines, Files(str(self.folder), per_epoch=1))
-
-    def drain(self, *pipelines: Pipeline) -> None:
-        one = self.stream(*pipelines)
-        one.start(once=True)
-        one.wait()
-        one.close()
-
-    def lose(self, pipeline: Pipeline, who: str) -> None:
-        """A fault of an older version: what the state held of a key is gone."""
-        table = self.lake.spark_name(f"{pipeline.name}__ledger")
-        self.spark.sql(f"DELETE FROM {table} WHERE kind = 'partial' AND who = '{who}'")
-
-    def answers(self, pipeline: Pipeline) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        text = f"SELECT who, DATE_FORMAT(window_start, 'HH:mm'), n, cents FROM {pipeline.name}"
-        return {tuple(row)[:2]: tuple(row)[2:] for row in self.spark.sql(text).collect()}
 
 
 MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann", 8, "08:40")]
@@ -197,10 +144,3 @@ def test_X4_open_sessions_are_computed_together_or_not_at_all(
         backfill(plain, case.lake, VISITS, BEGINNING, watermark)
     with pytest.raises(BackfillError, match="can only be computed together"):
         backfill(plain, case.lake, VISITS, watermark, END_OF_TIME)
-
-
-def within(running: Stream, holds: Any, seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert not running.wait(0.2)
-        assert time.monotonic() < end

@@ -140,8 +140,12 @@ def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((), "expected one of --from DIR and --kafka TOPIC, found neither"),
-        (("--from", "in", "--kafka", "rides"), "expected one of --from DIR and --kafka TOPIC, found both"),
+        ((), "expected one of --from DIR, --kafka TOPIC and --from-log, found none"),
+        (("--from-log", "--per-epoch", "3"), "--per-epoch and --every cut a source into epochs"),
+        (
+            ("--from", "in", "--kafka", "rides"),
+            "expected one of --from DIR, --kafka TOPIC and --from-log, found --from DIR and --kafka TOPIC",
+        ),
         (
             ("--kafka", "rides"),
             "--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP",

@@ -19,12 +19,14 @@ from typer.core import TyperGroup
 
 import tailrace
 from tailrace.cli import (
+    apply,
     audit,
     backfill,
     explain,
     late,
     maintain,
     panes,
+    plan,
     process,
     replay,
     signals,
@@ -146,10 +148,12 @@ def _tailrace(
 
 
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
+_BACK = "Go back (this starts no Spark)"
 for _panel, _commands in {
-    _RUN: (stream.stream, backfill.backfill, audit.audit, replay.replay, maintain.maintain),
-    _LOOK: (explain.explain, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
+    _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
+    _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
     _TELL: (watermark.watermark, signals.signal),
+    _BACK: (apply.rollback,),
 }.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, help=_folded(_command))(_command)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -20,7 +17,9 @@ from tailrace.cli.observing import Observing, observing, output_for
 from tailrace.cli.options import Definitions
 from tailrace.cli.progress import Progress, Tally
 from tailrace.cli.sessions import session
+from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import counted, rate, shown, span
+from tailrace.lake.notices import Dropped, Notice
 from tailrace.model.chains import Definition, chain
 from tailrace.model.time import text
 from tailrace.observe.happenings import Mended, Subject
@@ -44,6 +43,9 @@ def stream(
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The Kafka brokers. [default: TAILRACE_KAFKA_BOOTSTRAP]")
     ] = None,
+    from_log: Annotated[
+        bool, typer.Option("--from-log", help="Read the log that another stream lands, and take no part of it over.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Take what the source has now, and end.")] = False,
     every: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Start an epoch at most this often.", show_default="at once")
@@ -70,14 +72,18 @@ def stream(
 ) -> None:
     """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
 
-    Several definitions that read one log run in one stream. Ctrl-C and SIGTERM stop at an epoch boundary (exit status
-    130), a second one at once; either way the next start goes on where this one was.
+    Several definitions that read one log run in one stream. One from the log lands nothing: it folds definitions
+    beside the stream that lands their log, which drops them where it folded them itself; nothing is restarted. Ctrl-C
+    and SIGTERM stop at an epoch boundary (exit status 130), a second one at once; either way the next start goes on
+    where this one was.
     """
     pipelines = load_all(definitions)
     settings = Settings()
     output = output_for(settings, json=json)
-    where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once)
-    with _Stop() as stop:
+    where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once, from_log=from_log)
+    if from_log and (per_epoch is not None or every):
+        raise UsageError("--per-epoch and --every cut a source into epochs, which the log has already: leave them out")
+    with Stop() as stop:
         run = _Run(output, pipelines, settings, stop)
         status = run.run(
             *where, format=format, per_epoch=per_epoch, once=once, every=every, follow_every=follow_every,
@@ -88,12 +94,13 @@ def stream(
 
 
 def _where(
-    folder: str | None, topic: str | None, bootstrap: str | None, every: float, *, once: bool
+    folder: str | None, topic: str | None, bootstrap: str | None, every: float, *, once: bool, from_log: bool
 ) -> tuple[str | None, str | None, str]:
-    """The folder or the topic with its brokers. Raises `UsageError` for neither or both."""
-    if (folder is None) == (topic is None):
-        found = "neither" if folder is None else "both"
-        raise UsageError(f"expected one of --from DIR and --kafka TOPIC, found {found}")
+    """The folder or the topic with its brokers; neither for the log. Raises `UsageError` for none or several."""
+    given = {"--from DIR": folder is not None, "--kafka TOPIC": topic is not None, "--from-log": from_log}
+    if sum(given.values()) != 1:
+        found = " and ".join(option for option, there in given.items() if there) or "none"
+        raise UsageError(f"expected one of --from DIR, --kafka TOPIC and --from-log, found {found}")
     if folder is not None and "://" not in folder and not Path(folder).is_dir():
         # Spark would say so too, but only once it has started.
         raise UsageError(f"the folder {folder} is not there: make it, or pass another with --from")
@@ -108,50 +115,10 @@ class _StoppedError(Exception):
     """Told to stop while epochs are taken again from the log; raised between two of them."""
 
 
-class _Stop:
-    """Remembers that the process was told to stop; the second signal ends it at once."""
-
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> _Stop:
-        self.listen()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Take the signals. To be called again once Spark has started, which takes them for itself."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            handler = signal.signal(number, self._told)
-            self._before.setdefault(number, handler)
-
-    def _told(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is None:
-            self.signal = signal.Signals(number)
-            return
-        # Nothing is tidied up, which could take as long again: what the next start finds is whole (rule X2), and the
-        # JVM ends with its standard input.
-        shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
-        os.write(2, f"{shown}stopped at once; the next start goes on after the last whole epoch\n".encode())
-        os._exit(Status.INTERRUPTED)
-
-    def __bool__(self) -> bool:
-        return self.signal is not None
-
-    @property
-    def name(self) -> str:
-        """What told it, as people say it."""
-        return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"
-
-
 class _Run:
     """One run of the command."""
 
-    def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: _Stop) -> None:
+    def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: Stop) -> None:
         self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
         self.log = pipelines[0].source.name
         self._stages = tuple({stage.name: stage for one in pipelines for stage in chain(one)}.values())
@@ -167,8 +134,10 @@ class _Run:
             from tailrace.lake.catalog import Lake
             from tailrace.spark.sources import Files, Kafka
             from tailrace.spark.stream import FOLLOW_EVERY, Stream
+            from tailrace.spark.tailing import Tailing
 
-            source: Source = Files(folder, format, per_epoch) if folder else Kafka(str(topic), bootstrap, per_epoch)
+            source: Source | None = Files(folder, format, per_epoch) if folder else None
+            source = Kafka(topic, bootstrap, per_epoch) if topic else source
             subject = Subject("stream", self.settings, self._stages, source)
             groups = ("lake", "kafka") if topic else ("lake",)
             with (
@@ -176,15 +145,16 @@ class _Run:
                 # Spark takes the signals for itself as it starts.
                 session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark,
             ):
-                if not self.stop:
-                    running = Stream(
-                        spark,
-                        Lake(self.settings, observed.tell),
-                        self.pipelines,
-                        source,
-                        follow_every=follow_every or FOLLOW_EVERY,
-                        watch=lambda report: self._watched(progress, observed, report),
-                    )
+                lake, often = Lake(self.settings, partial(self._noticed, observed)), follow_every or FOLLOW_EVERY
+                watch = partial(self._watched, progress, observed)
+                if not self.stop and source is None:
+                    tailing = Tailing(spark, lake, self.pipelines, follow_every=often, watch=watch)
+                    progress.begun()
+                    tailing.run(once=once, stop=lambda: bool(self.stop))
+                    progress.doing("bringing the answers up with the ledger")
+                    tailing.close()
+                elif not self.stop and source is not None:
+                    running = Stream(spark, lake, self.pipelines, source, follow_every=often, watch=watch)
                     self._drive(running, progress, observed, folder, once=once, every=every)
                 observed.stopped = bool(self.stop)
         finally:
@@ -213,6 +183,12 @@ class _Run:
             running.stop()
         progress.doing("bringing the answers up with the ledger")
         running.close()
+
+    def _noticed(self, observed: Observing, notice: Notice) -> None:
+        observed.tell(notice)
+        if isinstance(notice, Dropped):
+            goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
+            self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
 
     def _watched(self, progress: Progress, observed: Observing, report: EpochReport) -> None:
         progress.epoch(report)

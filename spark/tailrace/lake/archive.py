@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from tailrace.lake.catalog import Lake, head_of, lineage, properties
 from tailrace.lake.contracts import commits_contract
 from tailrace.lake.errors import MovedError
+from tailrace.lake.tables import BEGINS
 from tailrace.model.time import instant, moment
 
 
@@ -68,7 +69,7 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     """What the commits of a table's main branch say: those of its snapshots, and before them the archived ones.
 
-    `until` is the snapshot to end with, the current one where it is left out.
+    `until` is the snapshot to end with, the current one where it is left out. They are of one generation.
     """
     loaded = lake.table(table)
     # The archive is read after the snapshots: what expires in between is in it by then.
@@ -81,7 +82,8 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
         [*live, *(one for one in kept if one.snapshot not in known and one.sequence < first)],
         key=lambda one: one.sequence,
     )
-    return Commits(tuple(found), _whole(found))
+    begins = max((place for place, one in enumerate(found) if BEGINS in one.said), default=0)
+    return Commits(tuple(found[begins:]), _whole(found[begins:]))
 
 
 def _whole(found: list[Commit]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Lake, head_of, properties
 from tailrace.lake.errors import MovedError
-from tailrace.lake.lease import plain
+from tailrace.lake.tables import MAINTAINED, repeated
 from tailrace.model.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
@@ -22,9 +22,6 @@ ONWARD = "onward"
 
 DUPLICATES = "duplicates"
 """How many records were dropped because they came again, in all epochs up to this one (rule X5)."""
-
-MAINTAINED = "maintained"
-"""What a commit says that repeats what the last epoch's says, on top of what maintenance wrote anew (rule X3)."""
 
 
 def recorded(lake: Lake, table: str) -> dict[int, dict[str, str]]:
@@ -48,7 +45,7 @@ def carry_forward(lake: Lake, table: str) -> None:
         if current is None or not head.said or properties(current):
             return
         try:
-            lake.mark(table, {**plain(head.said), MAINTAINED: "true"}, head.snapshot)
+            lake.mark(table, {**repeated(head.said), MAINTAINED: "true"}, head.snapshot)
             return
         except MovedError:
             # By a writer, who then has said it, or by another foreign commit.

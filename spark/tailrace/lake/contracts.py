@@ -219,8 +219,8 @@ def runs_contract(pipeline: Pipeline) -> Contract:
     """Which range of event time was computed by which run. Append only: a run's latest row says how it stands."""
     columns = {
         "run": Column("string", "the run's id", required=True),
-        "kind": Column("string", "stream or backfill", required=True),
-        "status": Column("string", "started, committed, gave_way or failed", required=True),
+        "kind": Column("string", "stream, backfill, apply or rollback", required=True),
+        "status": Column("string", "started, committed, gave_way, failed or taken_back", required=True),
         "generation": Column("bigint", "the generation it writes in", required=True),
         "range_start": Column("timestamp", "first instant of the range of window timestamps"),
         "range_end": Column("timestamp", "the instant after the range"),

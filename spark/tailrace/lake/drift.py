@@ -103,5 +103,6 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
         if found != pipeline.fingerprint:
             raise OtherDefinitionError(
                 f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
-                f"{pipeline.fingerprint}): give the changed definition another name, or undo the change"
+                f"{pipeline.fingerprint}): see what the change means with `tailrace plan` and make it so with "
+                "`tailrace apply`, give the changed definition another name, or undo the change"
             )

@@ -34,8 +34,11 @@ class Following(ABC):
         """Merge into the branch what the ledger gained from one snapshot to another, in a commit that says the stamp.
 
         `since` is None for all that it holds. Panes that are `fresh` meet no row of `p`, hold no retraction, and are
-        one to a window; `empty` says that `p` has no row at all.
+        one to a window; `empty` says that `p` has no row at all. Raises `MovedError` where `p` was moved meanwhile.
         """
+
+    def begin(self) -> None:  # noqa: B027  (an engine need not do anything)
+        """What is to be looked at before each try to follow."""
 
     def followed(self) -> None:  # noqa: B027  (an engine need not do anything)
         """What is to be done after each commit of `p`."""
@@ -57,6 +60,7 @@ class Following(ABC):
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
         """Where `p` stands then, and the ledger's snapshot that it stands for."""
         while True:
+            self.begin()
             # Each time anew: maintenance may have removed a branch that main had left behind for long.
             head = self.branch.start()
             commits = self.lake.commits(f"{self.name}__ledger")
@@ -67,8 +71,8 @@ class Following(ABC):
             stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}
             since = int(stamped) if stamped and int(stamped) in gained else None
             only = since is not None and gained[:2] == [fresh, since]
-            self.merge(since, reached.snapshot, stamp, fresh=only, empty=head.records == 0)
             try:
+                self.merge(since, reached.snapshot, stamp, fresh=only, empty=head.records == 0)
                 snapshot = self.branch.publish()
             except MovedError:
                 continue

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tailrace.lake.errors import FencedError, LentError, MovedError
 from tailrace.lake.notices import Outcome, Publication
 from tailrace.lake.publish import Branch
-from tailrace.lake.tables import Head, Tables
+from tailrace.lake.tables import Head, Tables, repeated
 
 TOKEN = "token"
 LENDER = "lender"
@@ -25,9 +25,6 @@ LENDER = "lender"
 
 BORROWER = "borrower"
 """The run that has borrowed the lease, until it has given it back."""
-
-BACKFILLED = "backfilled"
-"""What a backfill's commit says of itself: which run put which range in its place (`replacing`)."""
 
 PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
@@ -51,7 +48,7 @@ class Lease:
         while True:
             head = lake.head(table)
             try:
-                return cls._marked(lake, table, head, _own(head.said), "stream")
+                return cls._marked(lake, table, head, repeated(head.said, LENDER, BORROWER), "stream")
             except MovedError:
                 continue
 
@@ -68,7 +65,7 @@ class Lease:
             lender = head.said.get(LENDER, str(head.number(TOKEN, 0)))
             try:
                 return cls._marked(
-                    lake, table, head, {**plain(head.said), LENDER: lender, BORROWER: run}, f"backfill_{run}"
+                    lake, table, head, {**repeated(head.said), LENDER: lender, BORROWER: run}, f"backfill_{run}"
                 )
             except MovedError:
                 continue
@@ -143,7 +140,7 @@ class Lease:
                 time.sleep(_POLL)
                 continue
             try:
-                again = self._marked(self.lake, self.table, head, _own(head.said), "stream")
+                again = self._marked(self.lake, self.table, head, repeated(head.said, LENDER, BORROWER), "stream")
             except MovedError:
                 continue
             self.branch.drop()
@@ -152,7 +149,7 @@ class Lease:
 
     def given_back(self, said: Mapping[str, str]) -> dict[str, str]:
         """What the commit of a borrower says that gives the lease back."""
-        return {**_without(self.head.said, BORROWER, BACKFILLED), **said}
+        return {**repeated(self.head.said, BORROWER), **said}
 
     def hand_back(self) -> None:
         """Give a borrowed lease back with nothing else to say; where it is ours no more there is nothing to do."""
@@ -161,7 +158,7 @@ class Lease:
             if head.number(TOKEN, 0) != self.token or BORROWER not in head.said:
                 return
             try:
-                self.lake.mark(self.table, _without(head.said, BORROWER, BACKFILLED), head.snapshot)
+                self.lake.mark(self.table, repeated(head.said, BORROWER), head.snapshot)
                 return
             except MovedError:
                 continue
@@ -169,17 +166,3 @@ class Lease:
     def give_back(self) -> None:
         """Remove the branch. The token stays, and nobody waits for it."""
         self.branch.drop()
-
-
-def plain(said: Mapping[str, str]) -> dict[str, str]:
-    """What a commit beside the stream repeats of the one before it: all but what that one says of a backfill."""
-    return _without(said, BACKFILLED)
-
-
-def _own(said: Mapping[str, str]) -> dict[str, str]:
-    """The same, of whoever takes the lease: nothing of the lending either."""
-    return _without(said, BACKFILLED, LENDER, BORROWER)
-
-
-def _without(said: Mapping[str, str], *names: str) -> dict[str, str]:
-    return {name: value for name, value in said.items() if name not in names}

@@ -50,7 +50,16 @@ class Noted:
     run: Run
 
 
-Notice: TypeAlias = "Publication | Followed | Noted"
+@dataclass(frozen=True)
+class Dropped:
+    """A stream folds a definition no more, for another process does or it reads one like that; so many are left."""
+
+    definition: str
+    reason: str
+    left: int
+
+
+Notice: TypeAlias = "Publication | Followed | Noted | Dropped"
 
 
 def untold(notice: Notice) -> None:

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tailrace.lake.errors import FencedError, MovedError
-from tailrace.lake.lease import BACKFILLED, PATIENCE, Lease, plain
+from tailrace.lake.lease import PATIENCE, Lease
 from tailrace.lake.notices import Outcome, Publication
 from tailrace.lake.publish import Branch
 from tailrace.lake.runs import Run, Runs
-from tailrace.lake.tables import Commit, Head, Tables, standing
+from tailrace.lake.tables import BACKFILLED, Commit, Head, Tables, repeated, standing
 
 RUN = "run"
 """Which run a commit is of."""
@@ -219,7 +219,7 @@ class Replacing(Generic[D]):
         return True
 
     def _said(self, run: Run, head: Head) -> dict[str, str]:
-        return {**plain(head.said), **_says(run)}
+        return {**repeated(head.said), **_says(run)}
 
 
 class _Pin(NamedTuple):

@@ -112,7 +112,7 @@ class Runs:
     def above(self, run: Run) -> Run | None:
         """A committed run of a higher generation that covers some of this one's range, if there is one (rule V4)."""
         for other in self.all():
-            done = other.status == "committed" and other.kind == "backfill"
+            done = other.status == "committed" and other.kind != "stream"
             if done and other.generation > run.generation and other.overlaps(run.first, run.last):
                 return other
         return None

@@ -14,6 +14,24 @@ from tailrace.lake.notices import Notice
 
 MAIN = "main"
 
+BACKFILLED = "backfilled"
+"""What a backfill's commit says of itself: which run put which range in its place (`replacing`)."""
+
+BEGINS = "begins"
+"""What the first commit of a generation says: what came before it is another one's (`generations`)."""
+
+MAINTAINED = "maintained"
+"""What a commit says that maintenance made to say the last epoch's properties again (`commits`)."""
+
+
+def repeated(said: Mapping[str, str], *but: str) -> dict[str, str]:
+    """What a commit beside the stream repeats of the one before it: all but what that one says of itself alone.
+
+    >>> repeated({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
+    {'epoch': '7'}
+    """
+    return {name: value for name, value in said.items() if name not in (BACKFILLED, BEGINS, MAINTAINED, *but)}
+
 
 @dataclass(frozen=True)
 class Head:

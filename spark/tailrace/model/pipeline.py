@@ -7,7 +7,6 @@ makes no sense is refused with every fault at once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,14 +19,14 @@ from tailrace.model.checking import pipeline_faults
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.elementwise import ElementWise
 from tailrace.model.errors import DefinitionError
-from tailrace.model.log import PANE_TIME, Log, Panes, Productions
+from tailrace.model.log import PANE_TIME, Log, Panes
 from tailrace.model.matching import Condition
+from tailrace.model.meaning import fingerprint
 from tailrace.model.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
 from tailrace.model.retracting import taking_back
 from tailrace.model.time import END_OF_TIME, duration
 from tailrace.model.triggers import AtWatermark, Trigger
 from tailrace.model.windows import Windowing
-from tailrace.model.written import written
 
 MEASURED = "when"
 """What stands before those parts of the accumulator that the trigger measures, as a result's name before its own."""
@@ -203,26 +202,5 @@ class Pipeline:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning. Its name and the source do not.
-
-        Parts are taken as they are written, without what they leave out: a new option changes no digest.
-        """
-        follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
-        log: tuple[object, ...] = (self.log.event_time, follows)
-        if self.earlier is not None:
-            log = (self.earlier.name, self.earlier.fingerprint)
-        elif isinstance(self.log, Productions):
-            log = (self.log.of.name, self.log.of.fingerprint)
-        meaning: tuple[object, ...] = (
-            sorted(self.log.columns.items()),
-            log,
-            (self.key, sorted((name, written(combiner)) for name, combiner in self.what.items())),
-            (written(self.where), written(self.when), self.how.value, timedelta(microseconds=self.lateness)),
-            (self.on_time, self.closing, self.finishing),
-        )
-        meaning += () if self.keep is None else (written(self.keep),)
-        meaning += tuple(written(one) for one in self.each)
-        if any(self.when.percentile_faults("when", ())):
-            meaning += (sorted(self.log.ahead.items()),)
-        meaning += () if self.timestamp is END_OF_WINDOW else (self.timestamp.value,)
-        return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
+        """A digest of everything that gives the definition its meaning (`model.meaning`)."""
+        return fingerprint(self)

@@ -119,8 +119,13 @@ class Lineage:
     def _stream(self, state: str, error: BaseException | None = None) -> None:
         self._told = time.monotonic()
         subject, stages = self.subject, self.subject.stages
-        inputs = [self._source()] if subject.source is not None else []
-        written: list[Contract] = [log_contract(stages[0].source), rejected_contract(stages[0].source)]
+        log, job = stages[0].source, f"stream.{subject.log}"
+        written: list[Contract] = []
+        if subject.source is None:
+            # It reads the log that another one lands.
+            inputs, job = [self._input(log_contract(log))], f"{job}.from_log"
+        else:
+            inputs, written = [self._source()], [log_contract(log), rejected_contract(log)]
         for stage in stages:
             if isinstance(stage, Pipeline):
                 written += [ledger_contract(stage), answer_contract(stage)]
@@ -131,7 +136,7 @@ class Lineage:
         if error is not None:
             run["errorMessage"] = self._failed(f"{type(error).__name__}: {error}")
         outputs = [self._output(contract) for contract in written]
-        self._emit(state, subject.run, f"stream.{subject.log}", "STREAMING", run, inputs, outputs)
+        self._emit(state, subject.run, job, "STREAMING", run, inputs, outputs)
 
     def _backfill(self, noted: Noted) -> None:
         found = noted.run

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.lake.notices import Noted, Outcome, Publication
+from tailrace.lake.notices import Dropped, Noted, Outcome, Publication
 from tailrace.model.time import text
 from tailrace.observe.happenings import (
     HELD_BACK,
@@ -66,6 +66,8 @@ class Logs:
                 self._say(logging.ERROR, "lease_lost", table=happening.table, token=happening.token)
             case Mended(flaw):
                 self._say(logging.WARNING, "checkpoint_rebuilt", flaw=flaw)
+            case Dropped(definition, reason):
+                self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
             case Noted():
                 self._run(happening)
             case Ended(None, stopped):

@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.commits import MAINTAINED, times_of
+from tailrace.lake.commits import times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import LENDER
 from tailrace.lake.needed import STAMP
 from tailrace.lake.pins import pinned
 from tailrace.lake.runs import Run, Runs
+from tailrace.lake.tables import MAINTAINED
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
 from tailrace.model.written import length

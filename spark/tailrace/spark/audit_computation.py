@@ -8,11 +8,11 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.commits import MAINTAINED
 from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import TOKEN
 from tailrace.lake.pins import pinned
+from tailrace.lake.tables import MAINTAINED
 from tailrace.model.computation import Computation
 from tailrace.model.log import Productions
 from tailrace.spark.algebra import quoted

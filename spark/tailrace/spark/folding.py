@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -14,11 +15,13 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ONWARD
 from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledger_contract
 from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import LentError
+from tailrace.lake.errors import LentError, OtherDefinitionError
+from tailrace.lake.generations import GENERATION, MEANING, generation_of, settle
 from tailrace.lake.lease import Lease
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
 from tailrace.model.clock import Clock
+from tailrace.model.meaning import kept
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.spark.compile import compiled
@@ -100,8 +103,12 @@ class Fold:
         if not lake.has(ledger.table):
             run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
-            lake.ensure(ledger, first)
-        lake.ensure(answer_contract(pipeline))
+            told = {MEANING: kept(pipeline), GENERATION: str(run.generation)}
+            lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+        if not lake.has(pipeline.name):
+            answers, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
+            lake.ensure(replace(answers, properties={**answers.properties, **told}))
+        settle(lake, pipeline.name)
         self.lease = Lease.take(lake, ledger.table)
         self.follower = Follower(lake, pipeline, f"stream_{self.lease.token}")
         self.generation = self.lease.head.number("generation", 1)
@@ -235,8 +242,16 @@ class Fold:
         self.follower.close()
         self.lease.give_back()
 
+    def leave(self) -> None:
+        """Let go of it as it is: another process has it, and brings `p` up."""
+        self._staged = None
+        self.follower.close()
+        self.lease.give_back()
+
     def _follow(self, published: int) -> None:
-        self.follower.follow()
+        # Whose the ledger is, the next publication finds out.
+        with suppress(OtherDefinitionError):
+            self.follower.follow()
         self._followed = published
 
     def _write(self, stepped: Stepped, said: dict[str, str], clock: Clock) -> Folded:

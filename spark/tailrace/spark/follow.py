@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import PANE
+from tailrace.lake.drift import check_definition
+from tailrace.lake.errors import MovedError
 from tailrace.lake.following import Following
+from tailrace.lake.generations import settle
 from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import quoted
@@ -20,6 +24,8 @@ from tailrace.spark.session import open_session
 class Follower(Following):
     """Keeps `p` of one pipeline up with its ledger."""
 
+    lake: Lake
+
     def __init__(self, lake: Lake, pipeline: Pipeline, owner: str) -> None:
         super().__init__(lake, pipeline.name, owner)
         self.pipeline = pipeline
@@ -30,11 +36,26 @@ class Follower(Following):
     def followed(self) -> None:
         self.trimming.after_commit()
 
+    def begin(self) -> None:
+        """Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning."""
+        check_definition(self.lake, self.pipeline)
+        # The ledger may have gone over to another generation, and `p` not yet.
+        settle(self.lake, self.name)
+
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""
         self._stamped(stamp)
         view = f"tailrace_follow_{self.name}_{self.owner}"
         self._panes(since, until).createOrReplaceTempView(view)
+        try:
+            self._merge(view, fresh=fresh, empty=empty)
+        except PySparkException as error:
+            # `p` may have gone over to another generation, and have other columns.
+            if self.lake.head(self.name).snapshot == self.branch.base:
+                raise
+            raise MovedError(f"{self.name} was moved while it was merged into") from error
+
+    def _merge(self, view: str, *, fresh: bool, empty: bool) -> None:
         keys = names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.results]
         columns = [*keys, *SPAN, *results, "timing", *VERSION]

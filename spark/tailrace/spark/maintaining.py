@@ -27,6 +27,7 @@ from tailrace.lake.archive import archive
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import carry_forward
 from tailrace.lake.errors import LakeError
+from tailrace.lake.generations import scratch
 from tailrace.lake.leftovers import milliseconds
 from tailrace.lake.maintenance import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
 from tailrace.lake.retention import expired
@@ -145,6 +146,9 @@ class _Table:
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
     def _orphans(self) -> int:
+        if self.kept.pipeline is not None and scratch(self.lake, self.kept.pipeline.name):
+            # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
+            return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
         return len(self._rows("remove_orphan_files", f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"))
 

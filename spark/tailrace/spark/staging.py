@@ -85,3 +85,6 @@ class Folding(Protocol):
 
     def close(self) -> None:
         """Bring everything up with the ledger, and let go of it."""
+
+    def leave(self) -> None:
+        """Let go of it as it is: another process has it."""

@@ -133,6 +133,9 @@ class ComputationFold:
     def close(self) -> None:
         self.lease.give_back()
 
+    def leave(self) -> None:
+        self.lease.give_back()
+
     def _restored(self, clock: Clock) -> Keys:
         ledger = as_of_snapshot(self.spark, self.lake, self.lease.table, self.lease.head.snapshot)
         return self.execution.restore(ledger, clock)

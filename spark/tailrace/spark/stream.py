@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -21,20 +20,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import READ, recorded
-from tailrace.lake.trimming import ledger_trimming
-from tailrace.model.chains import Definition, before, chain
+from tailrace.lake.commits import READ
+from tailrace.lake.drift import check_definition
+from tailrace.model.chains import Definition, chain
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
 from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
-from tailrace.spark.folding import Fold, Folded, Phases
-from tailrace.spark.intake import Bundle, Intake, recorded_clock
+from tailrace.spark.folding import Folded, Phases
+from tailrace.spark.folds import Folds, StreamError, only_log
+from tailrace.spark.intake import Bundle, Intake
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files, Source
 from tailrace.spark.staging import Folding
-from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker
 
 _POLL = 0.2
@@ -45,10 +44,6 @@ PULSE = 1.0
 
 FOLLOW_EVERY = 10
 """How many epochs table `p` may be behind the ledger."""
-
-
-class StreamError(TailraceError, RuntimeError):
-    """The stream cannot go on."""
 
 
 @dataclass(frozen=True)
@@ -85,37 +80,26 @@ class Stream:
         follow_every: int = FOLLOW_EVERY,
         watch: Watch | None = None,
     ) -> None:
-        logs = {pipeline.source.name: pipeline.source for pipeline in pipelines}
-        if len(logs) != 1 or any(pipeline.source != pipelines[0].source for pipeline in pipelines):
-            raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
         self.spark, self.lake, self.source, self.watch = spark, lake, source, watch
-        self.log = pipelines[0].source
-        stages = _stages(pipelines)
+        self.log = only_log(pipelines)
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
         self._stopped = self._once = False
         self._failure: BaseException | None = None
         self._query_id = ""
-        self._folding, self._following = Worker("folding", room=2), Worker("following", room=1)
+        self._folding = Worker("folding", room=2)
         self.checkpoint = Checkpoint(spark, str(checkpoint_folder(lake, self.log)))
+        for stage in (stage for definition in pipelines for stage in chain(definition)):
+            # Before any lease is taken: a stream that runs is not to stop for one that cannot.
+            check_definition(lake, stage)
         self.landing = Landing(spark, lake, self.log)
         self.mended = self._mend_checkpoint()
-        fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
-        self._by_name: dict[str, Folding] = {}
-        for stage in stages:
-            self._by_name[stage.name] = self._fold_of(stage, follow_every, feeds=stage.name in fed)
-        self.folds = list(self._by_name.values())
-        self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
+        # A fold that is lost while the log is still ours is one that another process has taken over.
+        self.folds = Folds(spark, lake, pipelines, follow_every=follow_every, ours=self.landing.log.check)
+        stages = [fold.definition for fold in self.folds]
         waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
         self.intake = Intake(spark, lake, source, self.landing, signals=waits)
         self._started = self._ended = self._looked = time.perf_counter()
-
-    def _fold_of(self, stage: Definition, follow_every: int, *, feeds: bool) -> Folding:
-        if isinstance(stage, Pipeline):
-            return Fold(self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds)
-        earlier = before(stage)
-        after = None if earlier is None else self._by_name[earlier.name]
-        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds)
 
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
         """Catch up what the ledgers lack of the log, then start the query.
@@ -123,7 +107,7 @@ class Stream:
         `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
         """
         self._once = once
-        self._catch_up()
+        self.folds.catch_up(self.landing.epoch, self._caught_up)
         writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
         writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(f"tailrace_{self.log.name}")
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
@@ -170,14 +154,12 @@ class Stream:
     def close(self) -> None:
         """Bring the answers up with the ledgers and let go of the tables."""
         self._folding.close()
-        self._following.close()
-        for fold in self.folds:
-            fold.close()
+        self.folds.close()
         self.landing.close()
 
     def _settle(self) -> None:
         self._folding.settle()
-        self._following.settle()
+        self.folds.settle()
 
     def _awaited(self, seconds: float) -> bool:
         assert self.query is not None
@@ -194,7 +176,7 @@ class Stream:
             if self._stopped or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # Landed before a crash where the log has it; `_catch_up` has folded it from there.
+                # Landed before a crash where the log has it; the catch-up has folded it from there.
                 if batch_id > self.landing.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
@@ -210,16 +192,13 @@ class Stream:
         if self._lock.acquire(blocking=False):
             try:
                 if not self._stopped and self._failure is None:
-                    self._without_records(self._due)
+                    self._without_records(self.folds.due)
             except BaseException as error:
                 self._failure = error
                 raise
             finally:
                 self._lock.release()
                 self._looked = time.perf_counter()
-
-    def _due(self) -> int | None:
-        return min((at for fold in self.folds if (at := fold.due()) is not None), default=None)
 
     def _without_records(self, due: Callable[[], int | None]) -> None:
         phases = Phases()
@@ -255,78 +234,32 @@ class Stream:
         phases = Phases()
 
         def stage(fold: Folding) -> Folded:
-            earlier = self._earlier(fold)
+            earlier = self.folds.earlier(fold)
             if earlier is None:
                 return fold.stage(bundle.records, bundle.clock, phases)
             return fold.stage_after(earlier, phases)
 
-        folded = {fold.definition.name: stage(fold) for fold in self.folds}
+        folded = self.folds.each(stage)
         landed = published.result()
         phases.end("wait")
-        for fold in self.folds:
-            while not fold.publish():
-                folded[fold.definition.name] = stage(fold)
-            self._trimming[fold.definition.name].after_commit()
+        folded |= self.folds.publish(stage)
         bundle.kept.unpersist()
         phases.end("publish")
-        for fold in self.folds:
-            fold.follow(self._following)
+        self.folds.follow()
         phases.end("follow")
+        folded = {fold.definition.name: folded[fold.definition.name] for fold in self.folds}
         last, self._ended = self._ended, time.perf_counter()
         seconds = {**before.seconds, **phases.seconds}
         self._report(
             EpochReport(bundle.clock.epoch, landed, folded, self._ended - last, seconds, progress=bundle.progress)
         )
 
-    def _earlier(self, fold: Folding) -> Folding | None:
-        earlier = before(fold.definition)
-        return None if earlier is None else self._by_name[earlier.name]
-
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
             self.watch(report)
 
-    def _catch_up(self) -> None:
-        """Fold the epochs that are in the log but not in a ledger: the last one's before a crash, or all for a new
-        pipeline on a log that was there."""
-        last = self.landing.epoch
-        behind = [fold for fold in self.folds if fold.epoch < last]
-        if not behind:
-            return
-        clocks = recorded(self.lake, self.log.name)
-        ledgers = {name: recorded(self.lake, fold.lease.table) for name, fold in self._by_name.items() if fold.feeds}
-        log = self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
-        for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
-            phases, started = Phases(), time.perf_counter()
-            bundle = log.where(f"_epoch = {epoch}")
-            folded = {}
-            for fold in behind:
-                if fold.epoch < epoch and (fold.state.clock is None or fold.state.clock.epoch < epoch):
-                    stage = partial(self._stage_again, fold, epoch, bundle, clocks.get(epoch, {}), ledgers, phases)
-                    folded[fold.definition.name] = stage()
-                    while not fold.publish():
-                        folded[fold.definition.name] = stage()
-                    self._trimming[fold.definition.name].after_commit()
-                    fold.follow(self._following)
-            seconds = time.perf_counter() - started
-            self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
-
-    def _stage_again(
-        self,
-        fold: Folding,
-        epoch: int,
-        bundle: DataFrame,
-        clock: Mapping[str, str],
-        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
-        phases: Phases,
-    ) -> Folded:
-        """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
-        earlier = self._earlier(fold)
-        if earlier is None:
-            return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
-        head = earlier.lease.head
-        said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
-        return fold.stage_again(epoch, earlier, said, phases)
+    def _caught_up(self, epoch: int, folded: dict[str, Folded], seconds: float, phases: Phases) -> None:
+        self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 
     def _mend_checkpoint(self) -> str | None:
         """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
@@ -361,15 +294,3 @@ class Stream:
 def checkpoint_folder(lake: Lake, log: Log) -> Path:
     """Where Spark keeps how far a log's source was read."""
     return lake.settings.warehouse / "_checkpoints" / lake.settings.namespace / log.name
-
-
-def _stages(pipelines: Sequence[Definition]) -> list[Definition]:
-    """The stages of all the definitions, each once and after the one that it reads.
-
-    Raises `StreamError` where two stages share a name.
-    """
-    stages: dict[str, Definition] = {}
-    for stage in (stage for pipeline in pipelines for stage in chain(pipeline)):
-        if stages.setdefault(stage.name, stage) != stage:
-            raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
-    return list(stages.values())

@@ -1,0 +1,289 @@
+"""The folds of one process, each after the one that it reads; and how they take epochs out of the log.
+
+Whoever takes the lease of one ledger takes that fold alone: a stream drops it, with those that read it, and goes on
+with landing and with the others. So definitions are added, changed and taken away beside a stream that runs on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.lake.archive import commits
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import CLOCK, recorded
+from tailrace.lake.errors import FencedError, LakeError, LentError
+from tailrace.lake.notices import Dropped
+from tailrace.lake.trimming import ledger_trimming
+from tailrace.model.chains import Definition, before, chain
+from tailrace.model.errors import TailraceError
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
+from tailrace.spark.folding import Fold, Folded, Phases
+from tailrace.spark.intake import recorded_clock
+from tailrace.spark.staging import Folding
+from tailrace.spark.stateful import ComputationFold
+from tailrace.spark.worker import Worker
+
+Found = TypeVar("Found")
+Caught = Callable[[int, dict[str, Folded], float, Phases], None]
+"""Told of an epoch that was taken from the log: what each fold made of it, and the seconds it took."""
+
+
+class StreamError(TailraceError, RuntimeError):
+    """The stream cannot go on."""
+
+
+class Folds(Sequence[Folding]):
+    """The running folds of definitions that read one log, in the order in which an epoch takes them.
+
+    `ours` is asked where a fold's lease is lost: it raises `FencedError` if the process itself is fenced off, and the
+    fold alone is dropped if not.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        definitions: Sequence[Definition],
+        *,
+        follow_every: int,
+        ours: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.spark, self.lake, self.ours = spark, lake, ours
+        self.log = only_log(definitions)
+        stages = _stages(definitions)
+        fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
+        self._following = Worker("following", room=1)
+        self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
+        self._by_name: dict[str, Folding] = {}
+        for stage in stages:
+            self._by_name[stage.name] = self._fold_of(stage, follow_every, feeds=stage.name in fed)
+
+    def __getitem__(self, place: int) -> Folding:  # type: ignore[override]
+        return list(self._by_name.values())[place]
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Folding]:
+        # Of a copy: what is dropped meanwhile is asked for by `there`.
+        return iter(list(self._by_name.values()))
+
+    def _fold_of(self, stage: Definition, follow_every: int, *, feeds: bool) -> Folding:
+        if isinstance(stage, Pipeline):
+            return Fold(self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds)
+        earlier = before(stage)
+        after = None if earlier is None else self._by_name[earlier.name]
+        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds)
+
+    def there(self, fold: Folding) -> bool:
+        """Whether a fold is still one of them."""
+        return self._by_name.get(fold.definition.name) is fold
+
+    def earlier(self, fold: Folding) -> Folding | None:
+        """The fold of the definition that one reads; None where it reads the log."""
+        earlier = before(fold.definition)
+        return None if earlier is None else self._by_name[earlier.name]
+
+    def ask(self, fold: Folding, work: Callable[[], Found]) -> Found | None:
+        """What comes of `work` with a fold; None where its lease turns out to be lost, and it is dropped.
+
+        Raises `FencedError` where the process is fenced off as a whole.
+        """
+        try:
+            return work()
+        except Exception as error:
+            lost = _lost(fold, error)
+            if lost is None:
+                raise
+            self.ours()
+            self._drop(fold, lost)
+            return None
+
+    def each(self, work: Callable[[Folding], Folded | None]) -> dict[str, Folded]:
+        """What comes of each fold that is not lost, in their order."""
+        found = {}
+        for fold in self:
+            if self.there(fold) and (one := self.ask(fold, lambda fold=fold: work(fold))) is not None:  # type: ignore[misc]
+                found[fold.definition.name] = one
+        return found
+
+    def publish(self, stage: Callable[[Folding], Folded]) -> dict[str, Folded]:
+        """Publish what each fold has staged; gives what was staged again, on a state that was put right (X4)."""
+
+        def published(fold: Folding) -> Folded | None:
+            again = None
+            while not fold.publish():
+                again = stage(fold)
+            self._trimming[fold.definition.name].after_commit()
+            return again
+
+        return self.each(published)
+
+    def due(self) -> int | None:
+        """The processing time at which a fold may have something without a record, in microseconds; None if none."""
+        found: list[int] = []
+        for fold in self:
+            at = self.ask(fold, fold.due) if self.there(fold) else None
+            found += [] if at is None else [at]
+        return min(found, default=None)
+
+    def look(self) -> None:
+        """Drop what other processes have taken meanwhile."""
+        for fold in self:
+            with suppress(LentError):
+                self.ask(fold, fold.lease.check)
+
+    def follow(self) -> None:
+        """Have what follows the ledgers brought up with them."""
+        for fold in self:
+            fold.follow(self._following)
+
+    def settle(self) -> None:
+        """Wait for what follows. Raises what it failed with."""
+        self._following.settle()
+
+    def close(self) -> None:
+        """Bring the answers up with the ledgers, and let go of them."""
+        self._following.close()
+        for fold in self:
+            self.ask(fold, fold.close)
+
+    def leap(self, last: int) -> None:
+        """Fold everything up to `last` that is in the log but not in a ledger in one step, with the clock of `last`.
+
+        Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so it is for what
+        is built beside and nobody reads yet; of folds that read the log.
+        """
+        clock = recorded(self.lake, self.log.name).get(last, {})
+        for fold in self:
+            if fold.epoch < last:
+                bundle = self._log().where(f"_epoch > {fold.epoch} AND _epoch <= {last}")
+                fold.stage(bundle, recorded_clock(last, clock, fold.state.clock), Phases())
+                fold.publish()
+
+    def catch_up(self, last: int, caught: Caught) -> None:
+        """Fold the epochs up to `last` that are in the log but not in a ledger, with the recorded clocks."""
+        behind = [fold for fold in self if fold.epoch < last]
+        if not behind:
+            return
+        clocks = recorded(self.lake, self.log.name)
+        ledgers = {fold.definition.name: recorded(self.lake, fold.lease.table) for fold in self if fold.feeds}
+        log = self._log()
+        for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
+            phases, started = Phases(), time.perf_counter()
+            bundle, clock = log.where(f"_epoch = {epoch}"), clocks.get(epoch, {})
+
+            def folded(fold: Folding, epoch: int = epoch) -> Folded | None:
+                if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
+                    return None
+                return self._published(fold, epoch, bundle, clock, ledgers, phases)  # noqa: B023
+
+            found = self.each(folded)
+            if not self:
+                return
+            self.follow()
+            caught(epoch, found, time.perf_counter() - started, phases)
+
+    def _published(
+        self,
+        fold: Folding,
+        epoch: int,
+        bundle: DataFrame,
+        clock: Mapping[str, str],
+        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        phases: Phases,
+    ) -> Folded:
+        folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
+        while not fold.publish():
+            folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
+        self._trimming[fold.definition.name].after_commit()
+        return folded
+
+    def _stage_again(
+        self,
+        fold: Folding,
+        epoch: int,
+        bundle: DataFrame,
+        clock: Mapping[str, str],
+        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        phases: Phases,
+    ) -> Folded:
+        """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
+        earlier = self.earlier(fold)
+        if earlier is None:
+            return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
+        head = earlier.lease.head
+        said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
+        return fold.stage_again(epoch, earlier, said, phases)
+
+    def _log(self) -> DataFrame:
+        return self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
+
+    def _drop(self, fold: Folding, lost: FencedError) -> None:
+        """Let go of a fold, and of those that read it: nothing that they have staged is published."""
+        name = fold.definition.name
+        dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
+        for one in dropped:
+            del self._by_name[one.definition.name]
+        self._following.settle()
+        for one in dropped:
+            one.leave()
+            reason = self._reason(fold) if one is fold else f"it reads {name}, which this stream folds no more"
+            self.lake.tell(Dropped(one.definition.name, reason, len(self)))
+
+    def _reason(self, fold: Folding) -> str:
+        head = self.lake.head(fold.lease.table)
+        if head.said.get("fingerprint") == fold.definition.fingerprint:
+            return f"another process has taken the lease of {fold.lease.table}"
+        number = head.number("generation")
+        return f"generation {number} with another meaning took over: restart this stream with the changed definition"
+
+
+def only_log(definitions: Sequence[Definition]) -> Log:
+    """The log that the definitions read. Raises `StreamError` where they read several."""
+    logs = {definition.source.name for definition in definitions}
+    if len(logs) != 1 or any(definition.source != definitions[0].source for definition in definitions):
+        raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
+    return definitions[0].source
+
+
+def landed(lake: Lake, log: Log) -> dict[int, int]:
+    """How many records each epoch brought to a log, by its commits."""
+    found: dict[int, int] = {}
+    for commit in commits(lake, log.name).all:
+        if CLOCK[1] in commit.said:
+            epoch = int(commit.said["epoch"])
+            found[epoch] = found.get(epoch, 0) + commit.added
+    return found
+
+
+def _lost(fold: Folding, error: Exception) -> FencedError | None:
+    """Why an error came about: the lease is lost, and the ledger perhaps of another definition. None for any other."""
+    if isinstance(error, FencedError):
+        return error
+    try:
+        fold.lease.check()
+    except FencedError as lost:
+        return lost
+    except LakeError:
+        # It is lent, or the ledger cannot be read: what was raised says more.
+        return None
+    return None
+
+
+def _stages(definitions: Sequence[Definition]) -> list[Definition]:
+    """The stages of all the definitions, each once and after the one that it reads.
+
+    Raises `StreamError` where two stages share a name.
+    """
+    stages: dict[str, Definition] = {}
+    for stage in (stage for definition in definitions for stage in chain(definition)):
+        if stages.setdefault(stage.name, stage) != stage:
+            raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
+    return list(stages.values())
