@@ -29,6 +29,7 @@ from tailrace.cli import (
     plan,
     process,
     replay,
+    restore,
     signals,
     simulate,
     status,
@@ -148,12 +149,12 @@ def _tailrace(
 
 
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
-_BACK = "Go back (this starts no Spark)"
+_BACK = "Go back (these start no Spark)"
 for _panel, _commands in {
     _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
     _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
     _TELL: (watermark.watermark, signals.signal),
-    _BACK: (apply.rollback,),
+    _BACK: (apply.rollback, restore.restore),
 }.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, help=_folded(_command))(_command)

@@ -186,12 +186,19 @@ class Held:
         return cls(tuple(at.manifests(table.io)), totals, schema, _last(table))
 
 
-def go_over(table: Table, held: Held, said: Mapping[str, str], told: Mapping[str, str], generation: int) -> int:
+def go_over(
+    table: Table,
+    held: Held,
+    said: Mapping[str, str],
+    told: Mapping[str, str],
+    generation: int | str,
+    parent: int | None = None,
+) -> int:
     """Make a loaded table hold something else, if nothing was committed to its main branch since; gives the snapshot.
 
     The table's properties `told` and the snapshot's `said` are set with it, and what was current gets the tag of the
-    generation that it was. The new snapshot has no parent: what its commits say is of another generation. Raises
-    `MovedError` if something was committed.
+    generation that it was, or another one that is given. The new snapshot has no parent, for what its commits say is of
+    another generation; or it goes on from a snapshot of the table. Raises `MovedError` if something was committed.
     """
     metadata = table.metadata
     before = head_of(table).snapshot
@@ -208,10 +215,12 @@ def go_over(table: Table, held: Held, said: Mapping[str, str], told: Mapping[str
         updates.append(AddSchemaUpdate(schema_=schema))
     else:
         schema = same
-    names = {PREFIX + name: value for name, value in {**said, BEGINS: "true"}.items()}
+    names = {PREFIX + name: value for name, value in said.items()}
+    if parent is None:
+        names[PREFIX + BEGINS] = "true"
     snapshot = Snapshot(
         snapshot_id=number,
-        parent_snapshot_id=None,
+        parent_snapshot_id=parent,
         sequence_number=sequence,
         timestamp_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
         manifest_list=place,
@@ -220,7 +229,7 @@ def go_over(table: Table, held: Held, said: Mapping[str, str], told: Mapping[str
     )
     updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(told))]
     if before is not None:
-        updates.append(_ref(tag_of(generation), before, "tag"))
+        updates.append(_ref(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]
     # Every branch, and not main alone: a commit to another one takes a sequence number, too.
     asserted: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
