@@ -279,3 +279,12 @@ def test_V4_a_run_gives_way_to_what_covers_it_and_goes_above_what_covers_some(se
     ended = Replacing(kept.lake, runs, Engine(kept, ledger, [])).closed(some)
     assert (ended.run.status, ended.run.run) == ("committed", some.run)
     assert ended.run.generation > part.generation
+
+
+def test_X1_a_lease_says_whether_its_writer_lands_the_log(kept: Kept) -> None:
+    landing = Lease.take(kept.lake, TABLE, 7)
+    assert kept.lake.head(TABLE).said["landing"] == landing.says["landing"] == "7"
+    Lease.borrow(kept.lake, TABLE, "x")
+    assert kept.lake.head(TABLE).said["landing"] == "7", "the stream's still"
+    from_the_log = Lease.take(kept.lake, TABLE)
+    assert "landing" not in kept.lake.head(TABLE).said | from_the_log.says

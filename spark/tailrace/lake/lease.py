@@ -26,6 +26,9 @@ LENDER = "lender"
 BORROWER = "borrower"
 """The run that has borrowed the lease, until it has given it back."""
 
+LANDING = "landing"
+"""The token of the log's lease that the writer has with it: a stream that lands, and not one from the log."""
+
 PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
 
@@ -41,16 +44,28 @@ class Lease:
     token: int
     branch: Branch
     head: Head
+    landing: int | None = None
 
     @classmethod
-    def take(cls, lake: Tables, table: str) -> Lease:
-        """Take the lease of a table, whoever holds it now: the last to take it has it."""
+    def take(cls, lake: Tables, table: str, landing: int | None = None) -> Lease:
+        """Take the lease of a table, whoever holds it now: the last to take it has it.
+
+        `landing` is the token of the log's lease, of a stream that has that, too.
+        """
         while True:
             head = lake.head(table)
+            said = repeated(head.said, LENDER, BORROWER, LANDING) | _landing(landing)
             try:
-                return cls._marked(lake, table, head, repeated(head.said, LENDER, BORROWER), "stream")
+                taken = cls._marked(lake, table, head, said, "stream")
             except MovedError:
                 continue
+            taken.landing = landing
+            return taken
+
+    @property
+    def says(self) -> dict[str, str]:
+        """What each commit of the writer says of it."""
+        return {TOKEN: str(self.token), **_landing(self.landing)}
 
     @classmethod
     def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Lease:
@@ -166,3 +181,7 @@ class Lease:
     def give_back(self) -> None:
         """Remove the branch. The token stays, and nobody waits for it."""
         self.branch.drop()
+
+
+def _landing(token: int | None) -> dict[str, str]:
+    return {} if token is None else {LANDING: str(token)}

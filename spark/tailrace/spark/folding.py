@@ -89,11 +89,19 @@ class _Staged:
 class Fold:
     """The running fold of one stage: its lease on the ledger, its open windows, and table `p` following.
 
-    `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go.
+    `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go. `landing` is
+    the token of the log's lease, where the stream lands it, too.
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, *, follow_every: int, feeds: bool = False
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        pipeline: Pipeline,
+        *,
+        follow_every: int,
+        feeds: bool = False,
+        landing: int | None = None,
     ) -> None:
         self.spark, self.lake, self.pipeline, self.follow_every = spark, lake, pipeline, follow_every
         self.feeds = feeds
@@ -109,7 +117,7 @@ class Fold:
             answers, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
             lake.ensure(replace(answers, properties={**answers.properties, **told}))
         settle(lake, pipeline.name)
-        self.lease = Lease.take(lake, ledger.table)
+        self.lease = Lease.take(lake, ledger.table, landing)
         self.follower = Follower(lake, pipeline, f"stream_{self.lease.token}")
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
@@ -169,7 +177,7 @@ class Fold:
             "processing_time": str(clock.processing_time),
             "generation": str(self.generation),
             "fingerprint": self.pipeline.fingerprint,
-            "token": str(self.lease.token),
+            **self.lease.says,
         }
         if clock.signals:
             said[NAMES] = ",".join(clock.signals)

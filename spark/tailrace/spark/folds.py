@@ -17,6 +17,7 @@ from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, recorded
 from tailrace.lake.errors import FencedError, LakeError, LentError
+from tailrace.lake.lease import LANDING, Lease
 from tailrace.lake.notices import Dropped
 from tailrace.lake.trimming import ledger_trimming
 from tailrace.model.chains import Definition, before, chain
@@ -41,8 +42,8 @@ class StreamError(TailraceError, RuntimeError):
 class Folds(Sequence[Folding]):
     """The running folds of definitions that read one log, in the order in which an epoch takes them.
 
-    `ours` is asked where a fold's lease is lost: it raises `FencedError` if the process itself is fenced off, and the
-    fold alone is dropped if not.
+    `landing` is the log's lease, of a stream that lands it. Where a fold's lease is lost to a process that folds from
+    the log, that fold alone is dropped; lost to another stream, the process is fenced off as a whole.
     """
 
     def __init__(
@@ -52,9 +53,9 @@ class Folds(Sequence[Folding]):
         definitions: Sequence[Definition],
         *,
         follow_every: int,
-        ours: Callable[[], object] = lambda: None,
+        landing: Lease | None = None,
     ) -> None:
-        self.spark, self.lake, self.ours = spark, lake, ours
+        self.spark, self.lake, self.landing = spark, lake, landing
         self.log = only_log(definitions)
         stages = _stages(definitions)
         fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
@@ -75,11 +76,12 @@ class Folds(Sequence[Folding]):
         return iter(list(self._by_name.values()))
 
     def _fold_of(self, stage: Definition, follow_every: int, *, feeds: bool) -> Folding:
+        token = None if self.landing is None else self.landing.token
         if isinstance(stage, Pipeline):
-            return Fold(self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds)
+            return Fold(self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds, landing=token)
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
-        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds)
+        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds, landing=token)
 
     def there(self, fold: Folding) -> bool:
         """Whether a fold is still one of them."""
@@ -101,7 +103,11 @@ class Folds(Sequence[Folding]):
             lost = _lost(fold, error)
             if lost is None:
                 raise
-            self.ours()
+            if self.landing is not None:
+                self.landing.check()
+                if LANDING in self.lake.head(fold.lease.table).said:
+                    # Of another stream that started at the same time, and was fenced off from the log on its way.
+                    raise lost from error
             self._drop(fold, lost)
             return None
 

@@ -43,14 +43,21 @@ class ComputationFold:
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, computation: Computation, *, after: Folding | None, feeds: bool = False
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        computation: Computation,
+        *,
+        after: Folding | None,
+        feeds: bool = False,
+        landing: int | None = None,
     ) -> None:
         self.spark, self.lake, self.computation, self.after, self.feeds = spark, lake, computation, after, feeds
         self.execution = Computing(spark, computation)
         contract = computation_contract(computation)
         check_definition(lake, computation)
         lake.ensure(contract, {"epoch": "-1", "generation": "1", "fingerprint": computation.fingerprint})
-        self.lease = Lease.take(lake, contract.table)
+        self.lease = Lease.take(lake, contract.table, landing)
         head = self.lease.head
         self.state = self.execution.nothing() if self.epoch < 0 else self._restored(_clock(self.epoch, head.said))
         self._staged: _Staged | None = None
@@ -72,7 +79,7 @@ class ComputationFold:
             "processing_time": str(clock.processing_time),
             "generation": "1",
             "fingerprint": self.computation.fingerprint,
-            "token": str(self.lease.token),
+            **self.lease.says,
         }
         if clock.signals:
             said[NAMES] = ",".join(clock.signals)

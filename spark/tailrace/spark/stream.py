@@ -95,7 +95,7 @@ class Stream:
         self.landing = Landing(spark, lake, self.log)
         self.mended = self._mend_checkpoint()
         # A fold that is lost while the log is still ours is one that another process has taken over.
-        self.folds = Folds(spark, lake, pipelines, follow_every=follow_every, ours=self.landing.log.check)
+        self.folds = Folds(spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log)
         stages = [fold.definition for fold in self.folds]
         waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
         self.intake = Intake(spark, lake, source, self.landing, signals=waits)
