@@ -63,7 +63,7 @@ class Race:
         os.killpg(process.pid, number)
 
     def drained(self) -> None:
-        self.ended(self.stream("--once", per_epoch=8), Status.OK)
+        self.ended(self.stream("--once", per_epoch=16), Status.OK)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -96,9 +96,10 @@ def race(settings: Settings, tmp_path: Path) -> Iterator[Race]:
     made = Race(settings, Landing(tmp_path / "landing", random.Random(7)), f"{definition}:visits", env)
     yield made
     for process in made.running:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+        # It waits, and closes the pipes.
+        with process:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -131,7 +132,7 @@ def test_X1_of_two_streams_that_start_at_once_one_goes_on(race: Race, spark: Spa
     while all(one.poll() is None for one in both) and time.monotonic() < until:
         # The one that lost finds out when it has something to publish.
         race.landing.land(1)
-        time.sleep(1)
+        time.sleep(3)
     (loser,) = [one for one in both if one.poll() is not None]
     (winner,) = [one for one in both if one is not loser]
     _, err = race.ended(loser, Status.GAVE_WAY)
@@ -147,14 +148,12 @@ def test_X4_a_backfill_of_open_and_closed_windows_beside_a_stream(race: Race, sp
     race.landing.land(3)
     stream = race.stream()
     next_epoch(stream)
-    runs = []
-    for _ in range(2):
-        run = race.backfill("--from", "2023-12-31", "--reason", "beside a stream")
-        while run.poll() is None:
+    run = race.backfill("--from", "2023-12-31", "--reason", "beside a stream")
+    while run.poll() is None:
+        if race.landing.count < 12:
             race.landing.land(1)
-            time.sleep(0.7)
-        out, _ = race.ended(run, Status.OK)
-        runs.append(json.loads(out))
+        time.sleep(2)
+    race.ended(run, Status.OK)
     assert stream.poll() is None, "the stream goes on"
     race.tell(stream, signal.SIGINT)
     race.ended(stream, Status.INTERRUPTED)
@@ -166,10 +165,10 @@ def test_X4_a_backfill_of_open_and_closed_windows_beside_a_stream(race: Race, sp
 
 @pytest.mark.slow
 def test_V4_of_two_backfills_that_overlap_the_later_one_stands(race: Race, spark: SparkSession) -> None:
-    race.landing.land(12)
+    race.landing.land(40)
     race.drained()
-    both = [race.backfill("--from", "2023-12-31", "--to", "2024-01-01T00:00:30") for _ in range(2)]
-    both.append(race.backfill("--from", "2024-01-01T00:00:10", "--to", "2024-01-01T00:00:40"))
+    both = [race.backfill("--from", "2023-12-31", "--to", "2024-01-01T00:01:00") for _ in range(2)]
+    both.append(race.backfill("--from", "2024-01-01T00:00:20", "--to", "2024-01-01T00:01:20"))
     for one in both:
         race.ended(one, Status.OK, Status.GAVE_WAY)
     lake, first = Lake(race.settings), race.pipeline

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import READ
 from tailrace.lake.drift import check_definition
+from tailrace.lake.errors import FencedError
 from tailrace.model.chains import Definition, chain
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
@@ -284,6 +285,11 @@ class Stream:
         return file_names(row["_source"] for row in self.spark.sql(" UNION ".join(texts)).collect())
 
     def _explained(self, error: Exception) -> TailraceError:
+        try:
+            # A stream that was fenced off may find its checkpoint used by the other one before it has an epoch.
+            self.landing.log.check()
+        except FencedError as fenced:
+            return fenced
         text = str(error).split("\n", 1)[0]
         return StreamError(
             f"the stream of log {self.log.name} from {self.source} failed: {text}; nothing that was published is lost: "
