@@ -168,14 +168,10 @@ SIGN = "_sign"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panes(Log):
-    """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
+class _Given(Log):
+    """What a definition gives as the log of another one: it is in that one's ledger, and no source lands it."""
 
-    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. Results that are lists are
-    left out. It has no bounds and no disorder of its own: its watermark is the stage's (rule T3).
-    """
-
-    of: Pipeline = field(kw_only=True)
+    of: Pipeline | Computation = field(kw_only=True)
 
     @property
     def landed(self) -> bool:
@@ -190,7 +186,18 @@ class Panes(Log):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Productions(Log):
+class Panes(_Given):
+    """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
+
+    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. Results that are lists are
+    left out. It has no bounds and no disorder of its own: its watermark is the stage's (rule T3).
+    """
+
+    of: Pipeline = field(kw_only=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Productions(_Given):
     """What a computation produces as the log of another definition; `Computation.produced` makes it.
 
     Its columns are the computation's key, those that it says it produces, and `event_time`. Nothing of it is taken
@@ -198,17 +205,6 @@ class Productions(Log):
     """
 
     of: Computation = field(kw_only=True)
-
-    @property
-    def landed(self) -> bool:
-        return False
-
-    @property
-    def source(self) -> Log:
-        return self.of.source
-
-    def _faults(self) -> Iterable[Fault]:
-        return ()
 
 
 def sign_of(record: Mapping[str, Any]) -> int:
