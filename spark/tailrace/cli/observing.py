@@ -62,7 +62,8 @@ def observing(output: Output, subject: Subject, port: int | None = None) -> Iter
                 output.say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.served(endpoint.url)
-            watchers.append(metrics)
+            # Before the logs: who reads there of an epoch finds it counted.
+            watchers.insert(0, metrics)
         from tailrace.observe.lineage import Lineage, wanted
 
         if wanted():
