@@ -42,7 +42,7 @@ def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(600 * KILLS)
 @pytest.mark.parametrize("part", range(2))
 def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     spark: SparkSession, settings: Settings, tmp_path: Path, part: int

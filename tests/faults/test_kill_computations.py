@@ -26,7 +26,7 @@ SEED = int(os.environ.get("TAILRACE_TEST_SEED", "2013"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600 * KILLS)
 def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
