@@ -100,7 +100,7 @@ def test_V4_what_a_backfill_did_after_the_epoch_is_taken_back(
 
 def test_an_epoch_that_is_not_kept_is_refused(plain: SparkSession, settings: Settings, tmp_path: Path) -> None:
     case = Case(plain, settings, tmp_path / "landing")
-    with pytest.raises(LakeError, match="there is no table main.hourly__ledger"):
+    with pytest.raises(LakeError, match=r"there is no table main\.hourly__ledger"):
         restore(case.lake, [HOURLY], 0)
     case.land(*FILES[0])
     case.drain(HOURLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC
 from functools import reduce
 from typing import Any
 
@@ -13,7 +14,7 @@ from support.strategies import epochs
 
 from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model import stateful
-from tailrace.model.stateful import KeyState, Outcome, State, onward, step
+from tailrace.model.stateful import Feedback, KeyState, Outcome, State, onward, step
 from tailrace.model.time import instant
 from tailrace.spark.computing import Computing, Keys
 from tests.support.computing import Machine, machines
@@ -42,6 +43,8 @@ def test_a_computation_on_spark_is_the_reference_step(spark: SparkSession, data:
         rows.append(computed.rows)
         # What the rows restore is what is there, with what the next epoch looks at.
         again = one.restore(reduce(DataFrame.unionAll, rows), clock)
+        assert again.in_flight == keys.in_flight
+        assert in_flight(machine, again) == in_flight(machine, keys) == Counter(map(repr, state.in_flight))
         assert sorted(map(str, in_micros(again.frame).collect())) == sorted(map(str, in_micros(keys.frame).collect()))
 
 
@@ -52,7 +55,7 @@ def said_by_rows(machine: Machine, rows: DataFrame) -> Said:
         match row["kind"]:
             case kind if kind == PARTIAL:
                 counts = (row["taken"], row["timers_set"], row["timers_fired"], row["timers_dropped"])
-                said[kind, key, row["epoch"], row["gone"], *counts] += 1
+                said[kind, key, row["epoch"], row["gone"], *counts, row["returned"] if machine.loops else 0] += 1
             case kind if kind == PRODUCTION:
                 values = (row["said"], row["total"], row["due"])
                 said[kind, key, *place, row["source_partition"], row["event_time"], *values] += 1
@@ -67,7 +70,7 @@ def said_by_outcome(machine: Machine, outcome: Outcome, before: State) -> Said:
     said, epoch = Said(), outcome.state.clock.epoch if outcome.state.clock else 0
     for key, work in outcome.work.items():
         gone = key not in outcome.state.keys
-        said[PARTIAL, key, epoch, gone, work.taken, work.set, work.fired, work.dropped] += 1
+        said[PARTIAL, key, epoch, gone, work.taken, work.set, work.fired, work.dropped, work.returned] += 1
     for one in outcome.productions:
         due = one.values["due"] and instant(one.values["due"])
         place = (one.epoch, one.place, stateful.source_of(one.key))
@@ -78,8 +81,21 @@ def said_by_outcome(machine: Machine, outcome: Outcome, before: State) -> Said:
     for bad in outcome.rejected:
         key = tuple(bad.record[name] for name in machine.key)
         place = (bad.record["_epoch"], bad.record["_offset"])
-        said[REJECTED, key, *place, instant(bad.record["at"]), bad.reason] += 1
+        at = instant(bad.record["event_time" if bad.returned else "at"])
+        said[REJECTED, key, *place, at, bad.reason] += 1
     return said
+
+
+def in_flight(machine: Machine, keys: Keys) -> Counter[str]:
+    """What Spark has of a loop, as the model has it."""
+    if keys.loop is None:
+        return Counter()
+    found = Counter[str]()
+    for row in keys.loop.collect():
+        key, values = tuple(row[name] for name in machine.key), row["feedback"].asDict()
+        place = (row["source_epoch"], row["source_partition"], row["source_offset"])
+        found[repr(Feedback(key, values, instant(row["event_time"].astimezone(UTC)), *place))] += 1
+    return found
 
 
 def held(machine: Machine, keys: Keys) -> dict[Any, KeyState]:

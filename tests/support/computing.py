@@ -80,11 +80,60 @@ class Machine(Computation):
             context.set_timer("past", timer.at - seconds(1), holds=timer.holds)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ring(Machine):
+    """One whose records go round: from key to key, each time with less left, and now and then as two."""
+
+    feedback = {"left": "int", "price": "decimal(20,2)"}
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        super().process_record(context, record)
+        if record["value"]:
+            self._on(context, record["value"] % 4, record["price"])
+
+    def process_timer(self, context: Context, timer: Timer) -> None:
+        super().process_timer(context, timer)
+        if timer.name == "t2":
+            context.feed_back(context.key, {"left": 1}, event_time=timer.holds)
+
+    def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
+        assert set(record) == {*self.key, "left", "price", "event_time"}
+        assert tuple(record[name] for name in self.key) == context.key
+        context.state.total += record["left"]
+        context.state.price += record["price"] or 0
+        context.produce({"said": "came round", "total": context.state.total})
+        if context.state.total % 7 == 5:
+            raise RecordError("no more fives")
+        if record["left"] == 2:
+            context.set_timer("t1", record["event_time"] + seconds(3), holds=record["event_time"])
+        if record["left"] > 0:
+            self._on(context, record["left"] - 1, record["price"])
+
+    def _on(self, context: Context, left: int, price: Decimal | None) -> None:
+        following = {None: "a", "a": "b", "b": None}
+        columns = self.log.columns
+        key = tuple(
+            following.get(one) if columns[name] == "string" else ((one or 0) + 1) % 3
+            for name, one in zip(self.key, context.key, strict=True)
+        )
+        context.feed_back(key, {"left": left, "price": price})
+        if left == 3:
+            context.feed_back(context.key, {"left": 1}, event_time=context._default + 1_000_000)
+
+
 @st.composite
-def machines(draw: st.DrawFn, *, ordered: bool | None = None, wall: bool | None = None, quiet: bool = False) -> Machine:
+def machines(
+    draw: st.DrawFn,
+    *,
+    ordered: bool | None = None,
+    wall: bool | None = None,
+    quiet: bool = False,
+    loops: bool | None = None,
+) -> Machine:
     """A random one over the log of `strategies`."""
-    orderly = draw(st.booleans()) if ordered is None else ordered
-    return Machine(
+    round_ = not ordered and not quiet and draw(st.booleans()) if loops is None else loops
+    orderly = not round_ and (draw(st.booleans()) if ordered is None else ordered)
+    return (Ring if round_ else Machine)(
         name="machine",
         log=LOG,
         key=tuple(draw(st.sampled_from([(), ("place",), ("place", "lane")]))),

@@ -41,6 +41,47 @@ def test_every_fault_of_a_computation_is_named_at_once() -> None:
     ]
 
 
+class Around(Computation):
+    feedback = {"who": "string", "event_time": "timestamp", "left": "list"}
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        context.feed_back("b", {"left": 1})
+
+    def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None: ...
+
+
+def test_every_fault_of_a_loop_is_named_at_once() -> None:
+    with pytest.raises(DefinitionError) as refused:
+        Around(name="around", log=CLICKS, key="who", ordered=True)
+    paths = [fault.path for fault in refused.value.faults]
+    assert paths == ["feedback['who']", "feedback['event_time']", "feedback['left']", "ordered"]
+
+    class Open(Computation):
+        feedback = {"left": "int"}
+
+        def process_record(self, context: Context, record: Mapping[str, Any]) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"process_feedback.*expected a method of the class that takes"):
+        Open(name="open", log=CLICKS, key="who")
+
+
+def test_that_records_go_round_is_in_the_fingerprint() -> None:
+    class Plain(Computation):
+        def process_record(self, context: Context, record: Mapping[str, Any]) -> None: ...
+
+    class Looped(Plain):
+        def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None: ...
+
+    class More(Looped):
+        feedback = {"left": "int"}
+
+    for kind in (Plain, Looped, More):
+        kind.__qualname__ = "Plain"
+    made = [kind(name="one", log=CLICKS, key="who") for kind in (Plain, Looped, More)]
+    assert len({one.fingerprint for one in made}) == 3
+    assert [one.loops for one in made] == [False, True, True]
+
+
 def test_a_computation_does_not_read_what_is_taken_back() -> None:
     counts = Pipeline(name="counts", log=CLICKS, what={"n": Count()}, where=Fixed(minutes(1)))
     with pytest.raises(DefinitionError, match=r"the panes of counts.*expected a log of which nothing is taken back"):
@@ -76,8 +117,12 @@ def doing(hook: Callable[[Context, Mapping[str, Any]], object]) -> Computation:
     class Doing(Computation):
         state = {"count": Field("int", 0), "list": "array<int>"}
         produces = {"n": "int"}
+        feedback = {"left": "int"}
 
         def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+            hook(context, record)
+
+        def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
             hook(context, record)
 
         def process_timer(self, context: Context, timer: object) -> None:
@@ -101,6 +146,11 @@ def doing(hook: Callable[[Context, Mapping[str, Any]], object]) -> Computation:
         (lambda c, r: setattr(c.state, "list", [1]) or c.state.list.append("x"), r"state.list = \[1, 'x'\]: expected"),
         (lambda c, r: 1 / 0, r"process_record raised ZeroDivisionError: division by zero \(key \('a',\)"),
         (lambda c, r: c.set_timer("", EPOCH), "expected a name"),
+        (lambda c, r: c.feed_back("a", {"n": 1}), "fed back n: expected the columns left; declare it in feedback"),
+        (lambda c, r: c.feed_back("a", {"left": "x"}), "fed back left = 'x': expected int"),
+        (lambda c, r: c.feed_back(5), "fed back to who = 5: expected string"),
+        (lambda c, r: c.feed_back(("a", "b")), r"fed back to key \('a', 'b'\): expected a value for each of who"),
+        (lambda c, r: c.feed_back("a", event_time=EPOCH), "fed back a record of 1970.*expected no earlier than"),
     ],
 )
 def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, said: str) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from tailrace.lake.catalog import Lake, head_of
-from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.lake.filters import equal
+from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.filters import equal, every
 from tailrace.lake.reports import LEDGER, LogStatus, log_status
 from tailrace.model.computation import Computation
 from tailrace.model.time import BEGINNING, instant
@@ -21,6 +22,7 @@ class ComputationStatus:
 
     `onward` is the watermark of those who read its productions, which trails where a timer holds it. `keys` counts the
     keys that have anything, `timers` their pending timers, and `next` is when the first of those in event time is due.
+    `in_flight` counts what its last epoch fed back, None of one without a loop.
     """
 
     computation: str
@@ -35,6 +37,7 @@ class ComputationStatus:
     keys: int
     timers: int
     next: int | None
+    in_flight: int | None
     same_definition: bool
     log: LogStatus | None
 
@@ -66,9 +69,14 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
         keys=len(pending),
         timers=sum(map(len, pending)),
         next=min(due, default=None),
+        in_flight=_in_flight(ledger, head.number("epoch")) if computation.loops else None,
         same_definition=same,
         log=log_status(lake, source.name, source) if lake.has(source.name) else None,
     )
+
+
+def _in_flight(ledger: Table, epoch: int) -> int:
+    return int(ledger.scan(row_filter=every(equal("kind", FEEDBACK), equal("epoch", epoch))).count())
 
 
 def _latest(partials: pa.Table, keys: list[str]) -> list[tuple[bool, list[dict[str, Any]]]]:

@@ -26,6 +26,9 @@ PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 PRODUCTION = "production"
 """The kind that a computation's ledger has in place of panes."""
 
+FEEDBACK = "feedback"
+"""The kind of what a computation fed back to itself: in flight between the epoch that wrote it and the next."""
+
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "write.distribution-mode": "none",
@@ -239,14 +242,17 @@ def computation_contract(computation: Computation) -> Contract:
     """The ledger of a computation: what each key has, what was produced and what was left out, one commit an epoch."""
     keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
     made = {name: Column(type, "production") for name, type in type(computation).produces.items()}
-    place = "the record's {0} in the log; production: {1}"
+    fed_back = ", feedback" if computation.loops else ""
+    place = f"the record's {{0}} in the log; production{fed_back}: {{1}}"
     columns = {
-        "kind": Column("string", _COMPUTED, required=True),
+        "kind": Column("string", _computed(fed_back), required=True),
         **keys,
         "epoch": Column("bigint", "the epoch that wrote the row", required=True),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         **made,
-        PANE_TIME: Column("timestamp", "production: when it happened; late, rejected: the record's event time"),
+        PANE_TIME: Column(
+            "timestamp", f"production{fed_back}: when it happened; late, rejected: the record's event time"
+        ),
         "timers": Column([_timer()], "partial: the pending timers, in the order in which they are due"),
         "gone": Column("boolean", "partial: whether the key has nothing any more"),
         "taken": Column("bigint", "partial: records that the key took in the epoch"),
@@ -263,6 +269,10 @@ def computation_contract(computation: Computation) -> Contract:
     if computation.fields:
         fields = {name: shape_of(one.type) for name, one in computation.fields.items()}
         columns["state"] = Column(fields, "partial: the fields of the key's state")
+    if computation.loops:
+        columns["returned"] = Column("bigint", "partial: records that came round the loop; rejected: 1 for one of them")
+        if round_ := {name: shape_of(type) for name, type in type(computation).feedback.items()}:
+            columns["feedback"] = Column(round_, "feedback: what the key is to take in the next epoch")
     if computation.ordered:
         record: dict[str, Shape] = {
             **computation.log.columns,
@@ -275,7 +285,9 @@ def computation_contract(computation: Computation) -> Contract:
     return Contract(f"{computation.name}__ledger", doc, columns, partition_by=("kind",))
 
 
-_COMPUTED = "partial (a key after the epoch), production (what came out), late, or rejected by the computation"
+def _computed(fed_back: str) -> str:
+    loop = "feedback (in flight to its key), " if fed_back else ""
+    return f"partial (a key after the epoch), production (what came out), {loop}late, or rejected by the computation"
 
 
 def _timer() -> dict[str, Shape]:

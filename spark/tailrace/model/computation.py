@@ -1,7 +1,9 @@
 """MillWheel's computations: code of one's own for each key, with state and timers that last (MillWheel, 4 and 5).
 
 A computation is a class with `process_record` and `process_timer`. What they may touch is the `Context`: the key's
-state, its timers, and what goes out. What an epoch of it means is in `stateful.step`.
+state, its timers, and what goes out. What an epoch of it means is in `stateful.step`. One with `process_feedback` has a
+loop: what it feeds back is input of its next epoch, and part of the cut between them (asynchronous snapshots of graphs
+with cycles).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from tailrace.model.written import written
 if TYPE_CHECKING:
     from tailrace.model.context import Context, Timer
 
-OWN = frozenset({"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped"})
+OWN = frozenset(
+    {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
+)
 """Column names that the ledger of a computation uses, besides those of every ledger."""
 
 
@@ -59,6 +63,11 @@ class Computation:
     has passed them, and come in the order of their event times, timers in between: what comes out is then the same
     however the input arrives and is cut into epochs. Without it they come at once, those of an epoch in that order.
 
+    `feedback` declares the columns of what goes round the loop of one with `process_feedback`, besides the key that it
+    goes to and `event_time`. What the keys feed back in an epoch is in flight between it and the next, in which it
+    comes before that epoch's records. It is in the ledger, in the commit of the state that it comes from, so every
+    epoch is a consistent cut with what was in flight. It is never late, and those who read the productions wait for it.
+
     `productions` says whether they are kept in the ledger: "strong" ones are, with the state that they come from and in
     the same commit; "weak" ones go no further than to the definitions that read them, and are computed again where one
     of those has to catch up (MillWheel, 6.1.2 and 6.1.3).
@@ -73,6 +82,7 @@ class Computation:
 
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
+    feedback: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         key: object = self.key
@@ -91,6 +101,18 @@ class Computation:
     def process_timer(self, context: Context, timer: Timer) -> None:
         """Take a timer of the key that is due."""
         raise NotImplementedError
+
+    def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
+        """Take what was fed back to the key in the epoch before: the key, the columns of `feedback`, `event_time`.
+
+        Raise `RecordError` for what is to be rejected.
+        """
+        raise NotImplementedError
+
+    @property
+    def loops(self) -> bool:
+        """Whether it may feed records back to itself."""
+        return type(self).process_feedback is not Computation.process_feedback
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
@@ -137,7 +159,7 @@ class Computation:
             log = (self.log.of.name, self.log.of.fingerprint)
         base = {one.name for one in fields(Computation)}
         options = [(one.name, written(getattr(self, one.name))) for one in fields(self) if one.name not in base]
-        meaning = (
+        meaning: tuple[object, ...] = (
             (type(self).__qualname__, options),
             sorted(self.log.columns.items()),
             log,
@@ -145,6 +167,8 @@ class Computation:
             sorted(type(self).produces.items()),
             (self.allowed_lateness, self.ordered, self.productions),
         )
+        if self.loops:
+            meaning = (*meaning, sorted(type(self).feedback.items()))
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
 
@@ -190,6 +214,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
         if not is_type(type_):
             remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
             yield Fault(path, type_, "a column type", remedy)
+    yield from _loop_faults(computation)
     if not waits(computation.allowed_lateness):
         found = computation.allowed_lateness
         yield Fault("allowed_lateness", found, "a duration of zero or more", "write hours(3)")
@@ -199,6 +224,24 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
         yield Fault("allowed_lateness", str(computation.allowed_lateness), expected, remedy)
     if computation.productions not in ("strong", "weak"):
         yield Fault("productions", computation.productions, '"strong" or "weak"', 'leave it out for "strong"')
+
+
+def _loop_faults(computation: Computation) -> Iterable[Fault]:
+    columns = type(computation).feedback
+    if columns and not computation.loops:
+        remedy = "write def process_feedback(self, context, record), or leave feedback out"
+        yield Fault("process_feedback", None, "a method of the class that takes what is fed back", remedy)
+    for name, type_ in columns.items():
+        path = f"feedback[{name!r}]"
+        yield from name_faults(path, name)
+        if name in computation.key or name == PANE_TIME:
+            yield Fault(path, name, "a name that the key and the event time do not have", "rename it")
+        if not is_type(type_):
+            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+            yield Fault(path, type_, "a column type", remedy)
+    if computation.loops and computation.ordered:
+        remedy = "leave ordered out: what is fed back comes an epoch later, whatever its event time"
+        yield Fault("ordered", True, "no order by event time where records are fed back", remedy)
 
 
 def _key_faults(computation: Computation) -> Iterable[Fault]:

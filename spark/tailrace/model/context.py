@@ -98,6 +98,14 @@ class Given(NamedTuple):
     at: int
 
 
+class FedBack(NamedTuple):
+    """One record that a call fed back: the key that it goes to, its columns, and its event time in microseconds."""
+
+    key: Key
+    values: Mapping[str, Any]
+    at: int
+
+
 class Context:
     """What a call of a computation has at hand.
 
@@ -123,6 +131,7 @@ class Context:
         self._watermark, self._now = watermark, now
         self._timers = dict(timers)
         self._given: list[Given] = []
+        self._fed_back: list[FedBack] = []
         self._set = self._dropped = 0
 
     @property
@@ -141,26 +150,61 @@ class Context:
         It happened at `event_time`: that of the record or timer at hand, if left out, and no earlier than that or than
         what one of the key's timers holds (MillWheel, 4.5). Raises `ComputationError` otherwise.
         """
-        types, given, name = type(self._computation).produces, dict(record or {}), self._computation.name
+        values = self._typed("produced", "produces", type(self._computation).produces, record)
+        self._given.append(Given(values, self._at("produced", event_time)))
+
+    def feed_back(
+        self, key: object, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None
+    ) -> None:
+        """Have `process_feedback` of a key, this or another one, take a record in the next epoch.
+
+        `key` is a tuple, or a value where the key is one column; the columns are those of `feedback`. `event_time` is
+        as of `produce`. Raises `ComputationError` where a column or the key is not as declared, or it is too early.
+        """
+        computation, name = self._computation, self._computation.name
+        if not computation.loops:
+            raise ComputationError(f"{name}: fed a record back: expected process_feedback, which is to take it")
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) != len(computation.key):
+            expected = ", ".join(computation.key) or "none: feed back to ()"
+            raise ComputationError(f"{name}: fed back to key {key!r:.200}: expected a value for each of {expected}")
+        columns = computation.log.columns
+        to = tuple(
+            self._value("fed back to", part, value, columns[part])
+            for part, value in zip(computation.key, parts, strict=True)
+        )
+        values = self._typed("fed back", "feedback", type(computation).feedback, record)
+        self._fed_back.append(FedBack(to, values, self._at("fed back", event_time)))
+
+    def _typed(
+        self, did: str, declared: str, types: Mapping[str, str], record: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A record's columns, as they are declared."""
+        given = dict(record or {})
         if unknown := sorted(set(given) - set(types)):
             raise ComputationError(
-                f"{name}: produced {', '.join(unknown)}: expected the columns {', '.join(types) or '(none)'}; "
-                "declare it in produces"
+                f"{self._computation.name}: {did} {', '.join(unknown)}: expected the columns "
+                f"{', '.join(types) or '(none)'}; declare it in {declared}"
             )
-        values = {}
-        for column, type_ in types.items():
-            value = given.get(column)
-            try:
-                values[column] = None if value is None else of_value(value, type_)
-            except (ValueError, TypeError, ArithmeticError):
-                raise ComputationError(f"{name}: produced {column} = {value!r:.200}: expected {type_}") from None
+        return {column: self._value(did, column, given.get(column), type_) for column, type_ in types.items()}
+
+    def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
+        try:
+            return None if value is None else of_value(value, type_)
+        except (ValueError, TypeError, ArithmeticError):
+            raise ComputationError(
+                f"{self._computation.name}: {did} {column} = {value!r:.200}: expected {type_}"
+            ) from None
+
+    def _at(self, did: str, event_time: datetime | int | None) -> int:
+        """The event time of what goes out."""
         at = self._default if event_time is None else instant(event_time)
         if not self._floor <= at <= END_OF_TIME:
             raise ComputationError(
-                f"{name}: produced a record of {text(at)}: expected no earlier than {text(self._floor)}, for those who "
-                "read it may be past that; set a timer with holds= to be able to"
+                f"{self._computation.name}: {did} a record of {text(at)}: expected no earlier than {text(self._floor)},"
+                " for those who read it may be past that; set a timer with holds= to be able to"
             )
-        self._given.append(Given(values, at))
+        return at
 
     def set_timer(
         self, name: str, at: datetime | int, domain: Domain = EVENT, *, holds: datetime | int | None = None

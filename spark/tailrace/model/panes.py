@@ -106,11 +106,12 @@ class Late:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that one of the definition's steps could not take, and why."""
+    """A record that one of the definition's steps could not take, and why; `returned` is one that was fed back."""
 
     record: Mapping[str, Any]
     reason: str
     epoch: int
+    returned: bool = False
 
 
 Answers = dict[tuple[Key, Window], Mapping[str, Any]]

@@ -2,16 +2,16 @@
 
     step(computation, state, bundle, clock) -> state', productions, late, rejected
 
-A bundle's records are judged, and go key by key to `process_record`; then the timers that are due go to
-`process_timer`, in the order of their instants. Whatever a key has is in its state, so an epoch is one commit of it
-(MillWheel, 6.2).
+What was fed back in the epoch before goes key by key to `process_feedback`. A bundle's records are judged, and go to
+`process_record`; then the timers that are due go to `process_timer`, in the order of their instants. Whatever a key has
+is in its state, and what is in flight to it beside that, so an epoch is one commit of it (MillWheel, 6.2).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tailrace.model.clock import Clock
@@ -48,11 +48,30 @@ NOTHING = KeyState()
 
 
 @dataclass(frozen=True)
+class Feedback:
+    """A record that a key fed back, in flight to a key. `at` is its event time, in microseconds.
+
+    `place` is its place among those that the key it came `out_of` fed back in the epoch.
+    """
+
+    key: Key
+    values: Mapping[str, Any]
+    at: int
+    epoch: int
+    out_of: str
+    place: int
+
+
+@dataclass(frozen=True)
 class State:
-    """What a computation has between two epochs, and the clock of the last one."""
+    """What a computation has between two epochs, and the clock of the last one.
+
+    `in_flight` is what it fed back in that epoch.
+    """
 
     keys: Mapping[Key, KeyState] = field(default_factory=dict)
     clock: Clock | None = None
+    in_flight: tuple[Feedback, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,12 +100,16 @@ class Late:
 
 @dataclass(frozen=True)
 class Work:
-    """What one key did in an epoch: records that were taken, timers that were set, fired, and deleted or set anew."""
+    """What one key did in an epoch: records that were taken, timers that were set, fired, and deleted or set anew.
+
+    `returned` is how many records came round the loop, those that it rejected included.
+    """
 
     taken: int = 0
     set: int = 0
     fired: int = 0
     dropped: int = 0
+    returned: int = 0
 
 
 class Outcome(NamedTuple):
@@ -124,12 +147,12 @@ def step(computation: Computation, state: State, bundle: Iterable[Record], clock
 def onward(computation: Computation, state: State) -> int:
     """The watermark of those who read the productions: the low watermark (MillWheel, 4.5 and 5.2; rule T3).
 
-    It is the computation's own less its lateness, or the oldest event time that a pending timer holds if older: nothing
-    that comes out later is earlier.
+    It is the computation's own less its lateness, or the oldest event time that a pending timer holds or that is in
+    flight, if older: nothing that comes out later is earlier.
     """
     assert state.clock is not None
     held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
-    return min([computation.reached(state.clock.watermark), *held])
+    return min([computation.reached(state.clock.watermark), *held, *(one.at for one in state.in_flight)])
 
 
 def record_of(computation: Computation, production: Production) -> dict[str, Any]:
@@ -137,6 +160,12 @@ def record_of(computation: Computation, production: Production) -> dict[str, Any
     made = dict(zip(computation.key, production.key, strict=True)) | dict(production.values)
     place = (production.epoch, source_of(production.key), production.place)
     return made | {PANE_TIME: moment(production.at)} | dict(zip(PLACE, place, strict=True))
+
+
+def returned_of(computation: Computation, one: Feedback) -> dict[str, Any]:
+    """What is in flight as the record that the key takes which it goes to."""
+    made = dict(zip(computation.key, one.key, strict=True)) | dict(one.values)
+    return made | {PANE_TIME: moment(one.at)} | dict(zip(PLACE, (one.epoch, one.out_of, one.place), strict=True))
 
 
 def source_of(key: Key) -> str:
@@ -165,15 +194,19 @@ class _Step:
     def run(self, bundle: Iterable[Record]) -> Outcome:
         late: list[Late] = []
         arrived = self._judged(bundle, late)
+        returned: dict[Key, list[Feedback]] = {}
+        for back in self.state.in_flight:
+            returned.setdefault(back.key, []).append(back)
         keys, made, work = dict(self.state.keys), list[Production](), dict[Key, Work]()
-        rejected: list[Rejected] = []
-        for key in {**self.state.keys, **arrived}:
+        rejected, in_flight = list[Rejected](), list[Feedback]()
+        for key in {**self.state.keys, **returned, **arrived}:
             held = self.state.keys.get(key, NOTHING)
-            if key not in arrived and not self.due(held):
+            if key not in arrived and key not in returned and not self.due(held):
                 continue
             one = _OneKey(self, key, held)
-            one.run(arrived.get(key, []))
+            one.run(arrived.get(key, []), returned.get(key, []))
             made += one.productions
+            in_flight += one.fed_back
             rejected += one.rejected
             work[key] = one.work
             after = one.after()
@@ -181,7 +214,7 @@ class _Step:
                 keys.pop(key, None)
             else:
                 keys[key] = after
-        return Outcome(State(keys, self.clock), made, late, rejected, work)
+        return Outcome(State(keys, self.clock, tuple(in_flight)), made, late, rejected, work)
 
     def due(self, held: KeyState) -> bool:
         """Whether a key has anything to do without a record."""
@@ -219,11 +252,14 @@ class _OneKey:
         self.timers = {timer.name: timer for timer in held.timers}
         self.waiting = list(held.waiting)
         self.productions: list[Production] = []
+        self.fed_back: list[Feedback] = []
         self.rejected: list[Rejected] = []
         self.work = Work()
 
-    def run(self, arrived: list[Record]) -> None:
+    def run(self, arrived: list[Record], returned: list[Feedback]) -> None:
         at = self.computation.log.event_time
+        for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
+            self._return(back)
         if self.computation.ordered:
             self.waiting = in_order(at, [*self.waiting, *arrived])
         else:
@@ -257,17 +293,30 @@ class _OneKey:
 
     def _take(self, record: Record, watermark: int) -> None:
         at = instant(record[self.computation.log.event_time])
-        context = self._context(min([at, *self._held()]), at, watermark)
         shown = {name: record.get(name) for name in self.computation.log.columns}
+        if self._shown("process_record", shown, Rejected(record, "", self.step.clock.epoch), at, watermark):
+            self.work = replace(self.work, taken=self.work.taken + 1)
+
+    def _return(self, back: Feedback) -> None:
+        record = returned_of(self.computation, back)
+        shown = {name: value for name, value in record.items() if name not in PLACE}
+        rejected = Rejected(record, "", self.step.clock.epoch, returned=True)
+        self._shown("process_feedback", shown, rejected, back.at, self.step.before)
+        self.work = replace(self.work, returned=self.work.returned + 1)
+
+    def _shown(self, hook: str, shown: Record, rejected: Rejected, at: int, watermark: int) -> bool:
+        """Have a method take a record; gives whether it did not reject it."""
+        context = self._context(min([at, *self._held()]), at, watermark)
         try:
-            self.computation.process_record(context, shown)
+            getattr(self.computation, hook)(context, shown)
             kept = self._checked(context)
         except RecordError as error:
-            self.rejected.append(Rejected(record, str(error), self.step.clock.epoch))
-            return
+            self.rejected.append(replace(rejected, reason=str(error)))
+            return False
         except Exception as error:
-            raise self._failed("process_record", f"the record {shown!r:.300}", error) from error
-        self._keep(context, kept, taken=1)
+            raise self._failed(hook, f"the record {shown!r:.300}", error) from error
+        self._keep(context, kept)
+        return True
 
     def _fire(self, timer: Timer) -> None:
         if self.work.fired >= MOST:
@@ -301,14 +350,17 @@ class _OneKey:
         held = context.state._held
         return {n: self.computation.stored(n, v) if isinstance(v, list) else v for n, v in held.items()}
 
-    def _keep(self, context: Context, kept: dict[str, Any], taken: int = 0, fired: int = 0) -> None:
+    def _keep(self, context: Context, kept: dict[str, Any], fired: int = 0) -> None:
+        epoch = self.step.clock.epoch
         self.fields, self.timers = kept, context._timers
         for given in context._given:
-            place = len(self.productions)
-            self.productions.append(Production(self.key, given.values, given.at, self.step.clock.epoch, place))
+            self.productions.append(Production(self.key, given.values, given.at, epoch, len(self.productions)))
+        for back in context._fed_back:
+            out_of, place = source_of(self.key), len(self.fed_back)
+            self.fed_back.append(Feedback(back.key, back.values, back.at, epoch, out_of, place))
         done = self.work
-        self.work = Work(
-            done.taken + taken, done.set + context._set, done.fired + fired, done.dropped + context._dropped
+        self.work = replace(
+            done, set=done.set + context._set, fired=done.fired + fired, dropped=done.dropped + context._dropped
         )
 
     def _failed(self, hook: str, what: str, error: Exception) -> ComputationError:

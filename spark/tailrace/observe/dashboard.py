@@ -135,6 +135,10 @@ ROWS = (
         Panel("Open windows", "Rows of state.", (
             Query(f"max by (pipeline) (tailrace_open_windows{_PIPELINE})", "{{pipeline}}"),
         )),
+        Panel("Computations", "Records produced a second, and those in flight on a loop.", (
+            Query(_rate("tailrace_productions_total", "pipeline", _PIPELINE), "{{pipeline}} produced a second"),
+            Query(f"max by (pipeline) (tailrace_in_flight_records{_PIPELINE})", "{{pipeline}} in flight"),
+        ), width=24),
     )),
     Row("Tables", (
         Panel("Commits", "Publications a second, by table and writer.", (

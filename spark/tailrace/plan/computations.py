@@ -29,15 +29,20 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
     key = f"by {', '.join(computation.key)}" if computation.key else "of one key"
     kind = type(computation).__name__
     yield "records", Execution.PYTHON, f"{kind}.process_record, {key}; {order}"
+    if computation.loops:
+        yield "loop", Execution.PYTHON, f"{kind}.process_feedback, before them: what was fed back in the epoch before"
     yield "timers", Execution.PYTHON, f"{kind}.process_timer: of processing time first, then of event time, by instant"
     kept = "kept in the ledger, in the commit of the state that they come from"
     if computation.productions == "weak":
         kept = "not kept: computed again for those who read them and have to catch up"
     yield "productions", Execution.PYTHON, f"{computation.productions}: {kept}"
     held = "the oldest event time that a timer holds, or the watermark"
+    if computation.loops:
+        held = "the oldest event time that a timer holds or that is in flight, or the watermark"
     held += f" less {length(computation.lateness)}" if computation.lateness else ""
     yield "watermark", Execution.DRIVER, f"for those who read the productions: {held}"
-    kinds = ", ".join(one for one in ("partial", "production", "late", "rejected") if one not in _left_out(computation))
+    every = ("partial", "production", "feedback", "late", "rejected")
+    kinds = ", ".join(one for one in every if one not in _left_out(computation))
     yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {kinds}"
 
 
@@ -86,7 +91,8 @@ def _table(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_out(computation: Computation) -> tuple[str, ...]:
-    return ("production",) if computation.productions == "weak" else ()
+    weak, plain = computation.productions == "weak", not computation.loops
+    return (*(("production",) if weak else ()), *(("feedback",) if plain else ()))
 
 
 def _grid() -> Table:

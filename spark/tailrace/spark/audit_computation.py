@@ -1,4 +1,7 @@
-"""The audit of a computation, by counting: every record was taken or left out once, and every timer fired once (X6)."""
+"""The audit of a computation, by counting: every record was taken or left out once, every timer fired once (X6).
+
+What was fed back came round once, in the next epoch, or is in flight.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import TOKEN
 from tailrace.lake.pins import pinned
@@ -39,6 +42,16 @@ def _audited(spark: SparkSession, lake: Lake, computation: Computation, table: s
     items += [f"COALESCE(SUM({name}), 0) AS {name}" for name in _COUNTS]
     (row,) = spark.sql(f"SELECT {', '.join(items)} FROM {ledger}").collect()
     counts = {"epochs": epoch + 1, **row.asDict()}
+    if computation.loops:
+        looped = {
+            "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
+            "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
+            "returned": f"COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0)",
+            "rejected": f"COUNT_IF(kind = '{REJECTED}' AND returned = 0)",
+        }
+        text = ", ".join(f"{term} AS {name}" for name, term in looped.items())
+        (row,) = spark.sql(f"SELECT {text} FROM {ledger}").collect()
+        counts |= row.asDict()
     keys = ", ".join(map(quoted, computation.key))
     place = f"ROW_NUMBER() OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY epoch DESC) AS _place"
     latest = f"SELECT * FROM (SELECT *, {place} FROM {ledger} WHERE kind = '{PARTIAL}') WHERE _place = 1 AND NOT gone"
@@ -66,12 +79,16 @@ def _checks(
         parts = [counts[name] for name in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
         yield Check("every record was taken, waits, or was left out", records == sum(parts), detail)
+    if computation.loops:
+        parts = [counts[name] for name in ("fed_back", "returned", "in_flight")]
+        detail = "{:,} records fed back = {:,} came round + {:,} in flight".format(*parts)
+        yield Check("what is fed back comes round once", parts[0] == sum(parts[1:]), detail)
     known = [counts[name] for name in ("timers_set", "timers_fired", "timers_dropped", "pending")]
     detail = "{:,} timers set = {:,} fired + {:,} deleted or set anew + {:,} pending".format(*known)
     yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
     spans = {"key": (PARTIAL, [*map(quoted, computation.key), "epoch"])}
     places = ["source_epoch", "source_partition", "source_offset"]
-    spans |= {kind: (kind, places) for kind in (PRODUCTION, LATE, REJECTED)}
+    spans |= {kind: (kind, places) for kind in (PRODUCTION, FEEDBACK, LATE, REJECTED)}
     twice = {}
     for name, (kind, by) in spans.items():
         grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"

@@ -18,15 +18,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED, computation_contract, spark_type
+from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED, computation_contract, spark_type
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation, NotKeptError
 from tailrace.model.context import EVENT, PROCESSING, Domain, Timer
-from tailrace.model.log import Log, Productions
-from tailrace.model.panes import Key
-from tailrace.model.stateful import NOTHING, PLACE, KeyState, Outcome, State, Work, record_of, step
+from tailrace.model.log import PANE_TIME, Log, Productions
+from tailrace.model.panes import Key, Rejected
+from tailrace.model.stateful import NOTHING, PLACE, Feedback, KeyState, Late, Outcome, State, Work, record_of, step
 from tailrace.model.time import BEGINNING, instant, moment
-from tailrace.spark.algebra import quoted
+from tailrace.spark.algebra import null, quoted
 from tailrace.spark.execution import free, schema_of
 from tailrace.spark.per_key import BUCKET, BUCKETS
 from tailrace.spark.preparing import queried
@@ -38,13 +38,29 @@ _DUE, _WALL, _HOLDS = "_due", "_wall", "_holds"
 processing time, and the oldest event time that a timer holds; in microseconds."""
 
 
+_RETURNED = "_returned"
+"""A column of an epoch's records: what was fed back, null of a record of the log."""
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """How many records are in flight on a loop, and the oldest event time of them, in microseconds."""
+
+    count: int = 0
+    oldest: int | None = None
+
+
 @dataclass(frozen=True)
 class Keys:
-    """What the keys have between two epochs, and the clock of the last one. `held` are the checkpoints behind it."""
+    """What the keys have between two epochs, and the clock of the last one. `held` are the checkpoints behind it.
+
+    `loop` has the ledger's rows of what was fed back in that epoch, None of a computation without a loop.
+    """
 
     frame: DataFrame
     clock: Clock | None
     held: tuple[DataFrame, ...] = ()
+    loop: DataFrame | None = None
 
     def forget(self) -> None:
         """Free the checkpoints, once the state after this one is computed."""
@@ -54,6 +70,14 @@ class Keys:
     def due(self) -> int | None:
         """The processing time at which the next timer fires, in microseconds; None where none is pending."""
         return _least(self.frame, _WALL)
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        """What is in flight on the loop."""
+        if self.loop is None:
+            return InFlight()
+        (row,) = self.loop.selectExpr("COUNT(*) AS count", f"UNIX_MICROS(MIN({PANE_TIME})) AS oldest").collect()
+        return InFlight(row["count"], row["oldest"])
 
 
 @dataclass(frozen=True)
@@ -74,15 +98,22 @@ class Computing:
         kept = [*computation.key, *(name for name in ("state", "timers", "waiting") if name in self.types)]
         self._state = schema_of({name: self.types[name] for name in kept} | dict.fromkeys(_COUNTED, "bigint"))
         self._schema = StructType([StructField("state", self._state), StructField("said", schema_of(self.types))])
+        fed_back = {PANE_TIME: "timestamp"} | ({"feedback": self.types["feedback"]} if "feedback" in self.types else {})
+        self._returned = spark_type(fed_back)
+        self._loop = schema_of({n: self.types[n] for n in (*computation.key, *fed_back, *_SOURCE)})
 
     def nothing(self) -> Keys:
         """The state before the first epoch."""
-        return Keys(self.spark.createDataFrame([], self._state), None)
+        loop = self.spark.createDataFrame([], self._loop) if self.computation.loops else None
+        return Keys(self.spark.createDataFrame([], self._state), None, loop=loop)
 
     def restore(self, ledger: DataFrame, clock: Clock) -> Keys:
         """The state that a ledger has after the epoch of `clock`: the latest partial of each key, none that is gone."""
         frame = queried(self.spark, ledger, lambda view: self._restored(view, clock.epoch)).localCheckpoint()
-        return Keys(frame, clock, (frame,))
+        if not self.computation.loops:
+            return Keys(frame, clock, (frame,))
+        loop = ledger.where(f"kind = '{FEEDBACK}' AND epoch = {clock.epoch}L").localCheckpoint()
+        return Keys(frame, clock, (frame, loop), loop)
 
     def step(self, keys: Keys, bundle: DataFrame, clock: Clock) -> Computed:
         """Take the keys through an epoch. Raises `ClockError` if the clock goes back.
@@ -92,23 +123,38 @@ class Computing:
         clock.after(keys.clock)
         one = _Step(self.computation, clock, keys.clock, to_arrow_schema(self._schema))
         names = [*map(quoted, self.computation.log.columns), *PLACE]
+        if keys.loop is not None:
+            bundle, names = bundle.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}"), [*names, _RETURNED]
+            bundle = bundle.unionByName(keys.loop.selectExpr(*self._as_records()))
         records = bundle.selectExpr(*names, f"{self._bucket} AS {BUCKET}")
         held = keys.frame.selectExpr("*", f"{self._bucket} AS {BUCKET}").groupBy(BUCKET)
         both = held.cogroup(records.groupBy(BUCKET))
         made = both.applyInArrow(lambda left, right: one(left, right), self._schema).localCheckpoint(eager=False)
         rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
-        return Computed(rows, Keys(frame, clock, (made,)))
+        loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None
+        return Computed(rows, Keys(frame, clock, (made,), loop))
 
     def onward(self, keys: Keys) -> int:
         """How far those who read the productions may go after an epoch, in microseconds (`stateful.onward`)."""
         assert keys.clock is not None
-        reached, held = self.computation.reached(keys.clock.watermark), _least(keys.frame, _HOLDS)
-        return reached if held is None else min(reached, held)
+        held = (_least(keys.frame, _HOLDS), keys.in_flight.oldest)
+        return min([self.computation.reached(keys.clock.watermark), *(one for one in held if one is not None)])
 
     @property
     def _bucket(self) -> str:
         key = ", ".join(map(quoted, self.computation.key))
         return f"PMOD(HASH({key}), {BUCKETS})" if key else "0"
+
+    def _as_records(self) -> list[str]:
+        """The ledger's rows of what was fed back, as records that go to their keys."""
+        log, key = self.computation.log.columns, self.computation.key
+        items = [quoted(name) if name in key else f"{null(type)} AS {quoted(name)}" for name, type in log.items()]
+        items += [f"{ours} AS {theirs}" for ours, theirs in zip(_SOURCE, PLACE, strict=True)]
+        fields = ["feedback"] if "feedback" in self.types else []
+        return [
+            *items,
+            f"NAMED_STRUCT({', '.join(f'{name!r}, {name}' for name in (PANE_TIME, *fields))}) AS {_RETURNED}",
+        ]
 
     def _restored(self, ledger: str, epoch: int) -> str:
         keys = [quoted(name) for name in self.computation.key]
@@ -171,9 +217,11 @@ class _Step:
     schema: pa.Schema
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
-        records = [{name: value for name, value in one.items() if name != BUCKET} for one in bundle.to_pylist()]
-        touched = self._touched(held, records)
-        state = State(self._keys(held.filter(touched)), self.before)
+        given = [{name: value for name, value in one.items() if name != BUCKET} for one in bundle.to_pylist()]
+        touched = self._touched(held, given)
+        in_flight = tuple(self._fed_back(one) for one in given if one.get(_RETURNED) is not None)
+        records = [one for one in given if one.pop(_RETURNED, None) is None]
+        state = State(self._keys(held.filter(touched)), self.before, in_flight)
         outcome = step(self.computation, state, records, self.clock)
         rows = [{"state": self._kept(key, one)} for key, one in outcome.state.keys.items()]
         rows += [{"said": row} for row in self._said(outcome)]
@@ -256,21 +304,37 @@ class _Step:
             record = record_of(self.computation, made)
             places = dict(zip(_SOURCE, (record.pop(name) for name in PLACE), strict=True))
             yield self._row(PRODUCTION, made.key, **record, **places)
+        for back in outcome.state.in_flight:
+            values = {"feedback": dict(back.values)} if back.values else {}
+            places = dict(zip(_SOURCE, (back.epoch, back.out_of, back.place), strict=True))
+            yield self._row(FEEDBACK, back.key, **{PANE_TIME: moment(back.at)}, **values, **places)
         watermark = self.before.watermark if self.before else BEGINNING
         for late in outcome.late:
             judged = {"watermark": moment(watermark), "behind": late.behind}
-            yield self._row(LATE, late.key, **self._left(late.record), **judged)
+            yield self._row(LATE, late.key, **self._left(late), **judged)
         for bad in outcome.rejected:
-            yield self._row(REJECTED, self._key(bad.record), **self._left(bad.record), reason=bad.reason)
+            came = {"returned": int(bad.returned)} if self.computation.loops else {}
+            yield self._row(REJECTED, self._key(bad.record), **self._left(bad), **came, reason=bad.reason)
 
     def _partial(self, key: Key, one: KeyState, work: Work) -> Row:
         counts = {"taken": work.taken, "timers_set": work.set, "timers_fired": work.fired}
         counts["timers_dropped"] = work.dropped
+        if self.computation.loops:
+            counts["returned"] = work.returned
         return self._row(PARTIAL, key, gone=one == NOTHING, **counts, **self._columns(one))
 
-    def _left(self, record: Mapping[str, Any]) -> Row:
+    def _left(self, one: Late | Rejected) -> Row:
+        record, returned = one.record, isinstance(one, Rejected) and one.returned
         places = dict(zip(_SOURCE, (record[name] for name in PLACE), strict=True))
-        return {"event_time": record[self.computation.log.event_time], **places}
+        return {PANE_TIME: record[PANE_TIME if returned else self.computation.log.event_time], **places}
+
+    def _fed_back(self, row: Mapping[str, Any]) -> Feedback:
+        """What a record of the loop is."""
+        epoch, out_of, place = (row[name] for name in PLACE)
+        returned = row[_RETURNED]
+        return Feedback(
+            self._key(row), returned.get("feedback") or {}, instant(returned[PANE_TIME]), epoch, out_of, place
+        )
 
     def _row(self, kind: str, key: Key, **values: Any) -> Row:
         own = {"kind": kind, "epoch": self.clock.epoch, "processing_time": moment(self.clock.processing_time)}

@@ -61,7 +61,8 @@ class Folded:
     """What an epoch gave for one definition: a pipeline has panes, a computation productions.
 
     `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
-    windows are open after it; `generation` and `token` are what its commit says of its writer.
+    windows are open after it; `generation` and `token` are what its commit says of its writer. `fed_back` is how many
+    records are in flight on the loop of a computation after it.
     """
 
     clock: Clock
@@ -75,6 +76,7 @@ class Folded:
     generation: int | None = None
     token: int | None = None
     productions: int = 0
+    fed_back: int = 0
 
 
 @dataclass
@@ -187,6 +189,11 @@ class Fold:
         self._staged = _Staged(stepped, said, folded)
         phases.end("step")
         return folded
+
+    @property
+    def in_flight(self) -> int:
+        """None: a pipeline has no loop."""
+        return 0
 
     def publish(self) -> bool:
         """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).

@@ -88,7 +88,8 @@ class Intake:
     def without_records(self, due: Callable[[], int | None]) -> Bundle | None:
         """An epoch of no records, where someone or time has something to say; None where there is nothing.
 
-        `due` gives the processing time at which an open window may fire next, in microseconds.
+        `due` gives the processing time at which a fold may have something next, in microseconds: the beginning of time
+        where it has now, whatever time it is.
         """
         if self.landing.epoch < 0:
             return None
@@ -97,8 +98,8 @@ class Intake:
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
         progress = self._after({}, now, told, ())
         if not told.signals and progress.watermark == self.progress.watermark:
-            at = due() if now > self.progress.now else None
-            if at is None or at > now:
+            at = due()
+            if at is None or at > now or (now == self.progress.now and at > BEGINNING):
                 return None
         self.progress = progress
         nothing = read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))

@@ -80,6 +80,10 @@ class Folding(Protocol):
     def due(self) -> int | None:
         """The processing time at which something may happen without a record, in microseconds; None if nothing may."""
 
+    @property
+    def in_flight(self) -> int:
+        """How many records are in flight on a loop after the last epoch."""
+
     def follow(self, beside: Worker) -> None:
         """Have what follows the ledger brought up with it."""
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, ONWARD, recorded
-from tailrace.lake.contracts import LATE, PRODUCTION, REJECTED, computation_contract
+from tailrace.lake.contracts import FEEDBACK, LATE, PRODUCTION, REJECTED, computation_contract
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import Lease
 from tailrace.lake.signals import NAMES, names_of
@@ -134,6 +134,10 @@ class ComputationFold:
             self._due = (self.state, self.state.due())
         return self._due[1]
 
+    @property
+    def in_flight(self) -> int:
+        return self.state.in_flight.count
+
     def follow(self, beside: Worker) -> None:
         """Nothing follows the ledger of a computation: its productions are read there."""
 
@@ -149,7 +153,7 @@ class ComputationFold:
 
     def _write(self, computed: Computed, said: dict[str, str], clock: Clock) -> Folded:
         seen, kind = Observation(), F.col("kind")
-        counted = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
+        counted = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED, "fed_back": FEEDBACK}
         rows = computed.rows.observe(seen, *(F.count_if(kind == one).alias(name) for name, one in counted.items()))
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)

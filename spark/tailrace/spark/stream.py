@@ -28,6 +28,7 @@ from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
+from tailrace.model.time import BEGINNING
 from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, only_log
@@ -137,10 +138,9 @@ class Stream:
                 return False
         self._settle()
         if self._once:
-            # What was said from outside is taken, too, whether or not a record came with it.
-            with self._lock:
-                self._without_records(lambda: None)
-            self._settle()
+            # What was said from outside is taken, too, whether or not a record came with it, and what is in flight.
+            while self._last_epochs():
+                self._settle()
         return True
 
     def stop(self) -> None:
@@ -187,7 +187,9 @@ class Stream:
     def _pulse(self) -> None:
         """An epoch without records, where time or someone outside has something to say and no record comes by."""
         now = time.perf_counter()
-        if self._once or now - max(self._looked, self._started) < PULSE or not self._folding.idle:
+        if self._once or not self._folding.idle:
+            return
+        if now - max(self._looked, self._started) < PULSE and not self.folds.in_flight:
             return
         # Held by an epoch that is being landed, which then is a better one.
         if self._lock.acquire(blocking=False):
@@ -201,11 +203,17 @@ class Stream:
                 self._lock.release()
                 self._looked = time.perf_counter()
 
-    def _without_records(self, due: Callable[[], int | None]) -> None:
+    def _last_epochs(self) -> bool:
+        """An epoch without records as the input has ended; gives whether there was a reason for one."""
+        with self._lock:
+            return not self._stopped and self._without_records(lambda: BEGINNING if self.folds.in_flight else None)
+
+    def _without_records(self, due: Callable[[], int | None]) -> bool:
         phases = Phases()
         bundle = self.intake.without_records(due)
         if bundle is not None:
             self._take(bundle, phases)
+        return bundle is not None
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
         """Bring the micro-batch into the log, and have it folded beside."""
