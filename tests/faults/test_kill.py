@@ -19,7 +19,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 
-KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "2"))
 """How often each of two streams is killed; `make soak` kills them more often."""
 
 SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))

@@ -20,7 +20,7 @@ from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.audit_computation import audit_computation
 
-KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "2"))
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("TAILRACE_TEST_SEED", "2013"))
 

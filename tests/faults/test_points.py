@@ -1,0 +1,68 @@
+"""A stream that dies at each named point of its commit protocol ends as if it never had (X1 to X3): real processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.dying import POINT
+from support.landing import DEFINITION, Landing
+
+from tailrace.cli.definitions import load
+from tailrace.lake.catalog import Lake
+from tailrace.settings import Settings
+from tailrace.spark.audit import audit
+
+TABLES = ("clicks__rejected", "clicks", "visits__ledger", "visits_by_length__ledger", "visits_by_length")
+"""In the order in which an epoch is published to them; the last one follows."""
+
+POINTS = [
+    "mark clicks after",
+    "mark visits__ledger after",
+    "move clicks__rejected before",
+    *(f"move {table} after" for table in TABLES),
+]
+"""After one is before the next."""
+
+
+@pytest.mark.slow
+def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_had(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    definition = tmp_path / "visits.py"
+    definition.write_text(DEFINITION)
+    landing = Landing(tmp_path / "landing", random.Random(11))
+    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
+    env["PYTHONPATH"] = str(Path(__file__).parents[1])
+    stages = f"{definition}:visits_by_length"
+    given = ["stream", stages, "--from", str(landing.folder), "--json", "--once", "--per-epoch", "4"]
+    for point in POINTS:
+        while True:
+            landing.land(4)
+            command = [sys.executable, "-m", "support.dying", *given]
+            done = subprocess.run(
+                command, env=env | {POINT: point}, capture_output=True, text=True, start_new_session=True, check=False
+            )
+            if done.returncode == 0 and "rejected" in point:
+                # There was none to reject.
+                continue
+            break
+        assert done.returncode == -signal.SIGKILL, f"{point}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    command = [sys.executable, "-m", "tailrace.cli.main", *given]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    later, lake = load(stages), Lake(settings)
+    assert later.earlier is not None
+    for stage in (later.earlier, later):
+        found = audit(spark, lake, stage)
+        assert found.ok, [check for check in found.checks if not check.ok]
+    assert found.counts["records"] > 0
+    assert found.counts["retractions"] > 0
+    assert audit(spark, lake, later.earlier).counts["records"] == landing.records
+    assert audit(spark, lake, later.earlier).counts["rejected"] == landing.broken
