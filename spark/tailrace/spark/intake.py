@@ -32,7 +32,7 @@ class Bundle:
 
     `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them; `kept` is
     what holds them until they are folded. `progress` is how far the log has come with them, and `duplicates` how many
-    came again and are not among them.
+    came again and are not among them. `files` is how many files they are of.
     """
 
     clock: Clock
@@ -42,6 +42,7 @@ class Bundle:
     kept: DataFrame
     progress: Progress
     duplicates: int = 0
+    files: int = 0
 
 
 class Intake:
@@ -75,10 +76,10 @@ class Intake:
         told = self._told()
         self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
         if self._remembered is None:
-            return self._bundle(kept, told, read)
+            return replace(self._bundle(kept, told, read), files=len(files))
         unique = self._remembered.unique(kept)
         self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
-        return self._bundle(unique.frame, told, read, unique.duplicates)
+        return replace(self._bundle(unique.frame, told, read, unique.duplicates), files=len(files))
 
     def _restored(self, lake: Lake) -> Remembered:
         """The ids that the log has, as of its last epoch."""

@@ -60,6 +60,10 @@ class Files:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
         return reader.load(self.folder).select("path")
 
+    def full(self, files: int, records: int) -> bool:
+        """Whether an epoch of so much took all that it may: there may be more already."""
+        return self.per_epoch is not None and files >= self.per_epoch
+
     def __str__(self) -> str:
         return f"{self.format} files in {self.folder}"
 
@@ -89,6 +93,11 @@ class Kafka:
         return reader.load().selectExpr(
             "value", "CONCAT(topic, '-', partition) AS _source", "offset AS _offset", "timestamp AS _arrival"
         )
+
+    def full(self, files: int, records: int) -> bool:
+        """Whether an epoch of so much took all that it may: there may be more already."""
+        # Spark shares it out among the partitions, rounded down.
+        return self.per_epoch is not None and records > self.per_epoch // 2
 
     def __str__(self) -> str:
         return f"Kafka topic {self.topic}"

@@ -221,9 +221,16 @@ class Stream:
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
         read = dict(zip(READ, (self._query_id, str(batch_id), self.checkpoint.offset(batch_id)), strict=True))
-        self._take(self.intake.bundle(batch, read), phases)
+        bundle = self.intake.bundle(batch, read)
+        landed = self._take(bundle, phases)
+        brought = landed.records + landed.rejected + landed.duplicates
+        if not (self._once or self.source.full(bundle.files, brought)):
+            # With nothing left behind, what comes meanwhile is better taken all at once, when this epoch is done, than
+            # in one that is cut now and waits for it.
+            self._folding.settle()
+            self._started = time.perf_counter()
 
-    def _take(self, bundle: Bundle, phases: Phases) -> None:
+    def _take(self, bundle: Bundle, phases: Phases) -> Landed:
         """Land a bundle, and have it folded beside."""
         published: Future[Landed] = Future()
         phases.end("read")
@@ -237,6 +244,7 @@ class Stream:
         phases.end("land")
         published.set_result(landed)
         self._started = time.perf_counter()
+        return landed
 
     def _fold(self, bundle: Bundle, published: Future[Landed], before: Phases) -> None:
         """Fold an epoch into each pipeline, and publish once the log has it (X2)."""

@@ -36,7 +36,8 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether everything that was brought is done."""
-        return all(task.done() for task in self._pending)
+        # Of a copy, for another thread may bring more meanwhile.
+        return all(task.done() for task in tuple(self._pending))
 
     def settle(self, left: int = 0) -> None:
         """Wait until at most `left` tasks are not done. Raises what one failed with."""
