@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     """Where the catalog is kept: `sqlite:///FILE`. Empty: `catalog.db` in the warehouse."""
     namespace: Identifier = "main"
     """The namespace of tables named without one."""
+    contracts: Path = Path("iceberg_schemas")
+    """The folder of the tables' contracts. A table with no file there has what its definition says."""
     jars: Path = Field(default_factory=_default_jars)
     """The folder of the pinned jars, filled by `python -m tailrace.toolchain`."""
     java_home: Path | None = None
@@ -131,7 +133,7 @@ class Settings(BaseSettings):
         """Arguments before the environment before the file; no other source."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
-    @field_validator("warehouse", "jars", "java_home", "metrics_file", "log_file")
+    @field_validator("warehouse", "contracts", "jars", "java_home", "metrics_file", "log_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         if value is None:

@@ -6,6 +6,7 @@ import doctest
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from datetime import date
@@ -16,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WHAT, WHEN, WATERMARKS = (ROOT / "docs" / "model" / f"{page}.md" for page in ("what", "when", "watermarks"))
+TABLES = ROOT / "docs" / "tables.md"
 GENERATIONS = ROOT / "docs" / "generations.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -64,6 +66,7 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
 
     for folder in ("pipelines", "docs"):
         (tmp_path / folder).symlink_to(ROOT / folder)
+    shutil.copytree(ROOT / "iceberg_schemas", tmp_path / "iceberg_schemas")
     first, last = date(2013, 3, 7), date(2013, 3, 11)
     write_files(load(first, last), tmp_path / "landing", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
     (tmp_path / "changed.py").write_text(blocks(GENERATIONS, "python")[0])
@@ -77,6 +80,7 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
         *commands(WATERMARKS),
         *commands(ROOT / "docs" / "observing.md"),
         *commands(ROOT / "docs" / "maintenance.md"),
+        *commands(TABLES),
         *commands(GENERATIONS),
     ]:
         if Path(words[0]).name != "tailrace":

@@ -213,17 +213,69 @@ def test_a_changed_table_is_a_finding(made: Lake, definition: str) -> None:
     result = run("tables", definition, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["tables"][3]["differences"] == [
-        "column mean_price (double) is not there",
-        "column note (string) is not in the contract",
-        "property write.merge.mode is copy-on-write, agreed is merge-on-read",
+        "add column mean_price (double)",
+        "drop column note (string)",
+        "set property write.merge.mode to merge-on-read, it was copy-on-write",
     ]
-    assert "  ! column mean_price (double) is not there" in run("tables", definition).stdout
+    assert "  ! to be done: add column mean_price (double)" in run("tables", definition).stdout
+
+
+def test_tables_are_planned_and_brought_to_their_contracts(
+    made: Lake, definition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "schemas"
+    monkeypatch.setenv("TAILRACE_CONTRACTS", str(folder))
+    assert lines(run("tables", "plan", definition))[0] == "nothing to do: the live tables are as agreed"
+    run("tables", "write", definition)
+    path = folder / "rides.json"
+    said = json.loads(path.read_text())
+    said["columns"][2]["doc"] = "in crowns"
+    path.write_text(json.dumps(said | {"owner": "rides team", "partition_by": ["day(at)"]}))
+    run("tables", "write", definition)
+    assert json.loads(path.read_text())["owner"] == "rides team", "what people agreed on stays"
+    made.table("rides").update_schema().add_column("note", StringType()).commit()
+    first = run("tables", "plan", definition, "--json")
+    assert first.exit_code == 1
+    changes = json.loads(first.stdout)["tables"][0]["changes"]
+    assert [(one["change"], one["effect"]) for one in changes] == [
+        ("document price: 'in crowns', it said 'as declared by log rides'", "safe"),
+        ("drop column note (string)", "destructive"),
+        ("partition by day(at)", "safe"),
+        ("set property owner to rides team, it was unnamed", "safe"),
+    ]
+    shown = run("tables", "apply", definition)
+    assert shown.exit_code == 1
+    assert "  ! drop column note (string)  (needs --destructive)" in shown.stdout
+    assert "hurts: its values are in snapshots from before alone" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "3 done, 1 left"
+    last = run("tables", "apply", definition, "--destructive")
+    assert last.exit_code == 0
+    assert lines(last)[-1] == "1 done"
+    assert lines(run("tables", "apply", definition)) == ["nothing to do"]
+
+
+def test_a_contract_that_makes_no_sense_names_every_fault(
+    made: Lake, definition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_CONTRACTS", str(tmp_path))
+    said = {"owner": "", "format_version": 3, "partition_by": ["day(price)", "who"], "sort_by": ["at down"], "x": 1}
+    (tmp_path / "rides.json").write_text(json.dumps(said))
+    result = run("tables", definition)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert [line.split(":")[0].strip() for line in result.stderr.splitlines()[1:]] == [
+        "1. x = 1",
+        "2. owner = ''",
+        "3. format_version = 3",
+        "4. partition_by[0] = 'day(price)'",
+        "5. partition_by[1] = 'who'",
+        "6. sort_by[0] = 'at down'",
+    ]
 
 
 def test_contracts_are_written_as_files(lake: Lake, definition: str, tmp_path: Path) -> None:
     folder = tmp_path / "schemas"
-    first = lines(run("tables", definition, "--write", str(folder)))
-    again = data(run("tables", definition, "--write", str(folder), "--json"))
+    first = lines(run("tables", "write", definition, "--to", str(folder)))
+    again = data(run("tables", "write", definition, "--to", str(folder), "--json"))
     assert first[0] == f"{folder}/rides.json  written"
     assert {Path(one["file"]) for one in again["written"]} == set(folder.iterdir())
     assert not any(one["changed"] for one in again["written"])

@@ -22,6 +22,7 @@ from tailrace.cli import (
     apply,
     audit,
     backfill,
+    evolve,
     explain,
     late,
     maintain,
@@ -150,14 +151,32 @@ def _tailrace(
 
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
 _BACK = "Go back (these start no Spark)"
-for _panel, _commands in {
+_panels: dict[str, tuple[Callable[..., None], ...]] = {
     _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
-    _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late, tables.tables),
+    _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late),
     _TELL: (watermark.watermark, signals.signal),
     _BACK: (apply.rollback, restore.restore),
-}.items():
+}
+for _panel, _commands in _panels.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, help=_folded(_command))(_command)
+
+_tables = typer.Typer(
+    cls=tables.Shown,
+    name="tables",
+    help="Show the tables' contracts, and bring live tables to them: `tables DEFINITION` shows.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+_shape: dict[str, Callable[..., None]] = {
+    "show": tables.show,
+    "write": tables.write,
+    "plan": evolve.plan_tables,
+    "apply": evolve.apply_tables,
+}
+for _name, _does in _shape.items():
+    _tables.command(_name, help=_folded(_does))(_does)
+app.add_typer(_tables, rich_help_panel="Tables (these start no Spark)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`tailrace tables`: the contract of every table of a pipeline, and whether the live table keeps to it."""
+"""`tailrace tables`: the contract of every table of a definition, and whether the live table keeps to it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
-from tailrace.lake.contract_files import contract_data, write_contracts
 from tailrace.lake.contracts import archives, contracts, spark_type
 from tailrace.settings import Settings
 
@@ -24,34 +24,29 @@ if TYPE_CHECKING:
 _STYLES = {"as agreed": "green", "differs": "bold red", "not made yet": "dim"}
 
 
-def tables(
-    definition: Definition,
-    write: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write the contracts into this folder, a JSON file a table.", file_okay=False),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Show the contract of each table: columns, partitioning, properties, and whether the live table keeps to it.
+class Shown(TyperGroup):
+    """Shows where it is not said what is to be done."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "--help", "-h"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def show(definition: Definition, json: Json = False) -> None:
+    """Show the contract of each table: columns, key, layout, owner, and whether the live table keeps to it.
 
     The exit status is 1 where a live table differs. Reads the catalog, without Spark.
     """
     output, settings = Output(json), Settings()
     stage = load_any(definition)
-    agreed = [*contracts(stage), *archives(stage)]
-    if write is not None:
-        written = write_contracts(agreed, write)
-        if json:
-            output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
-        else:
-            output.text(*(f"{path}  {'written' if changed else 'as it was'}" for path, changed in written))
-        return
     without_pandas()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.drift import drift
+    from tailrace.lake.evolving import agreed_contracts
 
     lake = Lake(settings)
-    found = [drift(lake, contract) for contract in agreed]
+    found = [drift(lake, contract) for contract in agreed_contracts(lake, stage)]
     if json:
         output.data({"lake": str(settings.warehouse), "tables": [_data(one) for one in found]})
     else:
@@ -60,13 +55,35 @@ def tables(
         raise typer.Exit(Status.FOUND)
 
 
+def write(
+    definition: Definition,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="The folder; TAILRACE_CONTRACTS if left out.", file_okay=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the contracts of a definition's tables as files, one a table.
+
+    What a file that is there says beside the definition stays: owner, retention, docs, layout.
+    """
+    output, stage = Output(json), load_any(definition)
+    from tailrace.lake.contract_files import write_contracts
+
+    written = write_contracts([*contracts(stage), *archives(stage)], folder or Settings().contracts)
+    if json:
+        output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
+    else:
+        output.text(*(f"{path}  {'written' if changed else 'as it was'}" for path, changed in written))
+
+
 def _shown(found: Sequence[Drift], settings: Settings) -> Iterator[Any]:
     for one in found:
         contract = one.contract
         name = f"{settings.namespace}.{contract.table}"
         yield Text.assemble((name, "bold"), f"  {contract.doc}  ", (one.state, _STYLES[one.state]))
         for difference in one.differences:
-            yield Text(f"  ! {difference}", style="red")
+            yield Text(f"  ! to be done: {difference}", style="red")
         columns = table("column", "type", "", "what it holds")
         for column, said in contract.columns.items():
             columns.add_row(column, spark_type(said.shape), "required" if said.required else "", said.doc)
@@ -74,7 +91,11 @@ def _shown(found: Sequence[Drift], settings: Settings) -> Iterator[Any]:
         own = {k: v for k, v in contract.properties.items() if k.endswith(".mode") and "distribution" not in k}
         yield facts(
             [
+                ("key", ", ".join(contract.key) or "none"),
                 ("partitioned by", ", ".join(contract.partition_by) or "nothing"),
+                ("sorted by", ", ".join(contract.sort_by) or "nothing"),
+                ("kept", contract.retention),
+                ("owner", contract.owner),
                 ("format", ", ".join([f"version {contract.format_version}", *(f"{k} {v}" for k, v in own.items())])),
             ]
         )
@@ -84,4 +105,6 @@ def _shown(found: Sequence[Drift], settings: Settings) -> Iterator[Any]:
 
 
 def _data(one: Drift) -> dict[str, Any]:
-    return {**contract_data(one.contract), "state": one.state, "differences": list(one.differences)}
+    from tailrace.lake.contract_files import contract_data
+
+    return {**contract_data(one.contract), "state": one.state, "differences": [str(each) for each in one.differences]}

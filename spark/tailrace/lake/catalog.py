@@ -15,8 +15,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
@@ -26,10 +24,12 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
-from pyiceberg.transforms import IdentityTransform
 
+from tailrace.lake.contract_files import agreed
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
+from tailrace.lake.evolution import stated
+from tailrace.lake.layouts import partition_spec, sort_order
 from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.tables import MAIN, Commit, Head
@@ -97,14 +97,15 @@ class Lake:
         """The table, made by its contract where there is none; `said` are then the first snapshot's properties."""
         if self.has(contract.table):
             return self.table(contract.table)
+        contract = agreed(contract, self.settings.contracts)
         schema = iceberg_schema(contract)
-        properties = {**contract.properties, "format-version": str(contract.format_version), "comment": contract.doc}
         try:
             table = self.catalog.create_table(
                 (self.settings.namespace, contract.table),
                 schema,
-                partition_spec=_partitioned(schema, contract.partition_by),
-                properties=properties,
+                partition_spec=partition_spec(contract, schema),
+                sort_order=sort_order(contract, schema),
+                properties={**stated(contract), "format-version": str(contract.format_version)},
             )
         except TableAlreadyExistsError:
             return self.table(contract.table)
@@ -225,10 +226,16 @@ class Lake:
         Raises `MovedError` where main stands elsewhere, and `LakeError` where that snapshot is gone.
         """
         loaded = self._expected(table, expected)
-        with _committing(loaded) as transaction:
+        files = list(_added(loaded, staged))
+        # pyiceberg would list files by the table's partitioning of today, whatever they were written by.
+        specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
+        if len(specs) > 1:
+            raise LakeError(f"snapshot {staged} of {table} has files of several partitionings: run what wrote it again")
+        loaded.metadata = loaded.metadata.model_copy(update={"default_spec_id": specs.pop()})
+        with committing(loaded) as transaction:
             said = {PREFIX + name: value for name, value in said.items()}
             with transaction.update_snapshot(snapshot_properties=dict(said)).fast_append() as append:
-                for file in _added(loaded, staged):
+                for file in files:
                     append.append_data_file(file)
         return _stands(loaded)
 
@@ -247,7 +254,7 @@ class Lake:
         loaded = self._expected(table, expected)
         schema = loaded.schema().as_arrow()
         made = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
-        with _committing(loaded) as transaction:
+        with committing(loaded) as transaction:
             transaction.append(made, snapshot_properties={PREFIX + name: value for name, value in said.items()})
         return _stands(loaded)
 
@@ -259,7 +266,7 @@ class Lake:
 
 
 @contextmanager
-def _committing(loaded: Table) -> Iterator[Transaction]:
+def committing(loaded: Table) -> Iterator[Transaction]:
     """A transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
     # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
@@ -341,12 +348,3 @@ def properties(snapshot: Snapshot) -> dict[str, str]:
     """Our properties of a snapshot, without their prefix."""
     summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
     return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}
-
-
-def _partitioned(schema: Schema, names: tuple[str, ...]) -> PartitionSpec:
-    return PartitionSpec(
-        *(
-            PartitionField(schema.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
-            for place, name in enumerate(names)
-        )
-    )

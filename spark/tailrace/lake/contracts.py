@@ -38,21 +38,30 @@ PROPERTIES = {
     "history.expire.max-snapshot-age-ms": str(30 * 24 * 3600 * 1000),
 }
 
+KEPT = "every row, for good"
+"""How long the rows of a table stay, where nobody says otherwise. Nothing here deletes any."""
+
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its shape, what it means (units included), and whether every row has it."""
+    """One column: its shape, what it means (units included), and whether every row has it; `was` are former names."""
 
     shape: Shape
     doc: str
     required: bool = False
+    was: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Contract:
-    """One table: its name in the namespace, its columns in order, and how it is laid out."""
+    """One table: its name in the namespace, its columns in order, and how it is laid out.
+
+    `key` are the columns that no two rows have the same of. `partition_by` and `sort_by` name columns, transforms of
+    them such as `day(at)` or `bucket(16, who)`, and for the order `desc`. `owner` is who answers for the table, and
+    `retention` says in words how long its rows stay.
+    """
 
     table: str
     doc: str
@@ -60,12 +69,16 @@ class Contract:
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(PROPERTIES))
     format_version: int = 2
+    key: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    owner: str = "unnamed"
+    retention: str = KEPT
 
 
 def log_contract(log: Log) -> Contract:
     """The log: every record once, as declared, with where it came from."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
-    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance())
+    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=_PLACE)
 
 
 def rejected_contract(log: Log) -> Contract:
@@ -74,7 +87,11 @@ def rejected_contract(log: Log) -> Contract:
         "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
         "error": Column("string", "why it was rejected", required=True),
     }
-    return Contract(f"{log.name}__rejected", f"records that log {log.name} rejected", columns | _provenance())
+    doc = f"records that log {log.name} rejected"
+    return Contract(f"{log.name}__rejected", doc, columns | _provenance(), key=_PLACE)
+
+
+_PLACE = ("_epoch", "_source", "_offset")
 
 
 def _provenance() -> dict[str, Column]:
@@ -215,7 +232,10 @@ def answer_contract(pipeline: Pipeline) -> Contract:
         "pane_index": Column("bigint", "version: pane index", required=True),
     }
     doc = f"the current answer of pipeline {pipeline.name}"
-    return Contract(pipeline.name, doc, columns, properties=MappingProxyType(PROPERTIES | MERGE_ON_READ))
+    layout = MappingProxyType(PROPERTIES | MERGE_ON_READ)
+    key = (*key_columns(pipeline), "window_start", "window_end")
+    retention = "every answer until it is taken back; one that another took the place of is in the ledger"
+    return Contract(pipeline.name, doc, columns, properties=layout, key=key, retention=retention)
 
 
 def runs_contract(pipeline: Pipeline) -> Contract:
@@ -319,7 +339,7 @@ def commits_contract(table: str) -> Contract:
         "said": Column("string", "what it says of itself, as JSON", required=True),
     }
     name = f"{table.removesuffix('__ledger')}__commits"
-    return Contract(name, f"what the commits of {table} said whose snapshots expired", columns)
+    return Contract(name, f"what the commits of {table} said whose snapshots expired", columns, key=("snapshot",))
 
 
 def archives(definition: Definition) -> list[Contract]:

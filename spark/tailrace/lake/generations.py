@@ -23,8 +23,11 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile, write_manifest_list
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
@@ -42,12 +45,14 @@ from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.catalog import MAIN, PREFIX, Lake, head_of, lineage, properties
 from tailrace.lake.commits import ONWARD
+from tailrace.lake.contract_files import agreed
 from tailrace.lake.contracts import Contract, log_contract
 from tailrace.lake.drift import drift
-from tailrace.lake.drift import said as said_as
 from tailrace.lake.errors import LakeError, MovedError
+from tailrace.lake.evolution import COLUMNS, Kind, stated
 from tailrace.lake.needed import STAMP
 from tailrace.lake.shapes import iceberg_schema
+from tailrace.lake.shapes import said as said_as
 from tailrace.lake.tables import BEGINS
 from tailrace.model.log import Productions
 from tailrace.model.pipeline import Pipeline
@@ -97,9 +102,10 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
             "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
             "--from-log`"
         )
-    differs = drift(lake, log_contract(pipeline.source)).differences
-    if missing := [one for one in differs if "is not in the contract" not in one and "has the doc" not in one]:
-        return f"log {pipeline.source.name} is not what the definition declares ({'; '.join(missing)})"
+    log = agreed(log_contract(pipeline.source), lake.settings.contracts)
+    if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
+        lacks = "; ".join(map(str, missing))
+        return f"log {log.table} is not what the definition declares: run `tailrace tables apply` first ({lacks})"
     return None
 
 
@@ -115,24 +121,49 @@ def name_beside(pipeline: str, generation: int) -> str:
 def beside(lake: Lake, contract: Contract, name: str, said: Mapping[str, str]) -> Table:
     """An empty table by a contract, of another name, whose files the contract's own table can take over.
 
-    Raises `LakeError` where that table is not laid out as its contract says.
+    It is laid out as that table is now. Raises `LakeError` where the contract lacks a column that this takes.
     """
-    target = lake.table(contract.table)
-    fresh = iceberg_schema(contract)
-    made = lake.catalog.create_table(
-        (lake.settings.namespace, name),
-        fresh,
-        location=f"{target.location()}/{name}",
-        partition_spec=target.spec() if contract.partition_by else PartitionSpec(),
-        properties={**contract.properties, "format-version": str(contract.format_version), "comment": contract.doc},
+    contract, target = agreed(contract, lake.settings.contracts), lake.table(contract.table)
+    live = target.metadata
+    schema = aligned(iceberg_schema(contract), target.schema(), live.last_column_id)
+    spec, order = target.spec(), target.sort_order()
+    taken = {field.source_id for one in target.specs().values() for field in one.fields}
+    taken |= {field.source_id for field in order.fields}
+    if lacking := sorted(_named_before(target, source) for source in taken - set(schema.field_ids)):
+        raise LakeError(
+            f"{contract.table} is or was partitioned or sorted by {', '.join(lacking)}, which the changed definition "
+            "does not have: give that one another name"
+        )
+    location = f"{target.location()}/{name}"
+    # Not as a catalog makes a table: that numbers columns and partitionings anew.
+    metadata = new_table_metadata(
+        schema,
+        PartitionSpec(),
+        UNSORTED_SORT_ORDER,
+        location,
+        {**stated(contract), "format-version": str(live.format_version)},
+    ).model_copy(
+        update={
+            "schemas": [_numbered(schema, 0)],
+            "last_column_id": max(schema.highest_field_id, live.last_column_id),
+            "partition_specs": [spec],
+            "default_spec_id": spec.spec_id,
+            "last_partition_id": live.last_partition_id,
+            "sort_orders": [order],
+            "default_sort_order_id": order.order_id,
+        }
     )
-    if made.spec() != target.spec() or made.format_version != target.format_version:
-        lake.drop(name)
-        raise LakeError(f"{contract.table} is not laid out as its contract says: see what `tailrace tables` finds")
-    schema = aligned(fresh, target.schema(), target.metadata.last_column_id)
-    lake.catalog.commit_table(made, (), (AddSchemaUpdate(schema_=_numbered(schema, 1)), _current(1)))
-    lake.mark(name, said, lake.head(name).snapshot)
+    place = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    ToOutputFile.table_metadata(metadata, target.io.new_output(place))
+    lake.catalog.register_table((lake.settings.namespace, name), place)
+    lake.mark(name, said, None)
     return lake.table(name)
+
+
+def _named_before(table: Table, column: int) -> str:
+    """What a column is called, or was when there was one of that number."""
+    names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
+    return next((name for name in names if name), str(column))
 
 
 def aligned(schema: Schema, before: Schema, highest: int) -> Schema:

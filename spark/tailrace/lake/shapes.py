@@ -1,7 +1,8 @@
-"""The shapes of contracts as Iceberg types."""
+"""The shapes of contracts as Iceberg types, and Iceberg types in the words of contracts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import count
 
@@ -47,6 +48,29 @@ def iceberg_schema(contract: Contract) -> Schema:
             for number, name, column in fields
         )
     )
+
+
+def iceberg_type(shape: Shape) -> IcebergType:
+    """The type of a shape, its fields numbered from 1."""
+    return _type(shape, count(1))
+
+
+def said(type: IcebergType) -> str:
+    """An Iceberg type in the words of the contracts.
+
+    >>> from pyiceberg.types import DecimalType, LongType
+    >>> said(LongType()), said(DecimalType(10, 2))
+    ('bigint', 'decimal(10,2)')
+    """
+    if isinstance(type, ListType):
+        return f"array<{said(type.element_type)}>"
+    if isinstance(type, StructType):
+        return f"struct<{','.join(f'{field.name}:{said(field.field_type)}' for field in type.fields)}>"
+    return _WORDS.get(str(type), re.sub(r"\s+", "", str(type)))
+
+
+_WORDS = {"long": "bigint", "timestamptz": "timestamp"}
+"""Iceberg's names of types that the contracts call otherwise."""
 
 
 def _type(shape: Shape, ids: Iterator[int]) -> IcebergType:

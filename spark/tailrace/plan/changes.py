@@ -16,6 +16,7 @@ from pyiceberg.types import LongType, TimestamptzType
 
 from tailrace.lake.catalog import Lake, head_of, lineage, properties
 from tailrace.lake.generations import MEANING, generation_of, left, refused
+from tailrace.lake.naming import known_as
 from tailrace.lake.reports import LEDGER, log_status
 from tailrace.lake.runs import Runs
 from tailrace.model.log import Log
@@ -132,7 +133,8 @@ def _totals(log: Table) -> dict[int, int]:
 
 def _range(table: Table, column: str) -> tuple[int, int] | None:
     """The least and the greatest of a column, by the files' statistics."""
-    field = table.schema().find_field(column)
+    live = known_as(table, [column], table.schema().column_names)[column]
+    field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
     found = [
         int(from_bytes(type, bounds[field.field_id]))

@@ -178,6 +178,7 @@ class _Generation:
         self.table = ledger_contract(pipeline).table
         self.name = name_beside(pipeline.name, run.generation)
         first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
+        self.shapes = self._shapes()
         beside(lake, ledger_contract(pipeline), f"{self.name}__ledger", first)
         beside(lake, answer_contract(pipeline), self.name, {})
         self.folds = Folds(spark, lake, [_named(pipeline, self.name)], follow_every=1)
@@ -209,10 +210,20 @@ class _Generation:
         settle(self.lake, self.pipeline.name)
         return before, lent
 
+    def _shapes(self) -> list[tuple[int, int, int, int | None]]:
+        """By which columns and layout the tables are that it is to take the place of."""
+        found = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
+        return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in found]
+
     def _taken_over(self, lease: Lease, runs: Runs) -> int:
         above = runs.above(self.run) or _later(runs, self.run)
         if above is not None:
             raise _GaveWayError(above)
+        if self._shapes() != self.shapes:
+            # What is beside has the numbers of columns of then, and one may be another column's by now.
+            raise ApplyError(
+                f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
+            )
         self.folds.leap(_log_epoch(self.lake, self.pipeline))
         self._fold.follower.follow()
         beside = self.lake.table(f"{self.name}__ledger")

@@ -28,6 +28,7 @@ from tailrace.model.stateful import NOTHING, PLACE, Feedback, KeyState, Late, Ou
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.spark.algebra import null, quoted
 from tailrace.spark.execution import free, schema_of
+from tailrace.spark.logged import logged
 from tailrace.spark.per_key import BUCKET, BUCKETS
 from tailrace.spark.preparing import queried
 
@@ -198,7 +199,7 @@ def productions(computation: Computation, rows: str) -> str:
 def relation(lake: Lake, log: Log) -> str:
     """A log's records as a table or a query in brackets. Raises `NotKeptError` for weak productions."""
     if not isinstance(log, Productions):
-        return lake.spark_name(log.name)
+        return logged(lake, log)
     if log.of.productions == "weak":
         raise NotKeptError(
             f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '

@@ -27,6 +27,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import recorded_clock
+from tailrace.spark.logged import as_declared
 from tailrace.spark.staging import Folding
 from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker
@@ -240,7 +241,8 @@ class Folds(Sequence[Folding]):
         return fold.stage_again(epoch, earlier, said, phases)
 
     def _log(self) -> DataFrame:
-        return self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
+        table = self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
+        return as_declared(self.lake, self.log, table)
 
     def _drop(self, fold: Folding, lost: FencedError) -> None:
         """Let go of a fold, and of those that read it: nothing that they have staged is published."""

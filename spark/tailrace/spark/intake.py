@@ -21,6 +21,7 @@ from tailrace.model.progress import Progress, Seen
 from tailrace.model.time import BEGINNING
 from tailrace.spark.deduplicating import Remembered
 from tailrace.spark.landing import Landing
+from tailrace.spark.logged import logged
 from tailrace.spark.reading import paths, read_files, read_messages
 from tailrace.spark.sources import Files, Source
 from tailrace.spark.watching import completed, partitions, watched
@@ -83,7 +84,7 @@ class Intake:
 
     def _restored(self, lake: Lake) -> Remembered:
         """The ids that the log has, as of its last epoch."""
-        ids = self.spark.sql(f"SELECT * FROM {lake.spark_name(self.log.name)} WHERE _epoch <= {self.landing.epoch}L")
+        ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
 
     def without_records(self, due: Callable[[], int | None]) -> Bundle | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,6 +16,7 @@ from tailrace.lake.lease import TOKEN, Lease
 from tailrace.lake.trimming import Trimming
 from tailrace.model.log import Log
 from tailrace.spark.algebra import quoted
+from tailrace.spark.logged import as_live
 from tailrace.spark.writing import append
 
 NOTHING = {"epoch": "-1", "batch": "-1"}
@@ -78,16 +80,26 @@ class Landing:
             return frame.where("_error IS NULL").selectExpr(*columns)
 
         said = {**said, TOKEN: str(self.log.token)}
-        append(good(watched), self.log.branch, said)
+        self._append(good(watched), self.log, said)
         found = seen.get
         self._written = [_Written(self.log, good(frame), said)]
         if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
             said = {**said, TOKEN: str(self.rejected.token)}
-            append(bad, self.rejected.branch, said)
+            self._append(bad, self.rejected, said)
             self._written.insert(0, _Written(self.rejected, bad, said))
         return Landed(found["records"], found["rejected"])
+
+    def _append(self, rows: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
+        try:
+            append(rows, lease.branch, said)
+        except AnalysisException:
+            # A column may have been renamed while the stream runs.
+            renamed = as_live(self.lake, lease.table, rows)
+            if renamed.columns == rows.columns:
+                raise
+            append(renamed, lease.branch, said)
 
     def publish(self) -> None:
         """Make the bundle visible: what was rejected first, so that an epoch in the log is whole.
@@ -100,7 +112,7 @@ class Landing:
             try:
                 one.lease.publish(one.said)
             except MovedError:
-                append(one.rows, one.lease.branch, one.said)
+                self._append(one.rows, one.lease, one.said)
             else:
                 self._written.pop(0)
                 self._trimming[one.lease.table].after_commit()

@@ -20,6 +20,7 @@ from tailrace.model.names import name_faults
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.compile import compiled
 from tailrace.spark.execution import OpenWindows
+from tailrace.spark.logged import logged
 from tailrace.spark.preparing import changes
 
 
@@ -51,7 +52,10 @@ class Recording:
         # What an epoch reads is published before the epoch itself is, so these have what the ledger has.
         read = pipeline.source.name if pipeline.earlier is None else ledger_contract(pipeline.earlier).table
         self.snapshots = {table: head.snapshot, read: lake.head(read).snapshot}
-        self._read = _as_of(lake, read, self.snapshots[read])
+        source = pipeline.earlier is None and pipeline.log.landed
+        self._read = (
+            logged(lake, pipeline.log, self.snapshots[read]) if source else _as_of(lake, read, self.snapshots[read])
+        )
 
     @property
     def known(self) -> list[int]:

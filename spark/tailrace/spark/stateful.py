@@ -22,6 +22,7 @@ from tailrace.model.computation import Computation, ComputationError
 from tailrace.model.time import BEGINNING
 from tailrace.spark.computing import Computed, Computing, Keys, given, productions
 from tailrace.spark.folding import Folded, Phases
+from tailrace.spark.logged import logged
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
 from tailrace.spark.writing import append, as_of_snapshot
@@ -172,8 +173,8 @@ class ComputationFold:
             )
         keys = self._restored(clocks[epoch - 1]) if epoch > 0 else self.execution.nothing()
         if self.after is None:
-            log = self.spark.table(self.lake.spark_name(self.computation.log.name).replace("`", ""))
-            bundle = log.where(f"_epoch = {epoch}")
+            rows = f"SELECT * FROM {logged(self.lake, self.computation.log)} WHERE _epoch = {epoch}L"
+            bundle = self.spark.sql(rows)
         else:
             earlier = recorded(self.lake, self.after.lease.table).get(epoch, {})
             bundle = self.after.passed_on_again(epoch, earlier).bundle
