@@ -36,6 +36,7 @@ from tailrace.cli import (
     stream,
     tables,
     watermark,
+    worker,
 )
 from tailrace.cli.console import Output
 from tailrace.cli.errors import MEANING, Status, status_of
@@ -158,6 +159,8 @@ for _panel, _commands in {
 }.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, help=_folded(_command))(_command)
+# What runs of a scheduler start by themselves.
+app.command(hidden=True, help=_folded(worker.worker))(worker.worker)
 
 
 if __name__ == "__main__":
