@@ -4,6 +4,6 @@ Parsing a DAG loads its definition, which needs the standard library alone; engi
 task runs.
 """
 
-from tailrace.airflow.factory import backfill_dag
+from tailrace.airflow.factory import backfill_dag, maintenance_dag, repair_dag
 
-__all__ = ["backfill_dag"]
+__all__ = ["backfill_dag", "maintenance_dag", "repair_dag"]

@@ -9,10 +9,12 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from tailrace.airflow.form import form
+from tailrace.airflow.maintenance import MaintainOperator
 from tailrace.airflow.operator import BackfillOperator
+from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOperator, RepairOperator
 from tailrace.airflow.timetable import ByHand
 from tailrace.model.pipeline import Pipeline
-from tailrace.plan.loading import load
+from tailrace.plan.loading import load, load_any
 from tailrace.runners.jobs import Runner
 
 MOST_RUNS = 16
@@ -39,9 +41,7 @@ def backfill_dag(
     `definition` is `FILE` or `FILE:NAME`. Nothing runs by itself. Raises `LoadError` and `DefinitionError` as the
     definition does, which Airflow shows as an import error.
     """
-    path, _, name = str(definition).partition(":")
-    place = str(Path(path).resolve()) + (f":{name}" if name else "")
-    pipeline = load(place)
+    place, pipeline = _loaded(definition)
     dag = DAG(
         f"{pipeline.name}.backfill",
         schedule=ByHand(cron, timezone),
@@ -65,6 +65,83 @@ def backfill_dag(
         runner=runner,
     )
     return dag
+
+
+def repair_dag(
+    definition: str | Path, *, cron: str | None = None, runner: Callable[[], Runner] = local, retries: int = 2
+) -> DAG:
+    """The DAG that proposes to backfill what came too late, waits until a person has decided, and does it.
+
+    `cron` says when it looks; None is when it is triggered. One run at a time waits for an answer.
+    """
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    place, pipeline = _loaded(definition)
+    with DAG(
+        f"{pipeline.name}.repair",
+        schedule=cron,
+        catchup=False,
+        is_paused_upon_creation=cron is not None,
+        max_active_runs=1,
+        tags=["tailrace", "repair", pipeline.name],
+        description=f"Take in what came too late for {pipeline.name}, once a person has approved",
+        doc_md=_REPAIR.format(name=pipeline.name),
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+    ) as dag:
+        propose = ProposeOperator(task_id=PROPOSE, pipeline=pipeline)
+        approve = ApprovalOperator(
+            task_id=APPROVE,
+            subject=f"Take in what came too late for {pipeline.name}?",
+            body=f"{{{{ ti.xcom_pull(task_ids='{PROPOSE}', key='{TABLE}') }}}}",
+        )
+        repair = RepairOperator(
+            task_id=REPAIR, definition=place, pipeline=pipeline, cron="0 0 * * *", timezone="UTC", runner=runner
+        )
+        propose >> approve >> repair
+    return dag
+
+
+def maintenance_dag(
+    definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
+) -> DAG:
+    """The DAG that keeps the tables of a definition small and quick, beside whatever runs on them.
+
+    It is paused until somebody wants it; `cron` says when it runs then.
+    """
+    place = _place(definition)
+    name = load_any(place).name
+    with DAG(
+        f"{name}.maintain",
+        schedule=cron,
+        catchup=False,
+        max_active_runs=1,
+        tags=["tailrace", "maintain", name],
+        description=f"Keep the tables of {name} small and quick",
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+    ) as dag:
+        MaintainOperator(task_id="maintain", definition=place, name=name, runner=runner)
+    return dag
+
+
+def _place(definition: str | Path) -> str:
+    """A definition as runs are told of it."""
+    path, _, name = str(definition).partition(":")
+    return str(Path(path).resolve()) + (f":{name}" if name else "")
+
+
+def _loaded(definition: str | Path) -> tuple[str, Pipeline]:
+    """A definition as runs are told of it, and what it is."""
+    place = _place(definition)
+    return place, load(place)
+
+
+_REPAIR = """
+### Repair {name}
+
+A record that comes after its window has closed is in the log and in no answer, until a backfill takes it in. This looks
+for such records, proposes the ranges, and waits under *Required Actions* until somebody approves or rejects. Approved
+ranges are backfilled as they were proposed.
+"""
 
 
 def _doc(pipeline: Pipeline) -> str:

@@ -25,7 +25,7 @@ def form() -> dict[str, Param]:
             format="date-time",
             title="From",
             description="Event time at which the range starts. Leave it empty for the last whole interval whose "
-            "windows are closed. A *Backfill* has its own range: leave it empty there.",
+            "windows are closed. A Backfill has a range of its own: leave it empty there.",
         ),
         "to": Param(
             None,
@@ -46,7 +46,8 @@ def form() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description="Say what would change, and change nothing.",
+            description="Say what would change, and change nothing. Of a Backfill it counts only with 'Override "
+            "parameters on existing runs' ticked, for Airflow sends none of these otherwise.",
         ),
         "parallelism": Param(
             1,
@@ -55,7 +56,7 @@ def form() -> dict[str, Param]:
             maximum=MOST_AT_ONCE,
             title="Parallelism",
             description="Into how many runs the range is cut, all at once. Any cut gives the same answers; on one "
-            "machine a single run is the fastest. A *Backfill* has a run for each interval: see its max active runs.",
+            "machine a single run is the fastest. A Backfill has a run for each interval: see its Max Active Runs.",
         ),
     }
 

@@ -13,7 +13,7 @@ from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from tailrace.airflow.form import Asked
-from tailrace.airflow.ranges import Interval, chosen, cut
+from tailrace.airflow.ranges import Extent, Interval, chosen, cut
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, moment, text
@@ -61,12 +61,12 @@ class BackfillOperator(BaseOperator):
             outcomes = self._run(jobs)
             did |= self._done(outcomes, dry_run=jobs[0].dry_run)
         except Exception as error:
-            line = _line(error)
-            context["ti"].xcom_push(RESULT, did | {"failed": line})
+            failed = line(error)
+            context["ti"].xcom_push(RESULT, did | {"failed": failed})
             if not isinstance(error, TailraceError):
                 raise
             again = not isinstance(error, RunnerError) or error.again
-            raise (AirflowException if again else AirflowFailException)(line) from None
+            raise (AirflowException if again else AirflowFailException)(failed) from None
         context["ti"].xcom_push(RESULT, did)
         self.log.info("%s", did["said"])
         if not did["dry_run"] and (did["changed"] or did["retracted"]):
@@ -76,19 +76,21 @@ class BackfillOperator(BaseOperator):
         if self._running is not None:
             self._running.cancel()
 
+    def asked(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+        """What the run was asked for, and the ranges that are runs."""
+        asked = Asked.of(context["params"])
+        interval = chosen(asked, _interval(context), extent, self._before)
+        return asked, cut(interval, asked.parallelism, extent)
+
     def _jobs(self, context: Context, did: dict[str, Any]) -> list[BackfillJob]:
-        """The runs that were asked for."""
-        from tailrace.airflow.ranges import Extent
         from tailrace.lake.catalog import Lake
         from tailrace.settings import Settings
 
-        asked = Asked.of(context["params"])
-        extent = Extent.of(Lake(Settings()), self.pipeline)
-        interval = chosen(asked, _interval(context), extent, self._before)
-        did |= {"range": [text(at) for at in interval], "dry_run": asked.dry_run, "reason": asked.reason}
-        parts = cut(interval, asked.parallelism, extent)
+        asked, parts = self.asked(context, Extent.of(Lake(Settings()), self.pipeline))
+        ends = [text(parts[0][0]), text(parts[-1][1])]
+        did |= {"range": ends, "dry_run": asked.dry_run, "reason": asked.reason}
         self.log.info(
-            "%s from %s to %s%s", self.pipeline.name, *did["range"], f", in {len(parts)} runs" if len(parts) > 1 else ""
+            "%s from %s to %s%s", self.pipeline.name, *ends, f", in {len(parts)} runs" if len(parts) > 1 else ""
         )
         return [
             BackfillJob.of(
@@ -150,7 +152,7 @@ def _micros(at: datetime) -> int:
     return instant(datetime.fromisoformat(at.isoformat()))
 
 
-def _line(error: Exception) -> str:
+def line(error: Exception) -> str:
     """Why a run failed, in one line."""
     said = " ".join(str(error).split())
     return said if isinstance(error, TailraceError) else f"{type(error).__name__}: {said}"

@@ -29,7 +29,13 @@ from tailrace.model.errors import TailraceError
 from tailrace.runners.local import Local
 from tailrace.settings import PREFIX, Settings
 
-SERVERS = ("api-server", "scheduler", "dag-processor")
+SERVERS = {
+    "api-server": (),
+    # Its log server listens at every address of the machine; on one machine the API server reads the files.
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+}
+"""The processes, and what each is told besides."""
 
 STARTING = 300.0
 """Seconds that Airflow may take until all of it is healthy: some thirty where nothing else runs."""
@@ -99,11 +105,11 @@ class Standalone:
         tell("making the database")
         self._ran("db", "migrate")
         tell("starting Airflow")
-        for name in SERVERS:
+        for name, options in SERVERS.items():
             with self._log(name).open("wb") as log:
                 # Each of a group of its own, so that Ctrl-C reaches this process alone, which then stops them in turn.
                 self.processes[name] = subprocess.Popen(
-                    [_airflow(), name], env=self.environment, stdout=log, stderr=log, start_new_session=True
+                    [_airflow(), name, *options], env=self.environment, stdout=log, stderr=log, start_new_session=True
                 )
         until = time.monotonic() + STARTING
         while not self._healthy():

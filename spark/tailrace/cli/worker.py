@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import uuid4
 
 import typer
@@ -20,12 +20,13 @@ import typer
 import tailrace
 from tailrace.cli.backfill import backfilled_data
 from tailrace.cli.console import Output
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load, load_any
 from tailrace.cli.errors import Status, status_of
+from tailrace.cli.maintain import maintained_data
 from tailrace.cli.observing import observing
 from tailrace.model.errors import TailraceError
 from tailrace.observe.happenings import Subject
-from tailrace.runners.jobs import BackfillJob, Cancelled, RunnerError
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, RunnerError
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -155,17 +156,22 @@ class _Connection(StreamRequestHandler):
                         self.server.leave()
                         self._say(pid=os.getpid())
                 case {"backfill": dict(asked)}:
-                    if self.server.loaded.changed():
-                        self.server.leave()
-                    if self.server.leaving:
-                        self._say(stale=True)
-                        return
-                    self._say(doing=f"worker {os.getpid()} has it")
-                    asker = _Asker(self.connection)
-                    with self.server.turns:
-                        said = _Run(self.server, asker, self._say).answer(asked)
-                    asker.answered = True
-                    self._say(**said)
+                    self._run("backfill", asked)
+                case {"maintain": dict(asked)}:
+                    self._run("maintain", asked)
+
+    def _run(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> None:
+        if self.server.loaded.changed():
+            self.server.leave()
+        if self.server.leaving:
+            self._say(stale=True)
+            return
+        self._say(doing=f"worker {os.getpid()} has it")
+        asker = _Asker(self.connection)
+        with self.server.turns:
+            said = _Run(self.server, asker, self._say).answer(what, asked)
+        asker.answered = True
+        self._say(**said)
 
     def _say(self, **said: Any) -> None:
         self.wfile.write(json.dumps(said).encode() + b"\n")
@@ -200,9 +206,11 @@ class _Run:
     def __init__(self, server: Worker, asker: _Asker, say: Callable[..., None]) -> None:
         self.server, self.asker, self.say = server, asker, say
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"done": self._done(BackfillJob.of(**asked))}
+            if what == "maintain":
+                return {"done": self._maintained(MaintainJob(**asked))}
+            return {"done": self._backfilled(BackfillJob.of(**asked))}
         except RunnerError as error:
             return {"failed": str(error), "again": error.again}
         except TailraceError as error:
@@ -212,7 +220,21 @@ class _Run:
                 self.server.leave()
             return {"failed": f"{type(error).__name__}: {_line(error)}", "again": True}
 
-    def _done(self, job: BackfillJob) -> dict[str, Any]:
+    def _maintained(self, job: MaintainJob) -> dict[str, Any]:
+        self.asker.check()
+        with self.server.loading:
+            found = load_any(job.definition)
+        from tailrace.lake.catalog import Lake
+        from tailrace.spark.maintaining import maintain
+
+        spark = self.server.session()
+        self._cancellable(spark)
+        done = maintain(
+            spark, Lake(self.server.settings), found, watch=lambda name: self.say(doing=f"maintaining {name}")
+        )
+        return maintained_data(found, done)
+
+    def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
         self.asker.check()
         with self.server.loading:
             pipeline = load(job.definition)

@@ -19,6 +19,10 @@ Reason = Annotated[
 """Why a run was asked for: one line."""
 
 
+Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
+"""A definition's file, and its name in it where it holds several."""
+
+
 class RunnerError(TailraceError, RuntimeError):
     """A run that failed. `again` says whether the same run may succeed if it is tried again as it is."""
 
@@ -39,7 +43,7 @@ class BackfillJob(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    definition: Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
+    definition: Place
     first: Annotated[int, Field(ge=BEGINNING, le=END_OF_TIME)]
     last: Annotated[int, Field(ge=BEGINNING, le=END_OF_TIME)]
     reason: Reason | None = None
@@ -59,6 +63,14 @@ class BackfillJob(BaseModel):
         except ValidationError as error:
             faults = [f"{'.'.join(map(str, one['loc'])) or 'the range'}: {one['msg']}" for one in error.errors()]
             raise RunnerError("; ".join(faults), again=False) from None
+
+
+class MaintainJob(BaseModel):
+    """Maintenance of the tables of a definition: `FILE` or `FILE:NAME`, with an absolute path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    definition: Place
 
 
 class GaveWay(BaseModel):
@@ -108,5 +120,8 @@ class Runner(Protocol):
         job does the rest.
         """
 
+    def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Maintain the tables of a definition; gives what `tailrace maintain --json` says. Raises `RunnerError`."""
+
     def cancel(self) -> None:
-        """Stop what this runner was asked for: each of its backfills ends with `Cancelled`."""
+        """Stop what this runner was asked for: each of its runs ends with `Cancelled`."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import tailrace
-from tailrace.runners.jobs import BackfillJob, Cancelled, Outcome, RunnerError
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
 from tailrace.settings import PREFIX, Settings
 
 STARTING = 60.0
@@ -54,16 +54,23 @@ class Local:
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
         """Run it in the worker, which is started where there is none."""
+        return Outcome.all_of(self._answer("backfill", job, tell))
+
+    def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Run it in the worker, which is started where there is none."""
+        return self._answer("maintain", job, tell)
+
+    def _answer(self, what: str, job: BackfillJob | MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         for _ in range(_TRIES):
             place = self._socket(job)
             with closing(self._connected(place, tell)) as connection:
                 self._connections.add(connection)
                 try:
-                    said = self._asked(connection, {"backfill": job.model_dump()}, tell)
+                    said = self._asked(connection, {what: job.model_dump()}, tell)
                 finally:
                     self._connections.discard(connection)
             if said is not None:
-                return Outcome.all_of(said)
+                return said
         raise RunnerError("the workers end as soon as they are asked: does the code of the definition keep changing?")
 
     def cancel(self) -> None:
@@ -140,7 +147,7 @@ class Local:
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
         return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (said | paths).items()}
 
-    def _socket(self, job: BackfillJob) -> Path:
+    def _socket(self, job: BackfillJob | MaintainJob) -> Path:
         return _folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
