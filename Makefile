@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Extras of pyproject.toml to install beside the usual ones: `make setup WITH="airflow dbt"`. Export it to keep them,
+# Extras of pyproject.toml to install beside the usual ones: `make setup WITH="aws dbt"`. Export it to keep them,
 # as the next target without it takes them out again.
 WITH ?=
-EXTRAS := $(sort spark kafka plot duckdb demo observe $(WITH))
+EXTRAS := $(sort spark kafka plot duckdb demo observe airflow $(WITH))
 # Tests run in this many processes, each with a JVM once it needs one.
 WORKERS ?= 2
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
@@ -21,7 +21,7 @@ TEST_JARS := build/jars/.tests
 PINNED := spark/tailrace/toolchain/jars.toml
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test demo bench soak format lock clean distclean FORCE
+.PHONY: help setup check lint test demo airflow bench soak format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
 
 demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
 	$(BIN)/python -m tailrace.cli.demo $(ARGS)
+
+airflow: setup $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
+	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
+
+build/demo/lake:
+	@$(MAKE) demo ARGS=
 
 bench: setup ## measure against hand-written Spark and DuckDB
 	$(BIN)/python benchmarks/run.py $(ARGS)

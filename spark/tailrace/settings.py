@@ -91,6 +91,8 @@ class Settings(BaseSettings):
     """The heap of Spark's driver, and so of all of Spark in local mode."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     """Into how many parts Spark shuffles. Few suit small epochs; by default one a core."""
+    worker_idle: Age = timedelta(minutes=10)
+    """How long the warm Spark session that runs of a scheduler share on a machine waits for the next one."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The Kafka brokers, `host:port,host:port`."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,8 +71,7 @@ def backfill(
         found = backfill_stages(spark, lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
     runs = [(stage, one) for stage, own in found for one in own]
     if json:
-        *earlier, last_ = (_data(stage, one, dry_run=dry_run) for stage, one in runs)
-        output.data(last_ | ({"earlier": earlier} if earlier else {}))
+        output.data(backfilled_data(found, dry_run=dry_run))
     else:
         for place, (stage, one) in enumerate(runs):
             if place:
@@ -104,6 +104,12 @@ def _show(output: Output, pipeline: Pipeline, found: Backfilled, *, dry_run: boo
         ]
     rows.append(("took", span(found.seconds)))
     output.text(facts(rows))
+
+
+def backfilled_data(found: Sequence[tuple[Pipeline, list[Backfilled]]], *, dry_run: bool) -> dict[str, Any]:
+    """What a backfill did as JSON data: its last part, and under `earlier` those before it."""
+    *earlier, last = (_data(stage, one, dry_run=dry_run) for stage, own in found for one in own)
+    return last | ({"earlier": earlier} if earlier else {})
 
 
 def _data(pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> dict[str, Any]:

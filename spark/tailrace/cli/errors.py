@@ -6,7 +6,10 @@ from enum import IntEnum
 
 from tailrace.lake.errors import FencedError, OtherDefinitionError
 from tailrace.model.errors import ClockError, TailraceError
+from tailrace.plan.loading import LoadError
 from tailrace.toolchain.errors import ToolchainError
+
+__all__ = ["MEANING", "LoadError", "Status", "UsageError", "status_of"]
 
 
 class Status(IntEnum):
@@ -32,10 +35,6 @@ MEANING = {
 
 class UsageError(TailraceError, ValueError):
     """Arguments that make no sense together."""
-
-
-class LoadError(TailraceError, ValueError):
-    """A definition file that cannot be loaded. The message starts with the file, and the line where there is one."""
 
 
 def status_of(error: TailraceError) -> Status:

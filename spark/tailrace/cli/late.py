@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 RANGES = 20
 """How many ranges are shown to people; JSON has them all."""
-
-COMMANDS = 3
-"""Of more ranges than these, one backfill over all of them is proposed: what comes out equal is left alone."""
 
 
 def late(definition: Definition, json: Json = False) -> None:
@@ -80,12 +76,10 @@ def _table(found: LateReport) -> Table:
 
 def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
     """The backfills that take the ranges in: one for each, or where they are many or overlap one over all."""
-    spans = sorted({(one.first, one.last) for one in ready})
-    apart = all(one[1] <= two[0] for one, two in pairwise(spans))
-    if len(spans) > COMMANDS or not apart:
-        spans = [(spans[0][0], max(last for _, last in spans))]
+    from tailrace.lake.late import proposed
+
     # As instants also where time begins and ends, for that is what the options take.
-    at = [[moment(micros).isoformat().replace("+00:00", "Z") for micros in bounds] for bounds in spans]
+    at = [[moment(micros).isoformat().replace("+00:00", "Z") for micros in bounds] for bounds in proposed(ready)]
     return [f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}" for first, last in at]
 
 

@@ -37,6 +37,7 @@ from tailrace.cli import (
     stream,
     tables,
     watermark,
+    worker,
 )
 from tailrace.cli.console import Output
 from tailrace.cli.errors import MEANING, Status, status_of
@@ -160,6 +161,8 @@ _panels: dict[str, tuple[Callable[..., None], ...]] = {
 for _panel, _commands in _panels.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel, help=_folded(_command))(_command)
+# What runs of a scheduler start by themselves.
+app.command(hidden=True, help=_folded(worker.worker))(worker.worker)
 
 _tables = typer.Typer(
     cls=tables.Shown,

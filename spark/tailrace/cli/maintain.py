@@ -14,6 +14,7 @@ from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
 from tailrace.cli.sessions import session, waiting
 from tailrace.cli.texts import counted, span
+from tailrace.model.chains import Definition as Named
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def maintain(
 
         done = run(spark, Lake(settings), found, watch=lambda name: doing(f"maintaining {name}"))
     if json:
-        output.data({"definition": found.name, "dry_run": False, **_done_data(done)})
+        output.data(maintained_data(found, done))
     else:
         output.text(*_done_shown(done))
 
@@ -85,6 +86,11 @@ def _plan_shown(plan: Plan) -> Iterator[Any]:
     yield rows
     yield from (Text(f"{name}: left over by a replay that died") for name in plan.leftovers)
     yield Text("nothing was changed; files that no snapshot names are looked for when it runs", style="dim")
+
+
+def maintained_data(found: Named, done: Maintenance) -> dict[str, Any]:
+    """What maintenance did as JSON data."""
+    return {"definition": found.name, "dry_run": False, **_done_data(done)}
 
 
 def _done_data(done: Maintenance) -> dict[str, Any]:

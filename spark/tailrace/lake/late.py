@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.windows import Window
+
+MOST_APART = 3
+"""Of more ranges than these, one backfill over all of them is proposed."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,18 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     open_ = [one for one in came if not _repaired(one, runs)]
     total, left = (sum(one.records for one in of) for of in (came, open_))
     return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))
+
+
+def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
+    """The ranges of the backfills that take these in: one for each, or where they are many or overlap one over all.
+
+    What comes out equal is left alone, so that one over all does no more than it has to.
+    """
+    spans = sorted({(one.first, one.last) for one in ready})
+    apart = all(one[1] <= two[0] for one, two in pairwise(spans))
+    if len(spans) > MOST_APART or not apart:
+        spans = [(spans[0][0], max(last for _, last in spans))]
+    return spans
 
 
 def _counted(rows: pa.Table, names: Iterable[str]) -> list[dict[str, Any]]:

@@ -117,7 +117,7 @@ def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
         epoch=head_of(table).number("epoch"),
         records=_total(table),
         rejected=_total(lake.table(rejected)) if lake.has(rejected) else 0,
-        latest=_latest(table, log.event_time) if log is not None else None,
+        latest=latest_in(table, log.event_time) if log is not None else None,
         committed=_committed(table),
         progress=progress_of(lake, name),
         duplicates=head_of(table).number(DUPLICATES, 0),
@@ -187,7 +187,7 @@ def _total(table: Table) -> int:
     return int(summary.get("total-records", 0))
 
 
-def _latest(table: Table, column: str) -> int | None:
+def latest_in(table: Table, column: str) -> int | None:
     """The latest instant in a column, by the files' statistics."""
     number = table.schema().find_field(column).field_id
     bounds: Iterable[bytes | None] = (

@@ -1,0 +1,9 @@
+"""What Airflow runs of Tailrace: DAGs out of definitions. Files in `dags/` call these factories and nothing else.
+
+Parsing a DAG loads its definition, which needs the standard library alone; engine, tables and Spark are imported once a
+task runs.
+"""
+
+from tailrace.airflow.factory import backfill_dag, maintenance_dag, repair_dag
+
+__all__ = ["backfill_dag", "maintenance_dag", "repair_dag"]

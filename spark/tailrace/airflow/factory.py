@@ -1,0 +1,160 @@
+"""Makes DAGs out of definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from tailrace.airflow.form import form
+from tailrace.airflow.maintenance import MaintainOperator
+from tailrace.airflow.operator import BackfillOperator
+from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOperator, RepairOperator
+from tailrace.airflow.timetable import ByHand
+from tailrace.model.pipeline import Pipeline
+from tailrace.plan.loading import load, load_any
+from tailrace.runners.jobs import Runner
+
+MOST_RUNS = 16
+"""How many runs of one DAG may be active at once; a *Backfill* asks for as many of them as it wants."""
+
+
+def local() -> Runner:
+    """Runs in the warm session of this machine."""
+    from tailrace.runners.local import Local
+
+    return Local()
+
+
+def backfill_dag(
+    definition: str | Path,
+    *,
+    cron: str = "0 0 * * *",
+    timezone: str = "UTC",
+    runner: Callable[[], Runner] = local,
+    retries: int = 2,
+) -> DAG:
+    """The DAG that computes ranges of a pipeline anew: by *Backfill*, an interval of `cron` a run, or by *Trigger*.
+
+    `definition` is `FILE` or `FILE:NAME`. Nothing runs by itself. Raises `LoadError` and `DefinitionError` as the
+    definition does, which Airflow shows as an import error.
+    """
+    place, pipeline = _loaded(definition)
+    dag = DAG(
+        f"{pipeline.name}.backfill",
+        schedule=ByHand(cron, timezone),
+        catchup=False,
+        is_paused_upon_creation=False,
+        max_active_runs=MOST_RUNS,
+        max_active_tasks=MOST_RUNS,
+        params=form(),
+        tags=["tailrace", "backfill", pipeline.name],
+        description=f"Compute a range of {pipeline.name} anew from its log, and merge what differs",
+        doc_md=_doc(pipeline),
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+    )
+    BackfillOperator(
+        task_id="backfill",
+        dag=dag,
+        definition=place,
+        pipeline=pipeline,
+        cron=cron,
+        timezone=timezone,
+        runner=runner,
+    )
+    return dag
+
+
+def repair_dag(
+    definition: str | Path, *, cron: str | None = None, runner: Callable[[], Runner] = local, retries: int = 2
+) -> DAG:
+    """The DAG that proposes to backfill what came too late, waits until a person has decided, and does it.
+
+    `cron` says when it looks; None is when it is triggered. One run at a time waits for an answer.
+    """
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    place, pipeline = _loaded(definition)
+    with DAG(
+        f"{pipeline.name}.repair",
+        schedule=cron,
+        catchup=False,
+        is_paused_upon_creation=cron is not None,
+        max_active_runs=1,
+        tags=["tailrace", "repair", pipeline.name],
+        description=f"Take in what came too late for {pipeline.name}, once a person has approved",
+        doc_md=_REPAIR.format(name=pipeline.name),
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+    ) as dag:
+        propose = ProposeOperator(task_id=PROPOSE, pipeline=pipeline)
+        approve = ApprovalOperator(
+            task_id=APPROVE,
+            subject=f"Take in what came too late for {pipeline.name}?",
+            body=f"{{{{ ti.xcom_pull(task_ids='{PROPOSE}', key='{TABLE}') }}}}",
+        )
+        repair = RepairOperator(
+            task_id=REPAIR, definition=place, pipeline=pipeline, cron="0 0 * * *", timezone="UTC", runner=runner
+        )
+        propose >> approve >> repair
+    return dag
+
+
+def maintenance_dag(
+    definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
+) -> DAG:
+    """The DAG that keeps the tables of a definition small and quick, beside whatever runs on them.
+
+    It is paused until somebody wants it; `cron` says when it runs then.
+    """
+    place = _place(definition)
+    name = load_any(place).name
+    with DAG(
+        f"{name}.maintain",
+        schedule=cron,
+        catchup=False,
+        max_active_runs=1,
+        tags=["tailrace", "maintain", name],
+        description=f"Keep the tables of {name} small and quick",
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+    ) as dag:
+        MaintainOperator(task_id="maintain", definition=place, name=name, runner=runner)
+    return dag
+
+
+def _place(definition: str | Path) -> str:
+    """A definition as runs are told of it."""
+    path, _, name = str(definition).partition(":")
+    return str(Path(path).resolve()) + (f":{name}" if name else "")
+
+
+def _loaded(definition: str | Path) -> tuple[str, Pipeline]:
+    """A definition as runs are told of it, and what it is."""
+    place = _place(definition)
+    return place, load(place)
+
+
+_REPAIR = """
+### Repair {name}
+
+A record that comes after its window has closed is in the log and in no answer, until a backfill takes it in. This looks
+for such records, proposes the ranges, and waits under *Required Actions* until somebody approves or rejects. Approved
+ranges are backfilled as they were proposed.
+"""
+
+
+def _doc(pipeline: Pipeline) -> str:
+    return f"""
+### Backfill {pipeline.name}
+
+Computes a range of event time anew from the log `{pipeline.source.name}`, beside the stream, and merges what differs:
+a window that comes out equal is left untouched, one that changed is taken back and fired again, one that is not
+produced any more is taken back.
+
+- **Trigger → Backfill** computes an interval a run, from one day to another; both are included.
+- **Trigger → Single Run** computes one range. Left as it is, the last whole interval whose windows are closed.
+- **Dry run** says what would change, and changes nothing.
+
+Running a range again, overlapping ranges and cancelling are safe. What a run did is on its page.
+"""

@@ -1,0 +1,54 @@
+"""The maintenance DAG's task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tailrace.airflow.operator import RESULT, line
+from tailrace.model.errors import TailraceError
+from tailrace.runners.jobs import MaintainJob, Runner, RunnerError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class MaintainOperator(BaseOperator):
+    """Keeps the tables of a definition small and quick; `definition` is `FILE` or `FILE:NAME`, by its absolute path."""
+
+    ui_color = "#e3f1e1"
+
+    def __init__(self, *, definition: str, name: str, runner: Callable[[], Runner], **more: Any) -> None:
+        super().__init__(**more)
+        self.definition, self.named, self.runner = definition, name, runner
+        self._running: Runner | None = None
+
+    def execute(self, context: Context) -> None:
+        runner = self._running = self.runner()
+        try:
+            done = runner.maintain(MaintainJob(definition=self.definition), lambda doing: self.log.info("%s", doing))
+        except TailraceError as error:
+            context["ti"].xcom_push(RESULT, {"pipeline": self.named, "failed": line(error)})
+            again = not isinstance(error, RunnerError) or error.again
+            raise (AirflowException if again else AirflowFailException)(line(error)) from None
+        said = summed(done)
+        context["ti"].xcom_push(RESULT, {"pipeline": self.named, "said": said, "tables": done["tables"]})
+        self.log.info("%s", said)
+
+    def on_kill(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+
+def summed(done: Mapping[str, Any]) -> str:
+    """What maintenance did, in one line."""
+    tables = done["tables"]
+    rewritten = sum(count["from"] for one in tables for count in one["rewritten"].values())
+    expired, orphans = (sum(one[name] for one in tables) for name in ("expired", "orphan_files"))
+    return (
+        f"{len(tables)} tables: {rewritten:,} files written together, {expired:,} snapshots expired, "
+        f"{orphans:,} orphan files deleted"
+    )

@@ -1,0 +1,158 @@
+"""The one task of a backfill DAG: what was asked for is checked, run where runs are run, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.timezone import coerce_datetime
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from tailrace.airflow.form import Asked
+from tailrace.airflow.ranges import Extent, Interval, chosen, cut
+from tailrace.model.errors import TailraceError
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import instant, moment, text
+from tailrace.runners.jobs import BackfillJob, Outcome, Runner, RunnerError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+RESULT = "did"
+"""The XCom that holds what a run did, or why it failed."""
+
+SUMS = ("changed", "untouched", "retracted")
+
+
+class BackfillOperator(BaseOperator):
+    """Runs a backfill of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path.
+
+    What it did is its XCom `did`. A run that changed anything tells the asset of the table. Of a failure the log's last
+    line says why; one that would only fail again is not tried again.
+    """
+
+    ui_color = "#dbe9f6"
+
+    def __init__(
+        self,
+        *,
+        definition: str,
+        pipeline: Pipeline,
+        cron: str,
+        timezone: str,
+        runner: Callable[[], Runner],
+        **more: Any,
+    ) -> None:
+        self.asset = Asset(name=pipeline.name, uri=f"tailrace://pipelines/{pipeline.name}")
+        self.alias = AssetAlias(f"{pipeline.name} backfilled")
+        super().__init__(outlets=[self.alias], **more)
+        self.definition, self.pipeline, self.runner = definition, pipeline, runner
+        self.cron, self.timezone = cron, timezone
+        self._running: Runner | None = None
+
+    def execute(self, context: Context) -> None:
+        did: dict[str, Any] = {"pipeline": self.pipeline.name}
+        try:
+            jobs = self._jobs(context, did)
+            outcomes = self._run(jobs)
+            did |= self._done(outcomes, dry_run=jobs[0].dry_run)
+        except Exception as error:
+            failed = line(error)
+            context["ti"].xcom_push(RESULT, did | {"failed": failed})
+            if not isinstance(error, TailraceError):
+                raise
+            again = not isinstance(error, RunnerError) or error.again
+            raise (AirflowException if again else AirflowFailException)(failed) from None
+        context["ti"].xcom_push(RESULT, did)
+        self.log.info("%s", did["said"])
+        if not did["dry_run"] and (did["changed"] or did["retracted"]):
+            context["outlet_events"][self.alias].add(self.asset, extra={"range": did["range"], "runs": did["runs"]})
+
+    def on_kill(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    def asked(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+        """What the run was asked for, and the ranges that are runs."""
+        asked = Asked.of(context["params"])
+        interval = chosen(asked, _interval(context), extent, self._before)
+        return asked, cut(interval, asked.parallelism, extent)
+
+    def _jobs(self, context: Context, did: dict[str, Any]) -> list[BackfillJob]:
+        from tailrace.lake.catalog import Lake
+        from tailrace.settings import Settings
+
+        asked, parts = self.asked(context, Extent.of(Lake(Settings()), self.pipeline))
+        ends = [text(parts[0][0]), text(parts[-1][1])]
+        did |= {"range": ends, "dry_run": asked.dry_run, "reason": asked.reason}
+        self.log.info(
+            "%s from %s to %s%s", self.pipeline.name, *ends, f", in {len(parts)} runs" if len(parts) > 1 else ""
+        )
+        return [
+            BackfillJob.of(
+                definition=self.definition, first=first, last=last, reason=asked.reason, dry_run=asked.dry_run
+            )
+            for first, last in parts
+        ]
+
+    def _before(self, end: int) -> Interval:
+        """The last whole interval before an instant."""
+        table = CronDataIntervalTimetable(self.cron, self.timezone)
+        found = table.infer_manual_data_interval(run_after=coerce_datetime(moment(end)))
+        return _micros(found.start), _micros(found.end)
+
+    def _run(self, jobs: Sequence[BackfillJob]) -> list[Outcome]:
+        runner = self._running = self.runner()
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            running = [pool.submit(runner.backfill, job, lambda doing: self.log.info("%s", doing)) for job in jobs]
+            return [outcome for one in running for outcome in one.result()]
+
+    def _done(self, outcomes: Sequence[Outcome], *, dry_run: bool) -> dict[str, Any]:
+        sums = {name: sum(getattr(one, name) for one in outcomes) for name in SUMS}
+        return {
+            **sums,
+            "epoch": max((one.log_epoch for one in outcomes if one.log_epoch is not None), default=None),
+            "generations": sorted({one.generation for one in outcomes if one.generation is not None}),
+            "runs": [one.run for one in outcomes if one.run is not None],
+            "parts": [one.model_dump(mode="json") for one in outcomes],
+            "said": said(outcomes, sums, dry_run=dry_run),
+        }
+
+
+def said(outcomes: Sequence[Outcome], sums: dict[str, int], *, dry_run: bool) -> str:
+    """What a run did, in one line."""
+    over = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
+    counts = f"{sums['changed']:,} changed, {sums['untouched']:,} untouched, {sums['retracted']:,} retracted"
+    if dry_run:
+        return f"dry run: it would be {counts}; nothing was changed"
+    if len(over) == len(outcomes):
+        return f"gave way to run {over[0].run} of generation {over[0].generation}, which covers it; nothing was changed"
+    made = ", ".join(str(one.generation) for one in outcomes if one.gave_way_to is None)
+    gave = f"; {len(over)} of {len(outcomes)} parts gave way to newer runs" if over else ""
+    return f"{counts}, in generation {made}{gave}"
+
+
+def _interval(context: Context) -> Interval | None:
+    """The interval of a run of Airflow's *Backfill*; None of another run."""
+    run: Any = context["dag_run"]
+    if run.run_type != "backfill":
+        return None
+    first, last = run.data_interval_start, run.data_interval_end
+    if first is None or last is None:
+        raise RunnerError("this run of a Backfill has no data interval: start it anew from Backfill", again=False)
+    return _micros(first), _micros(last)
+
+
+def _micros(at: datetime) -> int:
+    """An instant of Airflow's, whose differences are not those of a plain `datetime`."""
+    return instant(datetime.fromisoformat(at.isoformat()))
+
+
+def line(error: Exception) -> str:
+    """Why a run failed, in one line."""
+    said = " ".join(str(error).split())
+    return said if isinstance(error, TailraceError) else f"{type(error).__name__}: {said}"

@@ -1,0 +1,42 @@
+"""What Airflow has to know of Tailrace beyond its DAGs; found by the entry point that the installation declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from tailrace.airflow.timetable import ByHand
+
+PREFIX = "/tailrace"
+"""Where the pages are served, below Airflow's own address."""
+
+
+class _Pages:
+    """The pages' application, made when a server first asks: schedulers and tasks load this plugin, too."""
+
+    def __init__(self) -> None:
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._app is None:
+            from tailrace.airflow.pages import application
+
+            self._app = application()
+        await self._app(scope, receive, send)
+
+
+class TailracePlugin(AirflowPlugin):
+    """The timetable of backfills by hand, and the tab of a run that says what it did."""
+
+    name = "tailrace"
+    timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class
+    fastapi_apps = [{"app": _Pages(), "url_prefix": PREFIX, "name": "tailrace"}]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {
+            "name": "What it did",
+            "href": f"{PREFIX}/did/{{DAG_ID}}/{{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "tailrace-did",
+        }
+    ]

@@ -1,0 +1,82 @@
+"""Which range of event time a run is of, and into which runs it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tailrace.airflow.form import Asked
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.runners.jobs import RunnerError
+
+if TYPE_CHECKING:
+    from tailrace.lake.catalog import Lake
+
+_HOUR = 3_600_000_000
+
+Interval = tuple[int, int]
+"""A half-open range of window timestamps, in microseconds."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far a pipeline's answers go: which windows are `closed` (those that end by then), and the `latest` end."""
+
+    closed: int
+    latest: int
+
+    @classmethod
+    def of(cls, lake: Lake, pipeline: Pipeline) -> Extent:
+        """Read from the tables' metadata. Raises `LakeError` where there are no tables yet."""
+        from tailrace.lake.catalog import head_of
+        from tailrace.lake.reports import latest_in
+
+        watermark = head_of(lake.table(f"{pipeline.name}__ledger")).number("watermark", BEGINNING)
+        return cls(pipeline.closed_until(watermark), latest_in(lake.table(pipeline.name), "window_end") or BEGINNING)
+
+    @property
+    def whole(self) -> int:
+        """Up to where windows have answers and are closed."""
+        return min(self.closed, self.latest)
+
+
+def chosen(asked: Asked, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]) -> Interval:
+    """The range of a run.
+
+    `interval` is that of a run of Airflow's *Backfill*, None of another. `before` gives the last whole interval before
+    an instant. Raises `RunnerError` where the parameters say something else than the interval, or there is nothing yet.
+    """
+    if interval is not None:
+        if asked.first is not None or asked.last is not None:
+            raise RunnerError(
+                f"this run of a Backfill is of {text(interval[0])} to {text(interval[1])}, and its parameters name "
+                "another range: leave From and To empty, or use Trigger",
+                again=False,
+            )
+        return interval
+    if asked.first is not None:
+        return instant(asked.first), END_OF_TIME if asked.last is None else instant(asked.last)
+    if extent.whole <= BEGINNING:
+        raise RunnerError("no window is closed yet: let the stream go on, or fill in From and To", again=False)
+    return before(extent.whole)
+
+
+def cut(interval: Interval, parts: int, extent: Extent) -> list[Interval]:
+    """A range in at most so many parts of whole hours. What is still open stays together, in the last one.
+
+    >>> hour = 3_600_000_000
+    >>> cut((0, 5 * hour), 2, Extent(5 * hour, 5 * hour)) == [(0, 3 * hour), (3 * hour, 5 * hour)]
+    True
+    >>> cut((0, 5 * hour), 9, Extent(2 * hour, 5 * hour)) == [(0, hour), (hour, 5 * hour)]
+    True
+    """
+    first, last = interval
+    end = min(last, extent.whole)
+    if parts == 1 or end - first <= _HOUR:
+        return [interval]
+    step = -(-(end - first) // (parts * _HOUR)) * _HOUR
+    cuts = [first + step * number for number in range(parts) if first + step * number < end]
+    return list(pairwise([*cuts, last]))

@@ -1,0 +1,93 @@
+"""The repair DAG: what came too late is proposed for a backfill, a person decides, and it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from tailrace.airflow.form import Asked
+from tailrace.airflow.operator import RESULT, BackfillOperator, line
+from tailrace.airflow.ranges import Extent, Interval
+from tailrace.model.errors import TailraceError
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import text
+from tailrace.runners.jobs import LONGEST_REASON, RunnerError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from tailrace.lake.late import LateReport
+
+PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
+"""The tasks, by their names."""
+
+TABLE = "table"
+"""The XCom of `propose` that the page of the decision shows, in Markdown."""
+
+RANGES = "ranges"
+"""The XCom of `propose` that `repair` goes by: ranges of window timestamps, in microseconds."""
+
+
+class ProposeOperator(BaseOperator):
+    """Reads from the ledger what came too late and no backfill has taken in; skips the run's rest if there is none."""
+
+    ui_color = "#fdf2d0"
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        from tailrace.lake.catalog import Lake
+        from tailrace.lake.late import late_report, proposed
+        from tailrace.settings import Settings
+
+        try:
+            lake = Lake(Settings())
+            reports = [late_report(lake, stage) for stage in self.pipeline.stages]
+        except TailraceError as error:
+            context["ti"].xcom_push(RESULT, {"pipeline": self.pipeline.name, "failed": line(error)})
+            raise AirflowException(line(error)) from None
+        ready = [one for report in reports for one in report.ready]
+        waiting = sum(len(report.ranges) for report in reports) - len(ready)
+        said = f"{sum(one.records for one in ready):,} late records are in no answer"
+        if waiting:
+            said += f"; {waiting} more ranges wait for their windows to close"
+        context["ti"].xcom_push(RESULT, {"pipeline": self.pipeline.name, "said": said})
+        if not ready:
+            raise AirflowSkipException("nothing came too late for a window that is closed: there is nothing to repair")
+        ranges = proposed(ready)
+        context["ti"].xcom_push(TABLE, table(reports, ranges))
+        context["ti"].xcom_push(RANGES, [list(one) for one in ranges])
+
+
+def table(reports: Sequence[LateReport], ranges: Sequence[Interval]) -> str:
+    """What could be repaired now and what would be backfilled for it, in Markdown."""
+    lines = ["| pipeline | windows from | to | late records | windows |", "|---|---|---|--:|--:|"]
+    lines += [
+        f"| {report.pipeline.name} | {text(one.first)} | {text(one.last)} | {one.records:,} | {one.windows:,} |"
+        for report in reports
+        for one in report.ready
+    ]
+    spans = " and ".join(f"{text(first)} to {text(last)}" for first, last in ranges)
+    return "\n".join([*lines, "", f"Approving backfills {spans}; what comes out equal is left untouched."])
+
+
+class RepairOperator(BackfillOperator):
+    """Backfills the ranges that were proposed, once a person has approved them."""
+
+    def asked(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+        pulled: Any = context["ti"].xcom_pull(task_ids=PROPOSE, key=RANGES)
+        if not pulled:
+            raise RunnerError("nothing was proposed: run the whole DAG again", again=False)
+        answer: Any = context["ti"].xcom_pull(task_ids=APPROVE)
+        return Asked(reason=_reason(answer)), [(int(first), int(last)) for first, last in pulled]
+
+
+def _reason(answer: Mapping[str, Any] | None) -> str:
+    who = ((answer or {}).get("responded_by_user") or {}).get("name") or "somebody"
+    name = "".join(letter for letter in str(who) if letter.isprintable())
+    return f"late records, approved by {name}"[:LONGEST_REASON]

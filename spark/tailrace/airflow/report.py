@@ -1,0 +1,92 @@
+"""What a run did, as a page of its own: the tab *What it did* of a run in Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1f2933; background: #fff; }
+h1 { font-size: 1.15rem; margin: 0 0 .2rem; } p.said { font-size: 1.05rem; margin: .2rem 0 1rem; }
+p.failed { color: #a61b1b; } table { border-collapse: collapse; margin: .4rem 0 1.2rem; }
+th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid #e4e7eb; vertical-align: top; }
+th { font-weight: 600; color: #52606d; } table.runs td { white-space: nowrap; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
+@media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #18181b; } th { color: #9aa5b1; }
+  th, td { border-color: #3e4c59; } p.failed { color: #ff9b9b; } }
+"""
+
+COUNTED = ("changed", "untouched", "retracted")
+
+
+def page(did: Mapping[str, Any] | None, state: str) -> str:
+    """The page of a run of which a task said that it `did` this; None where it has said nothing yet."""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>What it did</title><style>{STYLE}</style>'
+        f"</head><body>{''.join(_body(did, state))}</body></html>"
+    )
+
+
+def _body(did: Mapping[str, Any] | None, state: str) -> Iterator[str]:
+    if did is None:
+        yield f"<p>This run is {escape(state)}; it has not said anything yet.</p>"
+        return
+    yield f"<h1>{escape(str(did.get('pipeline', '')))}</h1>"
+    if "failed" in did:
+        yield f'<p class="said failed">Failed: {escape(str(did["failed"]))}</p>'
+        yield "<p>What it had committed is whole. Clear the task to run it again.</p>"
+    else:
+        yield f'<p class="said">{escape(str(did["said"]))}</p>'
+    yield _table(list(_facts(did)))
+    if did.get("parts"):
+        yield "<h1>Its runs</h1>"
+        yield _runs(did["parts"])
+    if did.get("tables"):
+        yield _tables(did["tables"])
+
+
+def _facts(did: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "range" in did:
+        yield "windows", " to ".join(map(str, did["range"]))
+    if did.get("reason"):
+        yield "reason", str(did["reason"])
+    if did.get("dry_run"):
+        yield "dry run", "yes: nothing was changed"
+    if "epoch" in did:
+        yield "log", f"up to epoch {did['epoch']}"
+    if did.get("generations"):
+        yield "generation", ", ".join(map(str, did["generations"]))
+    for name in COUNTED:
+        if name in did:
+            yield name, f"{did[name]:,} windows"
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>"
+
+
+def _runs(parts: list[Mapping[str, Any]]) -> str:
+    heads = ("run", "pipeline", "windows", "status", "generation", *COUNTED, "seconds")
+    lines = ["".join(f"<th>{head}</th>" for head in heads)]
+    for one in parts:
+        other = one.get("gave_way_to")
+        status = str(one["status"]).replace("_", " ") + (f" to {other['run']}" if other else "")
+        words = (one["run"] or "–", one["pipeline"], " to ".join(one["range"]), status)
+        numbers = (one["generation"] or "–", *(f"{one[name]:,}" for name in COUNTED), f"{one['seconds']:.1f}")
+        line = "".join(f"<td>{escape(str(word))}</td>" for word in words)
+        lines.append(line + "".join(f'<td class="n">{escape(str(number))}</td>' for number in numbers))
+    return '<table class="runs">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _tables(tables: list[Mapping[str, Any]]) -> str:
+    """What maintenance did to each table."""
+    lines = ["<th>table</th><th>written together</th><th>expired</th><th>orphans</th><th>seconds</th>"]
+    for one in tables:
+        written = ", ".join(f"{count['from']:,} {what} to {count['to']:,}" for what, count in one["rewritten"].items())
+        words = (one["table"], written or "–")
+        numbers = (f"{one['expired']:,}", f"{one['orphan_files']:,}", f"{one['seconds']:.1f}")
+        line = "".join(f"<td>{escape(str(word))}</td>" for word in words)
+        lines.append(line + "".join(f'<td class="n">{escape(number)}</td>' for number in numbers))
+    return '<table class="runs">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

@@ -1,0 +1,240 @@
+"""A whole Airflow on this machine: `make airflow`.
+
+API server, scheduler and DAG processor are processes of their own, stopped by their ids: `airflow standalone` leaves
+orphans behind when it is told to stop. The database is SQLite unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another;
+whatever else is set of AIRFLOW__* holds, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tailrace.model.errors import TailraceError
+from tailrace.runners.local import Local
+from tailrace.settings import PREFIX, Settings
+
+SERVERS = {
+    "api-server": (),
+    # Its log server listens at every address of the machine; on one machine the API server reads the files.
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+}
+"""The processes, and what each is told besides."""
+
+STARTING = 300.0
+"""Seconds that Airflow may take until all of it is healthy: some thirty where nothing else runs."""
+
+STOPPING = 20.0
+"""Seconds that a process has to end by itself."""
+
+
+class StandaloneError(TailraceError, RuntimeError):
+    """Airflow did not start. The message says which of its logs tells why."""
+
+
+@dataclass
+class Standalone:
+    """Airflow in a folder of its own, on a lake. Users are `admin`, who may do all, and `viewer`, who may look."""
+
+    folder: Path
+    dags: Path
+    warehouse: Path
+    port: int = 8080
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder, self.dags, self.warehouse = (path.resolve() for path in (self.folder, self.dags, self.warehouse))
+        self.port = _free(self.port)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def logins(self) -> dict[str, str]:
+        """The password of each user; made once for a folder."""
+        return self._kept("passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in ("admin", "viewer")})
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the processes are told: the caller's own environment, but for where everything is."""
+        few = {
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__API__WORKERS": "1",
+            # Whoever changes a DAG wants to see it.
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        }
+        ours = {
+            "AIRFLOW_HOME": str(self.folder),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.folder / "passwords.json"),
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__SECRET_KEY": self._secret("api"),
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("jwt"),
+        }
+        lake = {f"{PREFIX}WAREHOUSE": str(self.warehouse), "PYTHONUNBUFFERED": "1"}
+        return few | os.environ | ours | lake | dict(self.settings)
+
+    def start(self, tell: Callable[[str], object] = lambda said: None) -> None:
+        """Start it, and come back when all of it is healthy. Raises `StandaloneError` where it is not."""
+        (self.folder / "servers").mkdir(parents=True, exist_ok=True)
+        self.logins  # noqa: B018 - it is there before a server reads it
+        tell("making the database")
+        self._ran("db", "migrate")
+        tell("starting Airflow")
+        for name, options in SERVERS.items():
+            with self._log(name).open("wb") as log:
+                # Each of a group of its own, so that Ctrl-C reaches this process alone, which then stops them in turn.
+                self.processes[name] = subprocess.Popen(
+                    [_airflow(), name, *options], env=self.environment, stdout=log, stderr=log, start_new_session=True
+                )
+        until = time.monotonic() + STARTING
+        while not self._healthy():
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    self.stop()
+                    raise StandaloneError(f"Airflow's {name} ended: see {self._log(name)}")
+            if time.monotonic() > until:
+                self.stop()
+                raise StandaloneError(f"Airflow was not healthy after {STARTING:.0f} s: see {self._log('scheduler')}")
+            time.sleep(0.5)
+
+    def stop(self) -> None:
+        """Stop what was started, the warm Spark session that runs had included."""
+        for process in self.processes.values():
+            _tell(process, signal.SIGTERM)
+        until = time.monotonic() + STOPPING
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+            # Whatever is left of the group.
+            _tell(process, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
+        Local.stop_all(self.warehouse)
+
+    def token(self, user: str) -> str:
+        """A token of a user, for the REST API."""
+        asked = {"username": user, "password": self.logins[user]}
+        return str(self.call("/auth/token", asked)["access_token"])
+
+    def call(self, path: str, body: object = None, token: str = "", method: str | None = None) -> Any:
+        """What the REST API answers. Raises `urllib.error.HTTPError` where it refuses."""
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def _healthy(self) -> bool:
+        try:
+            health = self.call("/api/v2/monitor/health")
+        except (OSError, ValueError):
+            return False
+        parts = ("metadatabase", "scheduler", "dag_processor")
+        return all(health.get(part, {}).get("status") == "healthy" for part in parts)
+
+    def _ran(self, *command: str) -> None:
+        with self._log(command[0]).open("wb") as log:
+            done = subprocess.run([_airflow(), *command], env=self.environment, stdout=log, stderr=log, check=False)
+        if done.returncode:
+            raise StandaloneError(f"airflow {' '.join(command)} failed: see {self._log(command[0])}")
+
+    def _log(self, name: str) -> Path:
+        return self.folder / "servers" / f"{name}.log"
+
+    def _secret(self, name: str) -> str:
+        made: dict[str, str] = self._kept(f"{name}.json", lambda: {"secret": secrets.token_urlsafe(32)})
+        return made["secret"]
+
+    def _kept(self, name: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
+        """What a file of the folder holds, that only this user reads; made where there is none."""
+        file = self.folder / name
+        if not file.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+                json.dump(make(), out)
+        found: dict[str, str] = json.loads(file.read_text())
+        return found
+
+
+def _airflow() -> str:
+    """The command, of this very installation."""
+    return str(Path(sys.executable).with_name("airflow"))
+
+
+def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _free(port: int) -> int:
+    """The port, or another where something has it."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return _free(0)
+        found: int = one.getsockname()[1]
+        return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it until Ctrl-C or SIGTERM; gives the exit status."""
+    parser = argparse.ArgumentParser("python -m tailrace.airflow.standalone", description="Airflow on one lake.")
+    parser.add_argument("--folder", type=Path, default=Path("build/airflow"), help="where it lives [%(default)s]")
+    parser.add_argument("--dags", type=Path, default=Path("dags"), help="the folder of DAGs [%(default)s]")
+    parser.add_argument("--port", type=int, default=8080, help="where it serves [%(default)s]; 0 is any free one")
+    options = parser.parse_args(arguments)
+    told: list[int] = []
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, tell)
+    try:
+        airflow = Standalone(options.folder, options.dags, Settings().warehouse, options.port)
+        airflow.start(lambda said: print(f"{said} …", flush=True))
+    except TailraceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    print(f"Airflow is at {airflow.url}, on the lake {airflow.warehouse}")
+    for user, password in airflow.logins.items():
+        print(f"  user {user:<7} password {password}")
+    print("Ctrl-C stops it.", flush=True)
+    while not told and all(process.poll() is None for process in airflow.processes.values()):
+        time.sleep(0.2)
+    if not told:
+        print("error: a server ended by itself: see the logs in", airflow.folder / "servers", file=sys.stderr)
+    print("stopping …", flush=True)
+    airflow.stop()
+    return 0 if told else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

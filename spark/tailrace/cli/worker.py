@@ -1,0 +1,282 @@
+"""`tailrace worker`: one warm Spark session for the runs of this machine that ask for it (`runners.local`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import uuid4
+
+import typer
+
+import tailrace
+from tailrace.cli.backfill import backfilled_data
+from tailrace.cli.console import Output
+from tailrace.cli.definitions import load, load_any
+from tailrace.cli.errors import Status, status_of
+from tailrace.cli.maintain import maintained_data
+from tailrace.cli.observing import observing
+from tailrace.model.errors import TailraceError
+from tailrace.observe.happenings import Subject
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, RunnerError
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AT_ONCE = os.cpu_count() or 1
+"""How many runs share the session at once: a warm run is bound by the cores. Others wait for their turn."""
+
+
+def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where to listen: a path.")]) -> None:
+    """Hold a Spark session for runs that ask for it over a socket, until nobody has for a while.
+
+    Runs in Airflow start it by themselves.
+    """
+    Worker(place, Settings()).serve()
+
+
+class Loaded:
+    """The files that this process has loaded code from, and whether they still hold that code.
+
+    A definition's own file is not among them, for it is loaded anew for each run; what it imports is. Of what is
+    installed there is this package alone.
+    """
+
+    def __init__(self) -> None:
+        self.package = str(Path(tailrace.__file__).parent)
+        self.started = time.time_ns()
+        self.seen: dict[str, tuple[int, int]] = {}
+
+    def note(self) -> None:
+        """Note the files of what is loaded by now."""
+        for file in self._files() - self.seen.keys():
+            stamp = _stamp(file)
+            # One that was written since this process began may have been loaded before it was.
+            self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
+
+    def changed(self) -> bool:
+        """Whether a file may be another one than when it was loaded."""
+        self.note()
+        return any(_stamp(file) != stamp for file, stamp in self.seen.items())
+
+    def _files(self) -> set[str]:
+        files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+        installed = (sys.prefix, sys.base_prefix)
+        return {file for file in files if file and (file.startswith(self.package) or not file.startswith(installed))}
+
+
+def _stamp(file: str) -> tuple[int, int]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return (0, -1)
+    return found.st_mtime_ns, found.st_size
+
+
+class Worker(ThreadingUnixStreamServer):
+    """Answers each connection in a thread of its own."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, place: Path, settings: Settings) -> None:
+        place.unlink(missing_ok=True)
+        super().__init__(str(place), _Connection)
+        self.place, self.settings = place, settings
+        self.inode = place.stat().st_ino
+        self.loaded = Loaded()
+        self.turns = threading.BoundedSemaphore(AT_ONCE)
+        self.opening, self.loading, self.counting = threading.Lock(), threading.Lock(), threading.Lock()
+        self.busy, self.since, self.leaving = 0, time.monotonic(), False
+        self.idle = settings.worker_idle.total_seconds()
+
+    def serve(self) -> None:
+        """Answer until nobody has asked for as long as the settings say, or somebody says to stop."""
+        watch = threading.Thread(target=self._until_idle, daemon=True)
+        watch.start()
+        self.serve_forever(poll_interval=0.2)
+        self.leave()
+        while self.busy:
+            time.sleep(0.1)
+        # Spark ends with its standard input; waiting for its goodbye would only take time.
+        os._exit(Status.OK)
+
+    def leave(self) -> None:
+        """Take no more requests; what runs goes on to its end."""
+        self.leaving = True
+        with suppress(OSError):
+            # A worker that was started instead may have its own socket there by now.
+            if self.place.stat().st_ino == self.inode:
+                self.place.unlink()
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+    def _until_idle(self) -> None:
+        while not self.leaving:
+            time.sleep(0.5)
+            with self.counting:
+                self.leaving |= not self.busy and time.monotonic() - self.since > self.idle
+        self.leave()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A connection that is answered: the worker does not end before it is."""
+        with self.counting:
+            self.busy += 1
+        try:
+            yield
+        finally:
+            with self.counting:
+                self.busy, self.since = self.busy - 1, time.monotonic()
+
+    def session(self) -> SparkSession:
+        """A session of the caller's own. Raises `ToolchainError` where Java or a jar is missing."""
+        from tailrace.spark.session import open_session
+
+        with self.opening:
+            return open_session(self.settings, app="tailrace worker")
+
+
+class _Connection(StreamRequestHandler):
+    server: Worker
+
+    def handle(self) -> None:
+        with suppress(OSError), self.server.counted():
+            match json.loads(self.rfile.readline() or b"null"):
+                case {"stop": str(warehouse)}:
+                    if warehouse == str(self.server.settings.warehouse):
+                        self.server.leave()
+                        self._say(pid=os.getpid())
+                case {"backfill": dict(asked)}:
+                    self._run("backfill", asked)
+                case {"maintain": dict(asked)}:
+                    self._run("maintain", asked)
+
+    def _run(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> None:
+        if self.server.loaded.changed():
+            self.server.leave()
+        if self.server.leaving:
+            self._say(stale=True)
+            return
+        self._say(doing=f"worker {os.getpid()} has it")
+        asker = _Asker(self.connection)
+        with self.server.turns:
+            said = _Run(self.server, asker, self._say).answer(what, asked)
+        asker.answered = True
+        self._say(**said)
+
+    def _say(self, **said: Any) -> None:
+        self.wfile.write(json.dumps(said).encode() + b"\n")
+
+
+class _Asker:
+    """Whoever asked for a run: what it wants to be `cancel`led when it goes away before it is `answered`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.answered = connection, False
+        self.gone = threading.Event()
+        self.cancel: Callable[[], object] = lambda: None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        # It says nothing more, so what there is to read is its end.
+        with suppress(OSError):
+            self.connection.recv(1)
+        if not self.answered:
+            self.gone.set()
+            self.cancel()
+
+    def check(self) -> None:
+        """Raises `Cancelled` where it has gone away."""
+        if self.gone.is_set():
+            raise Cancelled("cancelled")
+
+
+class _Run:
+    """One run in the shared session."""
+
+    def __init__(self, server: Worker, asker: _Asker, say: Callable[..., None]) -> None:
+        self.server, self.asker, self.say = server, asker, say
+
+    def answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if what == "maintain":
+                return {"done": self._maintained(MaintainJob(**asked))}
+            return {"done": self._backfilled(BackfillJob.of(**asked))}
+        except RunnerError as error:
+            return {"failed": str(error), "again": error.again}
+        except TailraceError as error:
+            return {"failed": _line(error), "again": status_of(error) is not Status.USAGE}
+        except Exception as error:
+            if not _spark_lives():
+                self.server.leave()
+            return {"failed": f"{type(error).__name__}: {_line(error)}", "again": True}
+
+    def _maintained(self, job: MaintainJob) -> dict[str, Any]:
+        self.asker.check()
+        with self.server.loading:
+            found = load_any(job.definition)
+        from tailrace.lake.catalog import Lake
+        from tailrace.spark.maintaining import maintain
+
+        spark = self.server.session()
+        self._cancellable(spark)
+        done = maintain(
+            spark, Lake(self.server.settings), found, watch=lambda name: self.say(doing=f"maintaining {name}")
+        )
+        return maintained_data(found, done)
+
+    def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
+        self.asker.check()
+        with self.server.loading:
+            pipeline = load(job.definition)
+        subject = Subject("backfill", self.server.settings, pipeline.stages)
+        with observing(Output(json=True), subject) as observed:
+            from tailrace.lake.catalog import Lake
+            from tailrace.spark.backfill import backfill_stages
+
+            spark = self.server.session()
+            self._cancellable(spark)
+            self.say(doing=f"{'comparing' if job.dry_run else 'computing'} {pipeline.name}")
+            found = backfill_stages(
+                spark,
+                Lake(self.server.settings, observed.tell),
+                pipeline,
+                job.first,
+                job.last,
+                reason=job.reason,
+                dry_run=job.dry_run,
+            )
+        return backfilled_data(found, dry_run=job.dry_run)
+
+    def _cancellable(self, spark: SparkSession) -> None:
+        """What Spark does for this thread from now on ends when whoever asked for it goes away."""
+        group = f"tailrace-{uuid4()}"
+        spark.sparkContext.setJobGroup(group, "a run of a scheduler")
+        context: Any = spark.sparkContext._jsc
+        scala = context.sc()
+        self.asker.cancel = lambda: scala.cancelJobGroupAndFutureJobs(group)
+        self.asker.check()
+
+
+def _line(error: Exception) -> str:
+    """The first paragraph of an error's message, on one line."""
+    return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
+
+
+def _spark_lives() -> bool:
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    try:
+        return context is None or not context._jsc.sc().isStopped()
+    except Exception:
+        return False

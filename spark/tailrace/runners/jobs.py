@@ -1,0 +1,127 @@
+"""What a runner is asked for and what it gives back, both checked at each end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from tailrace.model.errors import TailraceError
+from tailrace.model.time import BEGINNING, END_OF_TIME, text
+
+LONGEST_REASON = 200
+"""How long a reason may be, in characters."""
+
+Reason = Annotated[
+    str, StringConstraints(strip_whitespace=True, max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
+"""Why a run was asked for: one line."""
+
+
+Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
+"""A definition's file, and its name in it where it holds several."""
+
+
+class RunnerError(TailraceError, RuntimeError):
+    """A run that failed. `again` says whether the same run may succeed if it is tried again as it is."""
+
+    def __init__(self, said: str, *, again: bool = True) -> None:
+        super().__init__(said)
+        self.again = again
+
+
+class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong
+    """A run that was told to stop, and has; what it had committed stays, and the same run does the rest."""
+
+
+class BackfillJob(BaseModel):
+    """A backfill of the windows whose timestamp lies in `[first, last)`, in microseconds, of a definition.
+
+    `definition` is `FILE` or `FILE:NAME`, with an absolute path.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    definition: Place
+    first: Annotated[int, Field(ge=BEGINNING, le=END_OF_TIME)]
+    last: Annotated[int, Field(ge=BEGINNING, le=END_OF_TIME)]
+    reason: Reason | None = None
+    dry_run: bool = False
+
+    @model_validator(mode="after")
+    def _something(self) -> BackfillJob:
+        if self.first >= self.last:
+            raise ValueError(f"the range from {text(self.first)} to {text(self.last)} is empty")
+        return self
+
+    @classmethod
+    def of(cls, **values: Any) -> BackfillJob:
+        """A job of these values. Raises `RunnerError` that names each that does not hold, in one line."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, one['loc'])) or 'the range'}: {one['msg']}" for one in error.errors()]
+            raise RunnerError("; ".join(faults), again=False) from None
+
+
+class MaintainJob(BaseModel):
+    """Maintenance of the tables of a definition: `FILE` or `FILE:NAME`, with an absolute path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    definition: Place
+
+
+class GaveWay(BaseModel):
+    """The run of a higher generation that has the range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    generation: int
+
+
+class Outcome(BaseModel):
+    """What a run did to one stage, as `tailrace backfill --json` says it. The range is of window timestamps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pipeline: str
+    range: tuple[str, str]
+    dry_run: bool
+    run: str | None
+    status: str
+    generation: int | None
+    log_epoch: int | None
+    changed: int
+    untouched: int
+    retracted: int
+    seconds: float
+    gave_way_to: GaveWay | None
+
+    @classmethod
+    def all_of(cls, said: Mapping[str, Any]) -> list[Outcome]:
+        """Every part of a run, in its order, out of what the command says. Raises `RunnerError` for anything else."""
+        last = {name: value for name, value in said.items() if name != "earlier"}
+        try:
+            return [cls.model_validate(one) for one in (*said.get("earlier", ()), last)]
+        except ValidationError as error:
+            raise RunnerError(f"the run gave an answer that is none: {error.errors()[0]['msg']}", again=False) from None
+
+
+class Runner(Protocol):
+    """Where backfills run. Several may run at once."""
+
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+        """Run it to its end, telling what it is at; gives what it did to each stage, in their order.
+
+        Raises `RunnerError` where it fails. What one that failed or was killed had committed is whole, and the same
+        job does the rest.
+        """
+
+    def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Maintain the tables of a definition; gives what `tailrace maintain --json` says. Raises `RunnerError`."""
+
+    def cancel(self) -> None:
+        """Stop what this runner was asked for: each of its runs ends with `Cancelled`."""

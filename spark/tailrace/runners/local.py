@@ -1,0 +1,224 @@
+"""Runs on this machine in one warm Spark session, which a process of its own holds for whoever asks.
+
+A cold session costs a run some ten seconds before it does anything, so runs share a worker: the first that finds none
+starts it, and it ends by itself when nobody has asked for a while. Worker and client speak JSON, a line each, over a
+Unix socket in a folder that is the user's alone; a client that goes away cancels what it asked for. There is one
+worker for each lake, folder of definitions and installation. One whose code has changed since it was loaded says so,
+ends when what it runs has ended, and another is started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import tailrace
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
+from tailrace.settings import PREFIX, Settings
+
+STARTING = 60.0
+"""Seconds that a worker may take until it listens; Spark starts after that."""
+
+_ENDING = 20.0
+"""Seconds that a worker that was told to stop has for what it runs."""
+
+_TRIES = 5
+"""How many workers are asked one after the other that are about to end."""
+
+
+_started: dict[int, subprocess.Popen[bytes]] = {}
+"""The workers that this process has started, by their process ids: they may well outlive it."""
+
+
+class Local:
+    """Backfills in the warm worker of this machine."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self._connections: set[socket.socket] = set()
+        self._cancelled = False
+
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+        """Run it in the worker, which is started where there is none."""
+        return Outcome.all_of(self._answer("backfill", job, tell))
+
+    def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Run it in the worker, which is started where there is none."""
+        return self._answer("maintain", job, tell)
+
+    def _answer(self, what: str, job: BackfillJob | MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        for _ in range(_TRIES):
+            place = self._socket(job)
+            with closing(self._connected(place, tell)) as connection:
+                self._connections.add(connection)
+                try:
+                    said = self._asked(connection, {what: job.model_dump()}, tell)
+                finally:
+                    self._connections.discard(connection)
+            if said is not None:
+                return said
+        raise RunnerError("the workers end as soon as they are asked: does the code of the definition keep changing?")
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        for connection in tuple(self._connections):
+            # What waits for the answer wakes up; the worker sees that nobody waits any more.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _asked(
+        self, connection: socket.socket, request: dict[str, Any], tell: Callable[[str], None]
+    ) -> dict[str, Any] | None:
+        """What the worker answers; None of one that is about to end and has not taken it on."""
+        taken = False
+        try:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            for line in connection.makefile("rb"):
+                taken = True
+                match json.loads(line):
+                    case {"doing": str(doing)}:
+                        tell(doing)
+                    case {"done": dict(done)}:
+                        return done
+                    case {"stale": True}:
+                        return None
+                    case {"failed": str(failed), "again": bool(again)}:
+                        raise RunnerError(failed, again=again)
+        except (OSError, ValueError):
+            # It went away.
+            pass
+        if self._cancelled:
+            raise Cancelled("cancelled: nothing more is committed")
+        if not taken:
+            return None
+        raise RunnerError("the worker died while it ran: run it again; what was committed is whole")
+
+    def _connected(self, place: Path, tell: Callable[[str], None]) -> socket.socket:
+        if self._cancelled:
+            raise Cancelled("cancelled before it began")
+        found = _connection(place)
+        if found is not None:
+            return found
+        with _locked(place.with_suffix(".lock")):
+            # Another may have started it while this one waited for its turn.
+            found = _connection(place)
+            if found is not None:
+                return found
+            tell("starting a Spark session that later runs share")
+            return self._started(place)
+
+    def _started(self, place: Path) -> socket.socket:
+        command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
+        with place.with_suffix(".out").open("wb") as out:
+            # Of a group of its own: it outlives who started it, and what is told to stop with them.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=self._environment
+            )
+        _started[process.pid] = process
+        until = time.monotonic() + STARTING
+        while time.monotonic() < until and process.poll() is None:
+            found = _connection(place)
+            if found is not None:
+                return found
+            time.sleep(0.05)
+        with suppress(ProcessLookupError):
+            process.kill()
+        lines = place.with_suffix(".out").read_text(errors="replace").strip().splitlines()
+        raise RunnerError(f"the worker did not start: {lines[-1] if lines else 'it said nothing'}")
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Ours, with the settings as they are here: relative paths may mean something else over there."""
+        said = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
+        paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
+        return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (said | paths).items()}
+
+    def _socket(self, job: BackfillJob | MaintainJob) -> Path:
+        return _folder() / f"{self._of(Path(job.definition).parent)}.sock"
+
+    def _of(self, definitions: Path) -> str:
+        """What tells one worker from another."""
+        parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    @staticmethod
+    def stop_all(warehouse: Path) -> int:
+        """Stop every worker of a lake and wait until it has ended; gives how many there were."""
+        return sum(_stopped(place, warehouse) for place in _folder().glob("*.sock"))
+
+
+def _stopped(place: Path, warehouse: Path) -> bool:
+    """Whether there was a worker of this lake, which has ended now."""
+    connection = _connection(place)
+    if connection is None:
+        return False
+    with closing(connection):
+        connection.sendall(json.dumps({"stop": str(warehouse)}).encode() + b"\n")
+        said = json.loads(connection.makefile("rb").readline() or b"{}")
+    pid = said.get("pid")
+    if pid is None:
+        return False
+    until = time.monotonic() + _ENDING
+    while _runs(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    if _runs(pid):
+        os.kill(pid, signal.SIGKILL)
+    for process in _started.values():
+        process.poll()
+    return True
+
+
+def _written(value: object) -> str:
+    """A setting as its variable says it."""
+    return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)
+
+
+def _connection(place: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(str(place))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _runs(pid: int) -> bool:
+    if pid in _started:
+        return _started[pid].poll() is None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _folder() -> Path:
+    """The folder of sockets, of this user alone. Raises `RunnerError` where another has it."""
+    folder = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+        raise RunnerError(f"{folder} is not a folder of this user alone: remove it, or set TMPDIR", again=False)
+    return folder
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,121 @@
+"""Runs by a cluster's own `spark-submit`: a process and a session for each, with the driver here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tailrace.model.time import moment
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
+from tailrace.settings import PREFIX, Settings
+
+_USAGE, _GAVE_WAY = 2, 4
+"""Exit statuses of the commands, as `tailrace --help` has them."""
+
+_ENDING = 20.0
+"""Seconds that a run that is cancelled has to end by itself."""
+
+
+class Submit:
+    """Backfills as jobs of a cluster.
+
+    `jobs` is the folder of the entry points (`spark/jobs`). `options` are more of spark-submit's own, such as
+    `("--conf", "spark.executor.memory=8g")`: what a cluster needs is not guessed here. Every value is an argument of
+    its own, and no shell reads them.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        jobs: Path,
+        *,
+        options: Sequence[str] = (),
+        command: str = "spark-submit",
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.start = [command, "--master", master, "--deploy-mode", "client", *options]
+        self.jobs = jobs
+        self._running: set[subprocess.Popen[str]] = set()
+        self._cancelled = False
+
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+        """Submit it, and wait until it has ended."""
+        words = [job.definition, "--from", moment(job.first).isoformat(), "--to", moment(job.last).isoformat()]
+        if job.reason:
+            words.append(f"--reason={job.reason}")
+        if job.dry_run:
+            words.append("--dry-run")
+        return Outcome.all_of(self._submitted("backfill.py", words, tell))
+
+    def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Submit it, and wait until it has ended."""
+        return self._submitted("maintain.py", [job.definition], tell)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        for process in tuple(self._running):
+            _tell(process, signal.SIGINT)
+            # What does not end by itself is ended; what it had committed is whole.
+            late = threading.Timer(_ENDING, _tell, (process, signal.SIGKILL))
+            late.daemon = True
+            late.start()
+
+    def _submitted(self, name: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+        if self._cancelled:
+            raise Cancelled("cancelled before it began")
+        command = [*self.start, str(self.jobs / name), *words, "--json"]
+        tell(f"submitting {name} to {command[2]}")
+        try:
+            process = subprocess.Popen(
+                command,
+                env=os.environ | {f"{PREFIX}WAREHOUSE": str(self.settings.warehouse)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RunnerError(f"{command[0]} cannot be run ({error.strerror})", again=False) from None
+        self._running.add(process)
+        try:
+            out, err = process.communicate()
+        finally:
+            self._running.discard(process)
+        if self._cancelled:
+            raise Cancelled("cancelled: nothing more is committed")
+        if process.returncode not in (0, _GAVE_WAY):
+            raise RunnerError(_why(err, process.returncode), again=process.returncode != _USAGE)
+        return _said(out)
+
+
+def _said(out: str) -> dict[str, Any]:
+    """The JSON object that a command prints last, after whatever Spark printed."""
+    lines = out.splitlines()
+    starts = [place for place, line in enumerate(lines) if line == "{"]
+    try:
+        found: dict[str, Any] = json.loads("\n".join(lines[starts[-1] :]))
+    except (IndexError, ValueError):
+        raise RunnerError("the run ended well and did not say what it did", again=False) from None
+    return found
+
+
+def _why(err: str, status: int) -> str:
+    """Why a run failed, in one line: what it says itself, or else the last thing that anybody said."""
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
+    return said.removeprefix("error: ") or f"the run ended with status {status} and said nothing"
+
+
+def _tell(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)

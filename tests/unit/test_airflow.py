@@ -1,0 +1,152 @@
+"""DAGs as a scheduler parses them, the form's parameters, and the ranges they stand for. No Airflow runs here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH=airflow")
+
+from tailrace.airflow.form import Asked
+from tailrace.airflow.ranges import Extent, chosen, cut
+from tailrace.airflow.report import page
+from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.runners.jobs import RunnerError
+
+ROOT = Path(__file__).parents[2]
+HOUR = 3_600_000_000
+EXTENT = Extent(closed=10 * HOUR, latest=12 * HOUR)
+
+PARSED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "dags")
+before = set(sys.modules)
+for file in sorted(Path("dags").glob("*.py")):
+    scope = {"__file__": str(file.resolve()), "__name__": file.stem}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "tailrace.lake", "tailrace.spark"}
+print("heavy:", *sorted(heavy & (set(sys.modules) - before)))
+"""
+
+
+def test_parsing_the_dags_imports_neither_spark_nor_tables(tmp_path: Path) -> None:
+    env = {"AIRFLOW_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", PARSED], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "heavy:"
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"from": "yesterday"}, "from: "),
+        ({"from": "2013-03-08T00:00:00"}, "from: "),
+        ({"from": 20130308}, "an instant as text"),
+        ({"to": "2013-03-08T00:00:00Z"}, "fill in From, too"),
+        ({"from": "2013-03-08T00:00:00Z", "to": "2013-03-08T00:00:00Z"}, "is empty"),
+        ({"reason": "two\nlines"}, "reason: "),
+        ({"reason": "x" * 201}, "reason: "),
+        ({"dry_run": "true"}, "dry_run: "),
+        ({"dry_run": 1}, "dry_run: "),
+        ({"parallelism": 0}, "parallelism: "),
+        ({"parallelism": 17}, "parallelism: "),
+        ({"parallelism": 2.5}, "parallelism: "),
+        ({"command": "rm -rf /"}, "command: "),
+    ],
+)
+def test_parameters_that_do_not_hold_are_refused_in_one_line(params: dict[str, object], said: str) -> None:
+    with pytest.raises(RunnerError) as refused:
+        Asked.of(params)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not refused.value.again
+
+
+def test_parameters_left_as_they_are_ask_for_one_run_that_is_no_dry_one() -> None:
+    from tailrace.airflow.form import form
+
+    asked = Asked.of({name: param.resolve() for name, param in form().items()})
+    assert asked == Asked()
+    assert Asked.of({"from": "", "to": " ", "reason": ""}) == asked, "fields that were emptied by hand"
+    assert (asked.dry_run, asked.parallelism) == (False, 1)
+
+
+def before(end: int) -> tuple[int, int]:
+    return end - 2 * HOUR, end
+
+
+def test_a_run_of_a_backfill_is_of_its_interval_and_of_nothing_else() -> None:
+    assert chosen(Asked(), (0, HOUR), EXTENT, before) == (0, HOUR)
+    named = Asked.of({"from": "2013-03-08T00:00:00Z"})
+    with pytest.raises(RunnerError, match="leave From and To empty"):
+        chosen(named, (0, HOUR), EXTENT, before)
+
+
+def test_a_run_by_hand_is_of_the_range_it_names_or_of_the_last_that_is_closed() -> None:
+    start = instant(datetime(2013, 3, 8, tzinfo=UTC))
+    named = Asked.of({"from": "2013-03-08T01:00:00+01:00", "to": "2013-03-08T03:00:00Z"})
+    assert chosen(named, None, EXTENT, before) == (start, start + 3 * HOUR)
+    assert chosen(Asked.of({"from": "2013-03-08T00:00:00Z"}), None, EXTENT, before) == (start, END_OF_TIME)
+    assert chosen(Asked(), None, EXTENT, before) == (8 * HOUR, 10 * HOUR)
+    assert chosen(Asked(), None, Extent(END_OF_TIME, 12 * HOUR), before) == (10 * HOUR, 12 * HOUR)
+    with pytest.raises(RunnerError, match="no window is closed yet"):
+        chosen(Asked(), None, Extent(BEGINNING, BEGINNING), before)
+
+
+@pytest.mark.parametrize("interval", [(0, 10 * HOUR), (0, 30 * HOUR), (9 * HOUR, END_OF_TIME), (11 * HOUR, 12 * HOUR)])
+@pytest.mark.parametrize("parts", [1, 2, 3, 16])
+def test_a_range_is_cut_without_gaps_and_what_is_open_stays_together(interval: tuple[int, int], parts: int) -> None:
+    made = cut(interval, parts, EXTENT)
+    assert 1 <= len(made) <= parts
+    assert (made[0][0], made[-1][1]) == interval
+    assert all(one[1] == two[0] for one, two in pairwise(made))
+    assert all(first < last for first, last in made)
+    assert all(last <= EXTENT.closed for _, last in made[:-1])
+    if interval == (0, 10 * HOUR):
+        assert len(made) == {1: 1, 2: 2, 3: 3, 16: 10}[parts], "as many as asked for, of whole hours"
+
+
+def test_intervals_come_for_a_backfill_and_never_by_themselves() -> None:
+    from airflow.timetables.base import TimeRestriction
+    from pendulum import datetime as at
+
+    from tailrace.airflow.timetable import ByHand
+
+    table = ByHand("0 0 * * *", "UTC")
+    first = at(2013, 3, 8)
+    asked = TimeRestriction(earliest=first, latest=at(2013, 3, 9), catchup=True)
+    found = table.next_dagrun_info(last_automated_data_interval=None, restriction=asked)
+    assert found is not None
+    assert found.data_interval is not None
+    assert (found.data_interval.start, found.data_interval.end) == (first, at(2013, 3, 9))
+    by_itself = TimeRestriction(earliest=first, latest=None, catchup=False)
+    assert table.next_dagrun_info(last_automated_data_interval=None, restriction=by_itself) is None
+    assert table.next_dagrun_info(last_automated_data_interval=found.data_interval, restriction=by_itself) is None
+
+
+def test_a_definition_has_three_dags_of_a_few_lines() -> None:
+    scope: dict[str, object] = {"__file__": str(ROOT / "dags" / "flights.py"), "__name__": "flights"}
+    text = (ROOT / "dags" / "flights.py").read_text()
+    exec(compile(text, "flights.py", "exec"), scope)
+    assert len(text.splitlines()) < 12
+    dags = [one for one in scope.values() if type(one).__name__ == "DAG"]
+    paused = {dag.dag_id: dag.is_paused_upon_creation for dag in dags}  # type: ignore[attr-defined]
+    hourly = "hourly_departures"
+    assert paused == {f"{hourly}.backfill": False, f"{hourly}.repair": False, f"{hourly}.maintain": None}
+
+
+def test_what_a_form_said_is_text_on_the_page_and_no_markup() -> None:
+    said = {"pipeline": "p", "said": "1 changed", "reason": "<script>alert(1)</script>", "range": ["a", "<b>"]}
+    shown = page(said, "success")
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "Failed: &lt;i&gt;" in page({"failed": "<i>"}, "failed")
+    assert "is running" in page(None, "running")
