@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WHAT, WHEN, WATERMARKS = (ROOT / "docs" / "model" / f"{page}.md" for page in ("what", "when", "watermarks"))
-TABLES = ROOT / "docs" / "tables.md"
+TABLES, READING = (ROOT / "docs" / f"{page}.md" for page in ("tables", "reading"))
 GENERATIONS = ROOT / "docs" / "generations.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -81,6 +81,7 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
         *commands(ROOT / "docs" / "observing.md"),
         *commands(ROOT / "docs" / "maintenance.md"),
         *commands(TABLES),
+        *commands(READING),
         *commands(GENERATIONS),
     ]:
         if Path(words[0]).name != "tailrace":
@@ -90,4 +91,10 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
         assert done.stdout.strip(), f"{words} says something"
         ran += 1
-    assert ran >= 20
+    assert ran >= 25
+    for text in blocks(READING, "python"):
+        done = subprocess.run(
+            [sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()

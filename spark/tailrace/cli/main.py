@@ -33,6 +33,7 @@ from tailrace.cli import (
     restore,
     signals,
     simulate,
+    sql,
     status,
     stream,
     tables,
@@ -151,9 +152,11 @@ def _tailrace(
 
 
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
+_ASK = "Ask (these start Spark)"
 _BACK = "Go back (these start no Spark)"
 _panels: dict[str, tuple[Callable[..., None], ...]] = {
     _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
+    _ASK: (sql.sql,),
     _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late),
     _TELL: (watermark.watermark, signals.signal),
     _BACK: (apply.rollback, restore.restore),

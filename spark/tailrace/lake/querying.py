@@ -1,0 +1,100 @@
+"""SQL over a lake's tables, and over names for the kinds of a ledger's rows, by whichever engine; it only reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import LATE, PANE, PARTIAL, PRODUCTION
+from tailrace.lake.errors import LakeError
+
+KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION}
+"""How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
+
+_LEDGER = "__ledger"
+
+
+class QueryError(LakeError, ValueError):
+    """SQL that an engine does not take. The message is one line."""
+
+
+def views(lake: Lake, query: str) -> dict[str, str]:
+    """The names in a query that stand for the rows of a ledger of one kind, each with the SQL that gives them."""
+    found = {}
+    for table in tables(lake):
+        if table.endswith(_LEDGER):
+            for name, kind in KINDS.items():
+                view = f"{table.removesuffix(_LEDGER)}__{name}"
+                if _named(view, query):
+                    found[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
+    return found
+
+
+def tables(lake: Lake) -> list[str]:
+    """The tables of the lake's namespace, by name."""
+    if not lake.exists:
+        raise LakeError(
+            f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
+        )
+    return sorted(name for _, name in lake.catalog.list_tables(lake.settings.namespace))
+
+
+def by_duckdb(lake: Lake, query: str) -> pa.Table:
+    """The rows of a query by DuckDB, each table as it stands now.
+
+    Raises `QueryError` for SQL that it does not take or that does more than read, and `LakeError` where there is no
+    DuckDB.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise LakeError("DuckDB is not installed: install the extra `duckdb`, or leave --engine out") from None
+    inner = views(lake, query)
+    with duckdb.connect() as connection:
+        for name in ("avro", "iceberg"):
+            connection.execute(f"LOAD '{extension(name)}'")
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            statements = connection.extract_statements(query)
+            if len(statements) != 1 or statements[0].type.name not in ("SELECT", "EXPLAIN"):
+                raise QueryError("expected one statement that reads, such as SELECT")
+            wanted = " ".join([query, *inner.values()])
+            for table in tables(lake):
+                if _named(table, wanted):
+                    place = lake.table(table).metadata_location.replace("'", "''")
+                    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM iceberg_scan('{place}')")
+            for name, text in inner.items():
+                connection.execute(f"CREATE VIEW {name} AS {text}")
+            return connection.execute(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(first_line(str(error))) from None
+
+
+def first_line(text: str) -> str:
+    """The first line of an engine's message that says anything, without its code.
+
+    >>> first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'. SQLSTATE: 42601 (line 1, pos 7)\\n\\n== SQL ==")
+    "Syntax error at 'x'. (line 1, pos 7)"
+    """
+    line = next((one.strip() for one in text.splitlines() if one.strip()), "the engine says nothing")
+    return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()
+
+
+def _named(name: str, query: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
+
+
+def extension(name: str) -> Path:
+    """The file of a DuckDB extension that was installed as a package: nothing is downloaded."""
+    found = importlib.util.find_spec(f"duckdb_extension_{name}")
+    place = None if found is None or found.origin is None else Path(found.origin).parent
+    file = None if place is None else next(place.rglob("*.duckdb_extension"), None)
+    if file is None:
+        raise LakeError(
+            f"DuckDB's extension {name} is not installed: install the extra `duckdb`, or leave --engine out"
+        )
+    return file
