@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Extras of pyproject.toml to install beside the usual ones: `make setup WITH="aws dbt"`. Export it to keep them,
+# Extras of pyproject.toml to install beside the usual ones: `make setup WITH=aws`. Export it to keep them,
 # as the next target without it takes them out again.
 WITH ?=
-EXTRAS := $(sort spark kafka plot duckdb demo observe airflow $(WITH))
+EXTRAS := $(sort spark kafka plot duckdb dbt demo observe airflow $(WITH))
 # Tests run in this many processes, each with a JVM once it needs one.
 WORKERS ?= 2
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
@@ -21,7 +21,7 @@ TEST_JARS := build/jars/.tests
 PINNED := spark/tailrace/toolchain/jars.toml
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test demo airflow bench soak format lock clean distclean FORCE
+.PHONY: help setup check lint test demo dbt airflow bench soak format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ lint: $(INSTALLED)
 
 test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 $(ARGS)
+
+dbt: setup ## build the dbt project on the demo's lake (make demo first)
+	TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace dbt $(ARGS)
 
 demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
 	$(BIN)/python -m tailrace.cli.demo $(ARGS)

@@ -11,6 +11,7 @@ from tailrace.cli.definitions import load_any
 from tailrace.lake.contract_files import agreed, contract_text
 from tailrace.lake.contracts import Contract, archives, contracts
 from tailrace.lake.layouts import term
+from tailrace.lake.sources import sources_text
 
 FOLDER = Path("iceberg_schemas")
 DEFINITIONS = sorted(Path("pipelines").glob("*.py"))
@@ -24,6 +25,13 @@ def test_the_file_of_a_table_is_its_contract(contract: Contract) -> None:
     mend = "run: for f in pipelines/*.py; do tailrace tables write $f; done"
     assert path.is_file(), f"{path} is missing; {mend}"
     assert path.read_text() == contract_text(agreed(contract, FOLDER)), f"{path} is not what the code makes; {mend}"
+
+
+def test_the_sources_of_the_dbt_project_are_the_contracts() -> None:
+    stage = load_any("pipelines/flights.py")
+    made = [agreed(one, FOLDER) for one in contracts(stage)]
+    mend = "run: tailrace tables sources pipelines/flights.py"
+    assert Path("dbt/models/sources.yml").read_text() == sources_text([stage], made), mend
 
 
 def test_there_is_no_file_without_a_table() -> None:

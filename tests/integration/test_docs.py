@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -60,41 +61,54 @@ def test_the_examples_of_a_page_say_what_is_printed(page: Path) -> None:
         assert found.attempted > 5
 
 
+@dataclass(frozen=True)
+class Place:
+    """A folder as a reader of the docs has it, with flights to land."""
+
+    folder: Path
+    first: date
+    last: date
+
+    def __post_init__(self) -> None:
+        from tailrace.observe.flights import landing_cuts, load, write_files
+
+        for name in ("pipelines", "docs"):
+            (self.folder / name).symlink_to(ROOT / name)
+        cuts = landing_cuts(self.first, self.last, fine_day=date(2013, 3, 8))
+        write_files(load(self.first, self.last), self.folder / "landing", cuts)
+
+    def run(self, *command: str) -> None:
+        env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
+        done = subprocess.run(
+            [sys.executable, *command], cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
+        assert done.stdout.strip(), f"{command} says something"
+
+    def run_all(self, pages: list[Path]) -> int:
+        """Run the commands of pages; gives how many there were."""
+        said = [words for page in pages for words in commands(page) if Path(words[0]).name == "tailrace"]
+        for words in said:
+            self.run("-m", "tailrace.cli.main", *words[1:])
+        return len(said)
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> None:
-    from tailrace.observe.flights import landing_cuts, load, write_files
-
-    for folder in ("pipelines", "docs"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
-    shutil.copytree(ROOT / "iceberg_schemas", tmp_path / "iceberg_schemas")
-    first, last = date(2013, 3, 7), date(2013, 3, 11)
-    write_files(load(first, last), tmp_path / "landing", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
+    place = Place(tmp_path, date(2013, 3, 7), date(2013, 3, 11))
     (tmp_path / "changed.py").write_text(blocks(GENERATIONS, "python")[0])
-    env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
-    ran = 0
-    for words in [
-        *commands(ROOT / "README.md"),
-        *commands(ROOT / "docs" / "running.md"),
-        *commands(WHAT),
-        *commands(WHEN),
-        *commands(WATERMARKS),
-        *commands(ROOT / "docs" / "observing.md"),
-        *commands(ROOT / "docs" / "maintenance.md"),
-        *commands(TABLES),
-        *commands(READING),
-        *commands(GENERATIONS),
-    ]:
-        if Path(words[0]).name != "tailrace":
-            continue
-        command = [sys.executable, "-m", "tailrace.cli.main", *words[1:]]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
-        assert done.stdout.strip(), f"{words} says something"
-        ran += 1
-    assert ran >= 25
+    pages = [ROOT / "README.md", ROOT / "docs" / "running.md", WHAT, WHEN, WATERMARKS]
+    pages += [ROOT / "docs" / "observing.md", ROOT / "docs" / "maintenance.md", GENERATIONS]
+    assert place.run_all(pages) >= 20
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) -> None:
+    place = Place(tmp_path, date(2013, 3, 8), date(2013, 3, 9))
+    for name in ("iceberg_schemas", "dbt"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    stream = ("stream", "pipelines/flights.py", "--from", "landing", "--format", "json", "--once")
+    place.run("-m", "tailrace.cli.main", *stream)
+    assert place.run_all([TABLES, READING, ROOT / "docs" / "dbt.md"]) >= 10
     for text in blocks(READING, "python"):
-        done = subprocess.run(
-            [sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip()
+        place.run("-c", text)

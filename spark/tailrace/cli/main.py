@@ -22,6 +22,7 @@ from tailrace.cli import (
     apply,
     audit,
     backfill,
+    dbt,
     evolve,
     explain,
     late,
@@ -156,7 +157,7 @@ _ASK = "Ask (these start Spark)"
 _BACK = "Go back (these start no Spark)"
 _panels: dict[str, tuple[Callable[..., None], ...]] = {
     _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
-    _ASK: (sql.sql,),
+    _ASK: (sql.sql, dbt.dbt),
     _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late),
     _TELL: (watermark.watermark, signals.signal),
     _BACK: (apply.rollback, restore.restore),
@@ -179,6 +180,7 @@ _shape: dict[str, Callable[..., None]] = {
     "write": tables.write,
     "plan": evolve.plan_tables,
     "apply": evolve.apply_tables,
+    "sources": tables.sources,
 }
 for _name, _does in _shape.items():
     _tables.command(_name, help=_folded(_does))(_does)

@@ -11,9 +11,9 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load_any
+from tailrace.cli.definitions import load_all, load_any
 from tailrace.cli.errors import Status
-from tailrace.cli.options import Definition, Json
+from tailrace.cli.options import Definition, Definitions, Json
 from tailrace.cli.process import without_pandas
 from tailrace.lake.contracts import archives, contracts, spark_type
 from tailrace.settings import Settings
@@ -75,6 +75,26 @@ def write(
         output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
     else:
         output.text(*(f"{path}  {'written' if changed else 'as it was'}" for path, changed in written))
+
+
+def sources(
+    definitions: Definitions,
+    file: Annotated[
+        Path, typer.Option("--to", metavar="FILE", help="The file, of a dbt project.", dir_okay=False)
+    ] = Path("dbt/models/sources.yml"),
+) -> None:
+    """Write the contracts as the sources of a dbt project: columns with docs, keys, and freshness by the watermark."""
+    from tailrace.lake.catalog import Lake
+    from tailrace.lake.evolving import agreed_contracts
+    from tailrace.lake.sources import sources_text
+
+    stages, lake = load_all(definitions), Lake(Settings())
+    agreed = {one.table: one for stage in stages for one in agreed_contracts(lake, stage)}
+    text = sources_text(stages, [one for one in agreed.values() if not one.table.endswith("__commits")])
+    changed = not file.is_file() or file.read_text() != text
+    if changed:
+        file.write_text(text)
+    Output().text(f"{file}  {'written' if changed else 'as it was'}")
 
 
 def _shown(found: Sequence[Drift], settings: Settings) -> Iterator[Any]:

@@ -1,0 +1,2 @@
+select {{ plain_columns('flights') }}, _arrival as arrived
+from {{ source('tailrace', 'flights') }}

@@ -1,0 +1,7 @@
+-- By day the panes add up to the current answers; what follows them is no more than some epochs behind.
+select origin, day from (
+    select origin, day, flights, departures from {{ ref('daily_departures') }} where windows > 0
+    except
+    select origin, cast(window_start as date), sum(flights), sum(departures)
+    from {{ ref('stg_hourly_departures') }} group by all
+)

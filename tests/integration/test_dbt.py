@@ -1,0 +1,102 @@
+"""The dbt project builds on a lake after a stream, a backfill and a change of shape; incremental is a full refresh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.lake.catalog import Lake
+from tailrace.observe.flights import landing_cuts, load, write_files
+from tailrace.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+CHANGED = """
+from dataclasses import replace
+
+from pipelines.flights import hourly_departures as before
+
+log = replace(before.log, columns=dict(before.log.columns) | {"tail": "string"})
+hourly_departures = replace(before, log=log)
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A folder with a lake and a copy of the project."""
+
+    folder: Path
+
+    def run(self, *words: str, status: int = 0) -> str:
+        command = [sys.executable, "-m", "tailrace.cli.main", *words]
+        env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars"), "PYTHONPATH": str(self.folder)}
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == status, f"{words}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def build(self, *words: str) -> dict[str, str]:
+        """How each node of the project ended."""
+        self.run("dbt", "--", "build", *words)
+        found = json.loads((self.folder / "build" / "dbt" / "run_results.json").read_text())
+        return {one["unique_id"].split(".", 1)[1]: one["status"] for one in found["results"]}
+
+    def rows(self, mart: str) -> list[dict[str, Any]]:
+        lake = Lake(Settings(warehouse=self.folder / "build" / "lake", namespace="marts"))
+        rows = lake.table(mart).scan().to_arrow().to_pylist()
+        return sorted(rows, key=lambda row: [str(value) for value in row.values()])
+
+
+@pytest.mark.slow
+def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
+    first, last = date(2013, 3, 7), date(2013, 3, 10)
+    write_files(load(first, last), tmp_path / "all", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
+    files = sorted((tmp_path / "all").iterdir())
+    (tmp_path / "landing").mkdir()
+    case = Case(tmp_path)
+
+    def land(some: list[Path]) -> None:
+        for file in some:
+            shutil.move(file, tmp_path / "landing" / file.name)
+        case.run("stream", "pipelines/flights.py", "--from", "landing", "--format", "json", "--once")
+
+    land(files[: len(files) // 2])
+    land(files[len(files) // 2 :])
+    assert set(case.build().values()) <= {"success", "pass"}
+    streamed = case.rows("daily_departures")
+    changed = case.run(
+        "backfill", "pipelines/flights.py", "--from", "2013-03-08", "--to", "2013-03-09", "--reason", "storm"
+    )
+    assert "changed" in changed
+    case.build()
+    incremental = {
+        mart: case.rows(mart) for mart in ("daily_departures", "restatements", "restated_hours", "late_by_day")
+    }
+    assert incremental["daily_departures"] != streamed, "the backfill's panes came in, retractions and all"
+    assert any(row["why"] == "backfill: storm" for row in incremental["restatements"])
+    of_storm = [row for row in incremental["restated_hours"] if row["backfilled"]]
+    assert of_storm
+    assert all(row["flights"] >= row["flights_on_time"] for row in of_storm if row["flights_on_time"] is not None)
+
+    (tmp_path / "changed.py").write_text(CHANGED)
+    assert "done: add column tail (string)" in case.run("tables", "apply", "changed.py")
+    case.run("tables", "sources", "changed.py")
+    case.build("--full-refresh")
+    assert {mart: case.rows(mart) for mart in incremental} == incremental
+    columns = case.run("sql", "select * from marts.stg_flights limit 1", "--format", "csv").splitlines()[0].split(",")
+    assert "tail" in columns
+    assert "_epoch" not in columns
+    case.run("dbt", "--", "source", "freshness")
+    found = json.loads((tmp_path / "build" / "dbt" / "sources.json").read_text())
+    by_name = {one["unique_id"].split(".")[-1]: one for one in found["results"]}
+    assert by_name["flights"]["status"] == "pass", "records of 2013 are not stale for being old"
+    assert by_name["flights"]["max_loaded_at"].startswith("2013-03-1"), "it is the watermark"
