@@ -94,10 +94,19 @@ def run_page(run: str) -> str:
     return f"/runs/{urllib.parse.quote(run)}/plugin/tailrace-did"
 
 
-def test_an_operator_tries_a_range_dry_and_backfills_three_days(
-    lake: Lake, airflow: Any, admin: Api, page: Any
-) -> None:
-    person = Person(page, airflow, "admin", DAG)
+def test_an_operators_day(lake: Lake, airflow: Any, admin: Api, page: Any) -> None:
+    """One test of what are several claims: they share an Airflow, and tests may run in several processes."""
+    person = Person(page, airflow, "admin")
+    an_operator_tries_a_range_dry_and_backfills_three_days(lake, admin, person)
+    what_came_too_late_is_proposed_approved_and_taken_in(lake, airflow, person)
+    maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake, airflow)
+    a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake, admin)
+    a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake, admin)
+    a_viewer_may_look_and_nothing_else(airflow, admin)
+
+
+def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Api, person: Person) -> None:
+    person.dag = DAG
 
     before = snapshots(lake)
     form = person.form("Single Run")
@@ -157,13 +166,13 @@ def test_an_operator_tries_a_range_dry_and_backfills_three_days(
     assert found.ok, found.checks
 
 
-def test_what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflow: Any, page: Any) -> None:
+def what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflow: Any, person: Person) -> None:
     """Of the days before those of the test above."""
     late = late_report(lake, PIPELINE)
     (found,) = late.ready
     old = rows(lake)
     admin, viewer = (Api(airflow, user, REPAIR) for user in ("admin", "viewer"))
-    person = Person(page, airflow, "admin", REPAIR)
+    person.dag = REPAIR
     run = admin.trigger()
     place = f"/dags/{REPAIR}/dagRuns/{urllib.parse.quote(run)}/taskInstances"
     admin.until(lambda: states(admin, place).get("approve") == "awaiting_input")
@@ -171,7 +180,7 @@ def test_what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflo
     assert viewer.refused(f"{place}/approve/-1/hitlDetails", answer, "PATCH") == 403
     assert rows(lake) == old, "nothing happens before somebody has decided"
     person.look(f"/runs/{urllib.parse.quote(run)}/tasks/approve/required_actions", "airflow_approve", text(found.first))
-    page.get_by_role("button", name="Approve", exact=True).click()
+    person.page.get_by_role("button", name="Approve", exact=True).click()
     (ended,) = admin.ended()
     assert ended["state"] == "success", states(admin, place)
 
@@ -189,7 +198,7 @@ def test_what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflo
     assert states(admin, place) == dict.fromkeys(("propose", "approve", "repair"), "skipped")
 
 
-def test_maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake: Lake, airflow: Any) -> None:
+def maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake: Lake, airflow: Any) -> None:
     before = rows(lake)
     admin = Api(airflow, "admin", "hourly_departures.maintain")
     place = f"/dags/{admin.dag}"
@@ -208,7 +217,7 @@ def states(api: Api, place: str) -> dict[str, str]:
     return {task["task_id"]: task["state"] for task in api.call(place)["task_instances"]}
 
 
-def test_a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake: Lake, admin: Api) -> None:
+def a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake: Lake, admin: Api) -> None:
     earlier, before = admin.runs(), rows(lake)
     same = {"from": "2013-03-07T00:00:00Z", "to": "2013-03-10T00:00:00Z"}
     runs = [admin.trigger(**same, parallelism=2), admin.trigger(**(same | {"from": "2013-03-08T12:00:00Z"}))]
@@ -220,7 +229,7 @@ def test_a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake: L
     assert rows(lake) == before
 
 
-def test_a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake: Lake, admin: Api) -> None:
+def a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake: Lake, admin: Api) -> None:
     earlier, before = admin.runs(), snapshots(lake)
     refused = [
         ({"from": "2013-03-09T00:00:00Z", "to": "2013-03-08T00:00:00Z"}, "is empty"),
@@ -241,7 +250,7 @@ def test_a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake: 
     assert [admin.refused(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf}) for conf in beyond] == [400] * 3
 
 
-def test_a_viewer_may_look_and_nothing_else(airflow: Any, admin: Api) -> None:
+def a_viewer_may_look_and_nothing_else(airflow: Any, admin: Api) -> None:
     viewer = Api(airflow, "viewer", DAG)
     runs = viewer.runs()
     run = runs[0]["dag_run_id"]

@@ -87,10 +87,10 @@ class Api:
 
 
 class Person:
-    """Somebody who is logged in, at the page of a DAG."""
+    """Somebody who has logged in; `dag` is whose pages they look at."""
 
-    def __init__(self, page: Any, airflow: Any, user: str, dag: str) -> None:
-        self.page, self.airflow, self.dag = page, airflow, dag
+    def __init__(self, page: Any, airflow: Any, user: str) -> None:
+        self.page, self.airflow, self.dag = page, airflow, ""
         page.set_default_timeout(120_000)
         page.goto(airflow.url)
         page.fill("input[name=username]", user)

@@ -10,8 +10,9 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem; color: #1f2933; background: #fff; }
 h1 { font-size: 1.15rem; margin: 0 0 .2rem; } p.said { font-size: 1.05rem; margin: .2rem 0 1rem; }
 p.failed { color: #a61b1b; } table { border-collapse: collapse; margin: .4rem 0 1.2rem; }
-th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid #e4e7eb; vertical-align: top; }
-th { font-weight: 600; color: #52606d; } table.runs td { white-space: nowrap; }
+th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #e4e7eb; vertical-align: top; }
+th { font-weight: 600; color: #52606d; }
+td { overflow-wrap: anywhere; } table.runs { font-size: 13px; } table.runs td { white-space: pre; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
 @media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #18181b; } th { color: #9aa5b1; }
   th, td { border-color: #3e4c59; } p.failed { color: #ff9b9b; } }
@@ -68,12 +69,12 @@ def _table(rows: list[tuple[str, str]]) -> str:
 
 
 def _runs(parts: list[Mapping[str, Any]]) -> str:
-    heads = ("run", "pipeline", "windows", "status", "generation", *COUNTED, "seconds")
+    heads = ("run", "pipeline", "windows from, to", "status", "generation", *COUNTED, "seconds")
     lines = ["".join(f"<th>{head}</th>" for head in heads)]
     for one in parts:
         other = one.get("gave_way_to")
         status = str(one["status"]).replace("_", " ") + (f" to {other['run']}" if other else "")
-        words = (one["run"] or "–", one["pipeline"], " to ".join(one["range"]), status)
+        words = (one["run"] or "–", one["pipeline"], "\n".join(one["range"]), status)
         numbers = (one["generation"] or "–", *(f"{one[name]:,}" for name in COUNTED), f"{one['seconds']:.1f}")
         line = "".join(f"<td>{escape(str(word))}</td>" for word in words)
         lines.append(line + "".join(f'<td class="n">{escape(str(number))}</td>' for number in numbers))
