@@ -93,7 +93,8 @@ class Submit:
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, _GAVE_WAY):
-            raise RunnerError(_why(err, process.returncode), again=process.returncode != _USAGE)
+            # spark-submit gives on what Python says of errors where it gives on the rest.
+            raise RunnerError(_why(f"{out}\n{err}", process.returncode), again=process.returncode != _USAGE)
         return _said(out)
 
 
@@ -108,9 +109,9 @@ def _said(out: str) -> dict[str, Any]:
     return found
 
 
-def _why(err: str, status: int) -> str:
+def _why(heard: str, status: int) -> str:
     """Why a run failed, in one line: what it says itself, or else the last thing that anybody said."""
-    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    lines = [line.strip() for line in heard.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
     return said.removeprefix("error: ") or f"the run ended with status {status} and said nothing"
 
