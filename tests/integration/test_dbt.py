@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 CHANGED = """
 from dataclasses import replace
 
-from pipelines.flights import hourly_departures as before
+from pipelines import flights
 
-log = replace(before.log, columns=dict(before.log.columns) | {"tail": "string"})
-hourly_departures = replace(before, log=log)
+log = replace(flights.flights, columns=dict(flights.flights.columns) | {"tail": "string"})
+hourly_departures = replace(flights.hourly_departures, log=log)
 """
 
 
