@@ -56,8 +56,6 @@ def plain(spark: SparkSession) -> SparkSession:
 @pytest.fixture
 def spark(settings: Settings) -> SparkSession:
     """A Spark session on the lake of `settings`. Tests share the JVM, but no catalog, SQL setting or view."""
-    from tailrace.spark.session import open_session
-    from tailrace.toolchain import missing
+    from support.sessions import session
 
-    groups = ("lake",) if missing(settings.jars, ["kafka"]) else ("lake", "kafka")
-    return open_session(settings, groups=groups)
+    return session(settings)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
+from support.sessions import session
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.late import late_report
@@ -38,7 +39,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Five days of flights, as a stream has left them: with what came too late in no answer."""
     from tailrace.observe.flights import landing_cuts, write_files
     from tailrace.observe.flights import load as load_flights
-    from tailrace.spark.session import open_session
     from tailrace.spark.sources import Files
     from tailrace.spark.stream import Stream
 
@@ -46,7 +46,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     settings = Settings(warehouse=folder / "lake", driver_memory="2g", shuffle_partitions=2)
     write_files(load_flights(FIRST, LAST), folder / "landing", landing_cuts(FIRST, LAST, every=hours(8)))
     made = Lake(settings)
-    stream = Stream(open_session(settings), made, [PIPELINE], Files(str(folder / "landing"), "json", per_epoch=1))
+    stream = Stream(session(settings), made, [PIPELINE], Files(str(folder / "landing"), "json", per_epoch=1))
     stream.start(once=True)
     stream.wait()
     stream.close()
@@ -160,9 +160,8 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     person.look("", "airflow_dag", "hourly_departures")
 
     from tailrace.spark.audit import audit
-    from tailrace.spark.session import open_session
 
-    found = audit(open_session(lake.settings), lake, PIPELINE)
+    found = audit(session(lake.settings), lake, PIPELINE)
     assert found.ok, found.checks
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.rides import HOURLY, Case, within
+from support.sessions import session
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
 from tailrace.lake.catalog import Lake
@@ -25,7 +26,6 @@ from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import ApplyError, apply, rollback
 from tailrace.spark.audit import audit
-from tailrace.spark.session import open_session
 from tailrace.spark.stream import Stream
 from tailrace.spark.tailing import Tailing
 
@@ -42,11 +42,11 @@ NOON = [("ann", 64, "12:15"), ("bob", 128, "13:00")]
 
 def another(settings: Settings) -> SparkSession:
     """A session of another process, as it were; without generated code, as the fixture `plain`."""
-    session = open_session(settings)
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    session.conf.set("spark.sql.shuffle.partitions", "1")
-    return session
+    opened = session(settings)
+    opened.conf.set("spark.sql.codegen.wholeStage", "false")
+    opened.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    opened.conf.set("spark.sql.shuffle.partitions", "1")
+    return opened
 
 
 def rows(spark: SparkSession, name: str) -> list[tuple[Any, ...]]:

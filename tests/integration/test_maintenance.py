@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.sessions import session
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
 from tailrace.lake.archive import commits
@@ -26,7 +27,6 @@ from tailrace.spark.backfill import backfill
 from tailrace.spark.landing import Landing
 from tailrace.spark.maintaining import Maintenance, maintain
 from tailrace.spark.replay import replay
-from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 
@@ -107,7 +107,7 @@ def test_X3_a_lake_maintained_under_a_stream_and_a_backfill_is_as_one_that_never
 
     def keep_up() -> None:
         try:
-            own = open_session(case.settings)
+            own = session(case.settings)
             while not ended.wait(1):
                 done.append(maintain(own, lake, HOURLY))
         except BaseException as error:
@@ -169,7 +169,7 @@ def test_X3_a_landing_whose_log_is_compacted_before_it_publishes_writes_again_on
     moved = []
 
     def overtaken(self: Landing) -> None:
-        own = open_session(case.settings)
+        own = session(case.settings)
         for table in tables:
             call = f"table => 'main.{table}', options => MAP('rewrite-all', 'true')"
             (row,) = own.sql(f"CALL lake.system.rewrite_data_files({call})").collect()

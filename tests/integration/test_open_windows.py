@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.rides import HOURLY, Case, within
+from support.sessions import session
 
 from tailrace import Pipeline, Sessions, minutes
 from tailrace.lake.errors import FencedError
@@ -19,7 +20,6 @@ from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import BackfillError, backfill
-from tailrace.spark.session import open_session
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
 
@@ -118,7 +118,7 @@ def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     ended: list[float] = []
 
     def second() -> None:
-        backfill(open_session(settings), case.lake, HOURLY, BEGINNING)
+        backfill(session(settings), case.lake, HOURLY, BEGINNING)
         ended.append(time.monotonic())
 
     other = threading.Thread(target=second)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.settings import Settings
 from tailrace.spark.session import open_session
+from tailrace.toolchain import Jar, ToolchainError, pinned
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
@@ -67,6 +68,15 @@ def test_overflow_is_an_error_and_times_are_utc(spark: SparkSession) -> None:
 def test_a_process_setting_is_refused_once_spark_runs(spark: SparkSession, settings: Settings) -> None:
     with pytest.raises(AnalysisException, match="CANNOT_MODIFY"):
         open_session(settings, extra={"spark.driver.memory": "1g"})
+
+
+def test_jars_that_the_process_started_without_are_named(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = "tailrace.spark.session.pinned"
+    monkeypatch.setattr(at, lambda group: (*pinned(group), Jar(group, "org.example:another:1", "0")))
+    with pytest.raises(ToolchainError, match=r"without the jars of lake.*groups=\('lake',\)"):
+        open_session(settings)
 
 
 def test_starting_spark_leaves_the_environment_as_it_was(spark: SparkSession) -> None:

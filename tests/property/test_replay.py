@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from support.native import in_parts
 from support.recorded import record
+from support.sessions import session
 from support.strategies import epochs, pipelines
 
 from tailrace import Collect, Pipeline, Quantile, TopK
@@ -18,7 +19,6 @@ from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.compile import reasons
 from tailrace.spark.replay import replay
-from tailrace.spark.session import open_session
 
 CASES = 3
 """How many random definitions are streamed into tables and replayed, in either execution."""
@@ -34,7 +34,7 @@ def holds(data: st.DataObject, pipeline: Pipeline) -> None:
     last = data.draw(st.integers(first, len(made) - 1))
     with TemporaryDirectory() as folder:
         settings = Settings(warehouse=Path(folder) / "lake", driver_memory="2g", shuffle_partitions=1)
-        spark, lake = open_session(settings, extra=PLAIN), Lake(settings)
+        spark, lake = session(settings, extra=PLAIN), Lake(settings)
         record(spark, lake, pipeline, made, restarts=[restart])
         for begin, end in {(0, len(made) - 1), (first, last)}:
             found = replay(spark, lake, pipeline, begin, end)

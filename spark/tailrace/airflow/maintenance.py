@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tailrace.airflow.operator import RESULT, line
+from tailrace.airflow.operator import RESULT, failure, line
 from tailrace.model.errors import TailraceError
-from tailrace.runners.jobs import MaintainJob, Runner, RunnerError
+from tailrace.runners.jobs import MaintainJob, Runner
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,8 +31,7 @@ class MaintainOperator(BaseOperator):
             done = runner.maintain(MaintainJob(definition=self.definition), lambda doing: self.log.info("%s", doing))
         except TailraceError as error:
             context["ti"].xcom_push(RESULT, {"pipeline": self.named, "failed": line(error)})
-            again = not isinstance(error, RunnerError) or error.again
-            raise (AirflowException if again else AirflowFailException)(line(error)) from None
+            raise failure(error) from None
         said = summed(done)
         context["ti"].xcom_push(RESULT, {"pipeline": self.named, "said": said, "tables": done["tables"]})
         self.log.info("%s", said)

@@ -14,6 +14,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
+from tailrace.airflow.report import COUNTED
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, moment, text
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 RESULT = "did"
 """The XCom that holds what a run did, or why it failed."""
-
-SUMS = ("changed", "untouched", "retracted")
 
 
 class BackfillOperator(BaseOperator):
@@ -61,12 +60,10 @@ class BackfillOperator(BaseOperator):
             outcomes = self._run(jobs)
             did |= self._done(outcomes, dry_run=jobs[0].dry_run)
         except Exception as error:
-            failed = line(error)
-            context["ti"].xcom_push(RESULT, did | {"failed": failed})
+            context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
             if not isinstance(error, TailraceError):
                 raise
-            again = not isinstance(error, RunnerError) or error.again
-            raise (AirflowException if again else AirflowFailException)(failed) from None
+            raise failure(error) from None
         context["ti"].xcom_push(RESULT, did)
         self.log.info("%s", did["said"])
         if not did["dry_run"] and (did["changed"] or did["retracted"]):
@@ -112,7 +109,7 @@ class BackfillOperator(BaseOperator):
             return [outcome for one in running for outcome in one.result()]
 
     def _done(self, outcomes: Sequence[Outcome], *, dry_run: bool) -> dict[str, Any]:
-        sums = {name: sum(getattr(one, name) for one in outcomes) for name in SUMS}
+        sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
         return {
             **sums,
             "epoch": max((one.log_epoch for one in outcomes if one.log_epoch is not None), default=None),
@@ -150,6 +147,12 @@ def _interval(context: Context) -> Interval | None:
 def _micros(at: datetime) -> int:
     """An instant of Airflow's, whose differences are not those of a plain `datetime`."""
     return instant(datetime.fromisoformat(at.isoformat()))
+
+
+def failure(error: TailraceError) -> AirflowException:
+    """What a task fails with; one that would only fail again is not tried again."""
+    again = not isinstance(error, RunnerError) or error.again
+    return (AirflowException if again else AirflowFailException)(line(error))
 
 
 def line(error: Exception) -> str:

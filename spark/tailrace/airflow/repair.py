@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from tailrace.airflow.form import Asked
-from tailrace.airflow.operator import RESULT, BackfillOperator, line
+from tailrace.airflow.operator import RESULT, BackfillOperator, failure, line
 from tailrace.airflow.ranges import Extent, Interval
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
@@ -50,7 +50,7 @@ class ProposeOperator(BaseOperator):
             reports = [late_report(lake, stage) for stage in self.pipeline.stages]
         except TailraceError as error:
             context["ti"].xcom_push(RESULT, {"pipeline": self.pipeline.name, "failed": line(error)})
-            raise AirflowException(line(error)) from None
+            raise failure(error) from None
         ready = [one for report in reports for one in report.ready]
         waiting = sum(len(report.ranges) for report in reports) - len(ready)
         said = f"{sum(one.records for one in ready):,} late records are in no answer"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
@@ -76,9 +76,8 @@ def _runs(parts: list[Mapping[str, Any]]) -> str:
         status = str(one["status"]).replace("_", " ") + (f" to {other['run']}" if other else "")
         words = (one["run"] or "–", one["pipeline"], "\n".join(one["range"]), status)
         numbers = (one["generation"] or "–", *(f"{one[name]:,}" for name in COUNTED), f"{one['seconds']:.1f}")
-        line = "".join(f"<td>{escape(str(word))}</td>" for word in words)
-        lines.append(line + "".join(f'<td class="n">{escape(str(number))}</td>' for number in numbers))
-    return '<table class="runs">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+        lines.append(_line(words, numbers))
+    return _lines(lines)
 
 
 def _tables(tables: list[Mapping[str, Any]]) -> str:
@@ -86,8 +85,15 @@ def _tables(tables: list[Mapping[str, Any]]) -> str:
     lines = ["<th>table</th><th>written together</th><th>expired</th><th>orphans</th><th>seconds</th>"]
     for one in tables:
         written = ", ".join(f"{count['from']:,} {what} to {count['to']:,}" for what, count in one["rewritten"].items())
-        words = (one["table"], written or "–")
         numbers = (f"{one['expired']:,}", f"{one['orphan_files']:,}", f"{one['seconds']:.1f}")
-        line = "".join(f"<td>{escape(str(word))}</td>" for word in words)
-        lines.append(line + "".join(f'<td class="n">{escape(number)}</td>' for number in numbers))
+        lines.append(_line((one["table"], written or "–"), numbers))
+    return _lines(lines)
+
+
+def _line(words: Iterable[object], numbers: Iterable[object]) -> str:
+    cells = "".join(f"<td>{escape(str(word))}</td>" for word in words)
+    return cells + "".join(f'<td class="n">{escape(str(number))}</td>' for number in numbers)
+
+
+def _lines(lines: Iterable[str]) -> str:
     return '<table class="runs">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

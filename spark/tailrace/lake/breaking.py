@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from tailrace.lake.catalog import Lake
 from tailrace.lake.evolution import Change, Kind
 from tailrace.lake.generations import MEANING
+from tailrace.lake.reports import LEDGER
 from tailrace.model.meaning import read
 
 _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
-_LEDGER = "__ledger"
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ def hurt(lake: Lake, table: str, change: Change) -> Hurt:
 
 def _definitions(lake: Lake, table: str, column: str) -> list[str]:
     found = []
-    for name in sorted(name for _, name in lake.catalog.list_tables(lake.settings.namespace) if name.endswith(_LEDGER)):
-        owner = name.removesuffix(_LEDGER)
+    for name in sorted(name for _, name in lake.catalog.list_tables(lake.settings.namespace) if name.endswith(LEDGER)):
+        owner = name.removesuffix(LEDGER)
         text = lake.table(name).properties.get(MEANING)
         if table in (owner, name) or (text and any(column == one for one, _ in read(text)["columns"])):
             found.append(owner)

@@ -11,11 +11,10 @@ import pyarrow as pa
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.errors import LakeError
+from tailrace.lake.reports import LEDGER
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION}
 """How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
-
-_LEDGER = "__ledger"
 
 
 class QueryError(LakeError, ValueError):
@@ -26,9 +25,9 @@ def views(lake: Lake, query: str) -> dict[str, str]:
     """The names in a query that stand for the rows of a ledger of one kind, each with the SQL that gives them."""
     found = {}
     for table in tables(lake):
-        if table.endswith(_LEDGER):
+        if table.endswith(LEDGER):
             for name, kind in KINDS.items():
-                view = f"{table.removesuffix(_LEDGER)}__{name}"
+                view = f"{table.removesuffix(LEDGER)}__{name}"
                 if _named(view, query):
                     found[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
     return found

@@ -41,9 +41,9 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
         held = "the oldest event time that a timer holds or that is in flight, or the watermark"
     held += f" less {length(computation.lateness)}" if computation.lateness else ""
     yield "watermark", Execution.DRIVER, f"for those who read the productions: {held}"
-    every = ("partial", "production", "feedback", "late", "rejected")
-    kinds = ", ".join(one for one in every if one not in _left_out(computation))
-    yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {kinds}"
+    kinds = ["partial", "late", "rejected"]
+    kinds[1:1] = ["production"] * (computation.productions == "strong") + ["feedback"] * computation.loops
+    yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {', '.join(kinds)}"
 
 
 def shown(computation: Computation) -> RenderableType:
@@ -88,11 +88,6 @@ def data(computation: Computation) -> dict[str, Any]:
 
 def _table(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     return {"table": name, "columns": {one: spark_type(column.shape) for one, column in columns.items()}}
-
-
-def _left_out(computation: Computation) -> tuple[str, ...]:
-    weak, plain = computation.productions == "weak", not computation.loops
-    return (*(("production",) if weak else ()), *(("feedback",) if plain else ()))
 
 
 def _grid() -> Table:

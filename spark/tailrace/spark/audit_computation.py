@@ -37,21 +37,13 @@ def audit_computation(spark: SparkSession, lake: Lake, computation: Computation)
 
 def _audited(spark: SparkSession, lake: Lake, computation: Computation, table: str, head: Head) -> Audit:
     epoch, ledger = head.number("epoch"), f"{lake.spark_name(table)} VERSION AS OF {head.snapshot}"
-    kinds = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
+    kinds = {"productions": PRODUCTION, "late": LATE} | ({} if computation.loops else {"rejected": REJECTED})
     items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
     items += [f"COALESCE(SUM({name}), 0) AS {name}" for name in _COUNTS]
+    if computation.loops:
+        items += [f"{term} AS {name}" for name, term in _looped(epoch).items()]
     (row,) = spark.sql(f"SELECT {', '.join(items)} FROM {ledger}").collect()
     counts = {"epochs": epoch + 1, **row.asDict()}
-    if computation.loops:
-        looped = {
-            "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
-            "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
-            "returned": f"COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0)",
-            "rejected": f"COUNT_IF(kind = '{REJECTED}' AND returned = 0)",
-        }
-        text = ", ".join(f"{term} AS {name}" for name, term in looped.items())
-        (row,) = spark.sql(f"SELECT {text} FROM {ledger}").collect()
-        counts |= row.asDict()
     keys = ", ".join(map(quoted, computation.key))
     place = f"ROW_NUMBER() OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY epoch DESC) AS _place"
     latest = f"SELECT * FROM (SELECT *, {place} FROM {ledger} WHERE kind = '{PARTIAL}') WHERE _place = 1 AND NOT gone"
@@ -64,6 +56,16 @@ def _audited(spark: SparkSession, lake: Lake, computation: Computation, table: s
 
 
 _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
+
+
+def _looped(epoch: int) -> dict[str, str]:
+    """The counts of a loop as SQL over the ledger; what was rejected as it came round is no record of the input."""
+    return {
+        "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
+        "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
+        "returned": f"COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0)",
+        "rejected": f"COUNT_IF(kind = '{REJECTED}' AND returned = 0)",
+    }
 
 
 def _checks(

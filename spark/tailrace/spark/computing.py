@@ -152,10 +152,7 @@ class Computing:
         items = [quoted(name) if name in key else f"{null(type)} AS {quoted(name)}" for name, type in log.items()]
         items += [f"{ours} AS {theirs}" for ours, theirs in zip(_SOURCE, PLACE, strict=True)]
         fields = ["feedback"] if "feedback" in self.types else []
-        return [
-            *items,
-            f"NAMED_STRUCT({', '.join(f'{name!r}, {name}' for name in (PANE_TIME, *fields))}) AS {_RETURNED}",
-        ]
+        return [*items, f"STRUCT({', '.join((PANE_TIME, *fields))}) AS {_RETURNED}"]
 
     def _restored(self, ledger: str, epoch: int) -> str:
         keys = [quoted(name) for name in self.computation.key]

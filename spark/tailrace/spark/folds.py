@@ -24,7 +24,6 @@ from tailrace.model.chains import Definition, before, chain
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
 from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import recorded_clock
 from tailrace.spark.logged import as_declared
@@ -134,12 +133,7 @@ class Folds(Sequence[Folding]):
         return self.each(published)
 
     def due(self) -> int | None:
-        """The processing time at which a fold may have something without a record, in microseconds; None if none.
-
-        That is the beginning of time where records are in flight on a loop.
-        """
-        if self.in_flight:
-            return BEGINNING
+        """The processing time at which a fold may have something without a record, in microseconds; None if none."""
         found: list[int] = []
         for fold in self:
             at = self.ask(fold, fold.due) if self.there(fold) else None

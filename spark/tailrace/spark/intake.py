@@ -77,21 +77,21 @@ class Intake:
         told = self._told()
         self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
         if self._remembered is None:
-            return replace(self._bundle(kept, told, read), files=len(files))
+            return self._bundle(kept, told, read, files=len(files))
         unique = self._remembered.unique(kept)
         self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
-        return replace(self._bundle(unique.frame, told, read, unique.duplicates), files=len(files))
+        return self._bundle(unique.frame, told, read, unique.duplicates, len(files))
 
     def _restored(self, lake: Lake) -> Remembered:
         """The ids that the log has, as of its last epoch."""
         ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
 
-    def without_records(self, due: Callable[[], int | None]) -> Bundle | None:
+    def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Bundle | None:
         """An epoch of no records, where someone or time has something to say; None where there is nothing.
 
-        `due` gives the processing time at which a fold may have something next, in microseconds: the beginning of time
-        where it has now, whatever time it is.
+        `due` gives the processing time at which a fold may have something next, in microseconds. Where records are
+        `in_flight` on a loop there is always something.
         """
         if self.landing.epoch < 0:
             return None
@@ -99,9 +99,9 @@ class Intake:
         # Where the records say what time it is, it stands still without them.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
         progress = self._after({}, now, told, ())
-        if not told.signals and progress.watermark == self.progress.watermark:
-            at = due()
-            if at is None or at > now or (now == self.progress.now and at > BEGINNING):
+        if not (in_flight or told.signals) and progress.watermark == self.progress.watermark:
+            at = due() if now > self.progress.now else None
+            if at is None or at > now:
                 return None
         self.progress = progress
         nothing = read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
@@ -122,7 +122,9 @@ class Intake:
         complete = told.complete.get(None, BEGINNING)
         return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
 
-    def _bundle(self, kept: DataFrame, told: _Told, read: Mapping[str, str], duplicates: int = 0) -> Bundle:
+    def _bundle(
+        self, kept: DataFrame, told: _Told, read: Mapping[str, str], duplicates: int = 0, files: int = 0
+    ) -> Bundle:
         epoch = self.landing.epoch + 1
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(kept, self._clock_view)
@@ -133,7 +135,7 @@ class Intake:
         said |= {**read, **told.said, PROGRESS: self.progress.text()}
         if self._remembered is not None:
             said[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
-        return Bundle(clock, said, good, stamped, kept, self.progress, duplicates)
+        return Bundle(clock, said, good, stamped, kept, self.progress, duplicates, files)
 
 
 @dataclass(frozen=True)

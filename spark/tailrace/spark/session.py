@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.settings import Settings
-from tailrace.toolchain import class_path, quiet_home, require_java
+from tailrace.toolchain import ToolchainError, class_path, pinned, quiet_home, require_java
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -99,12 +99,13 @@ def open_session(
     only be ones that Spark lets a session change. In a process that `spark-submit` started, master, memory, Java and
     jars are the submit's.
 
-    Raises ToolchainError when there is no Java or a pinned jar is missing.
+    Raises ToolchainError when there is no Java, a pinned jar is missing, or the process's JVM runs without one of them.
     """
     local = settings.catalog_file.parent
     local.mkdir(parents=True, exist_ok=True)
     if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none
         running = SparkSession.builder.getOrCreate()
+        _require_jars(running, groups)
         return _with(running.newSession(), {**session_conf(settings), **(extra or {})})
     conf = {**session_conf(settings), **(extra or {})}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -115,6 +116,19 @@ def open_session(
         # The workers run this very interpreter: `python3` on the PATH may be another, without pyspark.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return _build(app, {**fixed, **conf})
+
+
+def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
+    """Say so where a session that did not ask for these jars started the process's JVM."""
+    path = running.sparkContext.getConf().get("spark.driver.extraClassPath")
+    if path is None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    there = {Path(one).name for one in path.split(os.pathsep)}
+    if absent := [group for group in groups if not all(Path(jar.file).name in there for jar in pinned(group))]:
+        raise ToolchainError(
+            f"this process started Spark without the jars of {', '.join(absent)}, and a running JVM takes no more: "
+            f"its first session has to ask for groups={tuple(groups)!r}"
+        )
 
 
 def _build(app: str, conf: Mapping[str, str]) -> SparkSession:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, ONWARD, recorded
-from tailrace.lake.contracts import FEEDBACK, LATE, PRODUCTION, REJECTED, computation_contract
+from tailrace.lake.contracts import LATE, PRODUCTION, REJECTED, computation_contract
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import Lease
 from tailrace.lake.signals import NAMES, names_of
@@ -154,12 +154,12 @@ class ComputationFold:
 
     def _write(self, computed: Computed, said: dict[str, str], clock: Clock) -> Folded:
         seen, kind = Observation(), F.col("kind")
-        counted = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED, "fed_back": FEEDBACK}
+        counted = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
         rows = computed.rows.observe(seen, *(F.count_if(kind == one).alias(name) for name, one in counted.items()))
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)
         append(rows, self.lease.branch, said)
-        return Folded(clock, panes=0, retractions=0, **seen.get)
+        return Folded(clock, panes=0, retractions=0, fed_back=computed.keys.in_flight.count, **seen.get)
 
     def _computed_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
         """An epoch that was folded before, from the state before it and by the clocks that the ledger recorded."""

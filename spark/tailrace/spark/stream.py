@@ -28,7 +28,6 @@ from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
-from tailrace.model.time import BEGINNING
 from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, only_log
@@ -206,11 +205,11 @@ class Stream:
     def _last_epochs(self) -> bool:
         """An epoch without records as the input has ended; gives whether there was a reason for one."""
         with self._lock:
-            return not self._stopped and self._without_records(lambda: BEGINNING if self.folds.in_flight else None)
+            return not self._stopped and self._without_records(lambda: None)
 
     def _without_records(self, due: Callable[[], int | None]) -> bool:
         phases = Phases()
-        bundle = self.intake.without_records(due)
+        bundle = self.intake.without_records(due, in_flight=self.folds.in_flight > 0)
         if bundle is not None:
             self._take(bundle, phases)
         return bundle is not None
