@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,15 +135,43 @@ def test_intervals_come_for_a_backfill_and_never_by_themselves() -> None:
     assert table.next_dagrun_info(last_automated_data_interval=found.data_interval, restriction=by_itself) is None
 
 
-def test_a_definition_has_three_dags_of_a_few_lines() -> None:
-    scope: dict[str, object] = {"__file__": str(ROOT / "dags" / "flights.py"), "__name__": "flights"}
-    text = (ROOT / "dags" / "flights.py").read_text()
-    exec(compile(text, "flights.py", "exec"), scope)
-    assert len(text.splitlines()) < 12
-    dags = [one for one in scope.values() if type(one).__name__ == "DAG"]
-    paused = {dag.dag_id: dag.is_paused_upon_creation for dag in dags}  # type: ignore[attr-defined]
-    hourly = "hourly_departures"
-    assert paused == {f"{hourly}.backfill": False, f"{hourly}.repair": False, f"{hourly}.maintain": None}
+def dags(file: str) -> dict[str, Any]:
+    scope: dict[str, Any] = {"__file__": str(ROOT / "dags" / file), "__name__": file}
+    text = (ROOT / "dags" / file).read_text()
+    exec(compile(text, file, "exec"), scope)
+    assert len(text.splitlines()) < 20
+    return {one.dag_id: one for one in scope.values() if type(one).__name__ == "DAG"}
+
+
+def test_a_definition_has_four_dags_of_a_few_lines_and_what_goes_on_by_itself_waits_to_be_wanted() -> None:
+    paused = {name: dag.is_paused_upon_creation for name, dag in dags("flights.py").items()}
+    names = {"stream": None, "backfill": False, "repair": False, "maintain": None}
+    assert paused == {f"hourly_departures.{name}": state for name, state in names.items()}
+
+
+def test_marts_are_built_when_an_answer_changes_and_swept_up_every_hour() -> None:
+    (dag,) = dags("marts.py").values()
+    assert dag.dag_id == "dbt.build"
+    table = dag.timetable
+    assert [asset.uri for asset in table.asset_condition.objects] == ["tailrace://pipelines/hourly_departures"]
+    assert table.timetable.expression == "0 * * * *"
+
+
+def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
+    from tailrace.airflow import stream_dag
+
+    with pytest.raises(RunnerError, match="a folder or a topic"):
+        stream_dag(ROOT / "pipelines" / "flights.py")
+
+
+def test_what_dbt_did_is_counted_by_how_it_ended(tmp_path: Path) -> None:
+    from tailrace.airflow.transforming import results
+
+    file = tmp_path / "run_results.json"
+    assert results(file) == (Counter(), [])
+    ended = [("model.a", "success"), ("model.b", "success"), ("test.c", "fail"), ("model.d", "skipped")]
+    file.write_text(json.dumps({"results": [{"unique_id": name, "status": status} for name, status in ended]}))
+    assert results(file) == (Counter(success=2, fail=1, skipped=1), ["test.c fail"])
 
 
 def test_what_a_form_said_is_text_on_the_page_and_no_markup() -> None:

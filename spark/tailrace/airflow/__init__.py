@@ -4,6 +4,6 @@ Parsing a DAG loads its definition, which needs the standard library alone; engi
 task runs.
 """
 
-from tailrace.airflow.factory import backfill_dag, maintenance_dag, repair_dag
+from tailrace.airflow.factory import backfill_dag, dbt_dag, maintenance_dag, repair_dag, stream_dag
 
-__all__ = ["backfill_dag", "maintenance_dag", "repair_dag"]
+__all__ = ["backfill_dag", "dbt_dag", "maintenance_dag", "repair_dag", "stream_dag"]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 
+from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import form
 from tailrace.airflow.maintenance import MaintainOperator
 from tailrace.airflow.operator import BackfillOperator
 from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOperator, RepairOperator
+from tailrace.airflow.streaming import STREAM, WATERMARK, StreamOperator, WatermarkOperator
+from tailrace.airflow.streaming import form as stream_form
 from tailrace.airflow.timetable import ByHand
+from tailrace.airflow.transforming import DbtOperator
 from tailrace.model.pipeline import Pipeline
 from tailrace.plan.loading import load, load_any
-from tailrace.runners.jobs import Runner
+from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
 """How many runs of one DAG may be active at once; a *Backfill* asks for as many of them as it wants."""
@@ -123,6 +128,80 @@ def maintenance_dag(
     return dag
 
 
+def stream_dag(
+    definition: str | Path,
+    *,
+    folder: str | Path | None = None,
+    format: Literal["json", "csv", "parquet"] = "json",
+    topic: str | None = None,
+    bootstrap: str | None = None,
+    every: float = 0.0,
+    per_epoch: int | None = None,
+    behind: timedelta | None = timedelta(minutes=15),
+    cron: str | None = "*/5 * * * *",
+    runner: Callable[[], Runner] = local,
+) -> DAG:
+    """The DAG that has a stream run and looks after it: started where it does not run, alarm where it falls behind.
+
+    The source is a `folder` of files or a Kafka `topic`. A run fails where the watermark is more than `behind` behind
+    the clock on the wall (None for records of another time), or where another stream has the lease. It is paused until
+    somebody wants it. Raises `RunnerError` for a source that is none.
+    """
+    place = _place(definition)
+    found = load_any(place)
+    job = StreamJob.of(
+        definitions=(place,), folder=None if folder is None else _absolute(folder), format=format, topic=topic,
+        bootstrap=bootstrap, every=every, per_epoch=per_epoch,
+    )  # fmt: skip
+    with DAG(
+        f"{found.name}.stream",
+        schedule=cron,
+        catchup=False,
+        max_active_runs=1,
+        params=stream_form(),
+        tags=["tailrace", "stream", found.name],
+        description=f"Have the stream of {found.name} run, and tell when it falls behind",
+        doc_md=_STREAM.format(name=found.name),
+    ) as dag:
+        stream = StreamOperator(task_id=STREAM, job=job, definition=found, runner=runner)
+        watermark = WatermarkOperator(task_id=WATERMARK, definition=found, behind=behind, trigger_rule="none_skipped")
+        stream >> watermark
+    return dag
+
+
+def dbt_dag(
+    project: str | Path,
+    *,
+    reads: Sequence[str],
+    sweep: str = "0 * * * *",
+    arguments: Sequence[str] = ("build",),
+    retries: int = 2,
+) -> DAG:
+    """The DAG that builds a dbt project once any table that it `reads` has changed, and as `sweep` says in any case.
+
+    A table tells of its change through the runs of its backfill, repair and stream DAGs. What changes it besides is
+    found by the sweep. It is paused until somebody wants it.
+    """
+    where = Path(project).resolve()
+    anything = AssetAny(*(asset_of(name) for name in reads))
+    with DAG(
+        f"{where.name}.build",
+        schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(sweep, timezone="UTC"), assets=anything),
+        catchup=False,
+        max_active_runs=1,
+        tags=["tailrace", "dbt"],
+        description=f"Build the dbt project {where.name} on what it reads",
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+    ) as dag:
+        DbtOperator(task_id="build", project=where, arguments=arguments)
+    return dag
+
+
+def _absolute(folder: str | Path) -> str:
+    """A folder as another process finds it; an address stays as it is."""
+    return str(folder) if "://" in str(folder) else str(Path(folder).resolve())
+
+
 def _place(definition: str | Path) -> str:
     """A definition as runs are told of it."""
     path, _, name = str(definition).partition(":")
@@ -134,6 +213,16 @@ def _loaded(definition: str | Path) -> tuple[str, Pipeline]:
     place = _place(definition)
     return place, load(place)
 
+
+_STREAM = """
+### The stream of {name}
+
+A stream is a process that goes on by itself; this looks after it. `stream` starts it where it does not run, after a
+crash or a restart of the machine, and it goes on where it was. `watermark` fails where the answers fall behind the
+clock on the wall, and says by how much and what holds them back. Unpause it to have the stream run.
+
+Pausing leaves the stream as it is. *Trigger* stops or restarts it, at an epoch's boundary.
+"""
 
 _REPAIR = """
 ### Repair {name}

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk import AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables.interval import CronDataIntervalTimetable
 
+from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
 from tailrace.airflow.report import COUNTED
@@ -46,7 +47,7 @@ class BackfillOperator(BaseOperator):
         runner: Callable[[], Runner],
         **more: Any,
     ) -> None:
-        self.asset = Asset(name=pipeline.name, uri=f"tailrace://pipelines/{pipeline.name}")
+        self.asset = asset_of(pipeline.name)
         self.alias = AssetAlias(f"{pipeline.name} backfilled")
         super().__init__(outlets=[self.alias], **more)
         self.definition, self.pipeline, self.runner = definition, pipeline, runner

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from tailrace.model.errors import TailraceError
+from tailrace.runners.keeping import end_all
 from tailrace.runners.local import Local
 from tailrace.settings import PREFIX, Settings
 
@@ -123,7 +124,7 @@ class Standalone:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Stop what was started, the warm Spark session that runs had included."""
+        """Stop what was started, with the warm Spark session that runs had, and the streams of its lake."""
         for process in self.processes.values():
             _tell(process, signal.SIGTERM)
         until = time.monotonic() + STOPPING
@@ -135,6 +136,7 @@ class Standalone:
             process.wait()
         self.processes.clear()
         Local.stop_all(self.warehouse)
+        end_all(self.warehouse)
 
     def token(self, user: str) -> str:
         """A token of a user, for the REST API."""

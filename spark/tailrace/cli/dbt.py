@@ -24,6 +24,9 @@ def dbt(
     project: Annotated[Path, typer.Option(metavar="DIR", help="The dbt project.", file_okay=False, exists=True)] = Path(
         "dbt"
     ),
+    target: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where dbt leaves what it makes.", file_okay=False)
+    ] = Path("build/dbt"),
 ) -> None:
     """Run dbt on the lake, in a Spark session of this process: models read the tables while streams go on.
 
@@ -37,7 +40,7 @@ def dbt(
     except ImportError:
         raise ToolchainError('dbt is not installed: run `make setup WITH="dbt"`, or install the extra `dbt`') from None
     os.environ.setdefault("TAILRACE_NAMESPACE", settings.namespace)
-    made = Path("build/dbt").absolute()
+    made = target.absolute()
     places = ["--project-dir", str(project), "--profiles-dir", str(project)]
     places += ["--target-path", str(made), "--log-path", str(made / "logs")]
     with waiting(Output(), "starting Spark"), session(settings, "dbt"):

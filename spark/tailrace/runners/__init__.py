@@ -4,6 +4,15 @@ A runner is asked for a backfill by values that were checked (`jobs`), and gives
 passes through a shell, and instants reach SQL as numbers.
 """
 
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, Runner, RunnerError
+from tailrace.runners.jobs import (
+    BackfillJob,
+    Cancelled,
+    MaintainJob,
+    Outcome,
+    Runner,
+    RunnerError,
+    Streaming,
+    StreamJob,
+)
 
-__all__ = ["BackfillJob", "Cancelled", "MaintainJob", "Outcome", "Runner", "RunnerError"]
+__all__ = ["BackfillJob", "Cancelled", "MaintainJob", "Outcome", "Runner", "RunnerError", "StreamJob", "Streaming"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -58,11 +59,18 @@ class BackfillJob(BaseModel):
     @classmethod
     def of(cls, **values: Any) -> BackfillJob:
         """A job of these values. Raises `RunnerError` that names each that does not hold, in one line."""
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            faults = [f"{'.'.join(map(str, one['loc'])) or 'the range'}: {one['msg']}" for one in error.errors()]
-            raise RunnerError("; ".join(faults), again=False) from None
+        return _checked(cls, values)
+
+
+_Job = TypeVar("_Job", bound=BaseModel)
+
+
+def _checked(job: type[_Job], values: Mapping[str, Any]) -> _Job:
+    try:
+        return job(**values)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, one['loc'])) or 'the job'}: {one['msg']}" for one in error.errors()]
+        raise RunnerError("; ".join(faults), again=False) from None
 
 
 class MaintainJob(BaseModel):
@@ -71,6 +79,65 @@ class MaintainJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     definition: Place
+
+
+class StreamJob(BaseModel):
+    """A stream of definitions of one log, each `FILE` or `FILE:NAME` with an absolute path, from a folder or a topic.
+
+    `every` is the least time between two epochs in seconds, `per_epoch` at most how many files or records one takes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    definitions: Annotated[tuple[Place, ...], Field(min_length=1)]
+    folder: Annotated[str, StringConstraints(pattern=r"^(/|[a-z0-9]+://)[^\x00]+$")] | None = None
+    format: Literal["json", "csv", "parquet"] = "json"
+    topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
+    bootstrap: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:,_-]+$")] | None = None
+    every: Annotated[float, Field(ge=0)] = 0.0
+    per_epoch: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> StreamJob:
+        if (self.folder is None) == (self.topic is None):
+            raise ValueError("a stream reads a folder or a topic: give one of them")
+        return self
+
+    @classmethod
+    def of(cls, **values: Any) -> StreamJob:
+        """A job of these values. Raises `RunnerError` that names each that does not hold, in one line."""
+        return _checked(cls, values)
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `tailrace stream` for it."""
+        given = {
+            "--from": self.folder,
+            "--format": self.format if self.folder is not None else None,
+            "--kafka": self.topic,
+            "--bootstrap": self.bootstrap,
+            "--every": self.every or None,
+            "--per-epoch": self.per_epoch,
+        }
+        return [*self.definitions, *(f"{name}={value}" for name, value in given.items() if value is not None)]
+
+    @property
+    def name(self) -> str:
+        """What tells it from other streams of the same definitions' file."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
+
+
+class Streaming(BaseModel):
+    """How a stream stands: it ran already, it was started, or it was stopped by hand and is left so.
+
+    `ended` is why the one before it is no more.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: Literal["running", "started", "stopped"]
+    pid: int | None = None
+    ended: str | None = None
 
 
 class GaveWay(BaseModel):
@@ -122,6 +189,17 @@ class Runner(Protocol):
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Maintain the tables of a definition; gives what `tailrace maintain --json` says. Raises `RunnerError`."""
+
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+        """Have a stream run, which goes on by itself: start it where it does not; gives how it stands.
+
+        One that `stop_stream` has ended stays so, unless it is to run `anew`: then one that runs is ended before.
+        Raises `RunnerError` where it cannot be started, and where the one before ended for a reason that starting it
+        again does not mend: its arguments are wrong, or another stream has its lease.
+        """
+
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+        """Have a stream end at an epoch's boundary, wait for it, and leave it so."""
 
     def cancel(self) -> None:
         """Stop what this runner was asked for: each of its runs ends with `Cancelled`."""

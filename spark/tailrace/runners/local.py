@@ -15,10 +15,8 @@ import json
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -27,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import tailrace
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
+from tailrace.runners.keeping import Keeper
+from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
 
 STARTING = 60.0
@@ -59,6 +59,19 @@ class Local:
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Run it in the worker, which is started where there is none."""
         return self._answer("maintain", job, tell)
+
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+        """Have it run in a process of its own."""
+        return self._keeper(job).kept(tell, anew=anew)
+
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+        """Stop it at an epoch's boundary, where it runs, and leave it so."""
+        return self._keeper(job).stopped(tell)
+
+    def _keeper(self, job: StreamJob) -> Keeper:
+        command = [sys.executable, "-m", "tailrace.cli.main", "stream", *job.words]
+        place = folder() / f"stream-{self._of(Path(job.definitions[0]))}-{job.name}"
+        return Keeper(place, command, self._environment)
 
     def _answer(self, what: str, job: BackfillJob | MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         for _ in range(_TRIES):
@@ -148,17 +161,17 @@ class Local:
         return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (said | paths).items()}
 
     def _socket(self, job: BackfillJob | MaintainJob) -> Path:
-        return _folder() / f"{self._of(Path(job.definition).parent)}.sock"
+        return folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
-        """What tells one worker from another."""
+        """What tells one worker or stream from another."""
         parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @staticmethod
     def stop_all(warehouse: Path) -> int:
         """Stop every worker of a lake and wait until it has ended; gives how many there were."""
-        return sum(_stopped(place, warehouse) for place in _folder().glob("*.sock"))
+        return sum(_stopped(place, warehouse) for place in folder().glob("*.sock"))
 
 
 def _stopped(place: Path, warehouse: Path) -> bool:
@@ -205,16 +218,6 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _folder() -> Path:
-    """The folder of sockets, of this user alone. Raises `RunnerError` where another has it."""
-    folder = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
-        raise RunnerError(f"{folder} is not a folder of this user alone: remove it, or set TMPDIR", again=False)
-    return folder
 
 
 @contextmanager

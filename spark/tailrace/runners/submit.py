@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -13,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.model.time import moment
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
+from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
+from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
-
-_USAGE, _GAVE_WAY = 2, 4
-"""Exit statuses of the commands, as `tailrace --help` has them."""
 
 _ENDING = 20.0
 """Seconds that a run that is cancelled has to end by itself."""
@@ -59,6 +59,24 @@ class Submit:
         """Submit it, and wait until it has ended."""
         return self._submitted("maintain.py", [job.definition], tell)
 
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+        """Have it run, submitted by a process of this machine that has the driver."""
+        return self._keeper(job).kept(tell, anew=anew)
+
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+        """Stop it at an epoch's boundary, where it runs, and leave it so."""
+        return self._keeper(job).stopped(tell)
+
+    def _keeper(self, job: StreamJob) -> Keeper:
+        command = [*self.start, str(self.jobs / "stream.py"), *job.words]
+        told = "\n".join([str(self.settings.warehouse), *command])
+        place = folder() / f"submitted-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        return Keeper(place, command, self._environment)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {f"{PREFIX}WAREHOUSE": str(self.settings.warehouse)}
+
     def cancel(self) -> None:
         self._cancelled = True
         for process in tuple(self._running):
@@ -76,7 +94,7 @@ class Submit:
         try:
             process = subprocess.Popen(
                 command,
-                env=os.environ | {f"{PREFIX}WAREHOUSE": str(self.settings.warehouse)},
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -92,9 +110,9 @@ class Submit:
             self._running.discard(process)
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
-        if process.returncode not in (0, _GAVE_WAY):
+        if process.returncode not in (0, GAVE_WAY):
             # spark-submit gives on what Python says of errors where it gives on the rest.
-            raise RunnerError(_why(f"{out}\n{err}", process.returncode), again=process.returncode != _USAGE)
+            raise RunnerError(_why(f"{out}\n{err}", process.returncode), again=process.returncode != USAGE)
         return _said(out)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -124,6 +124,7 @@ class Fold:
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
+        self._due: tuple[OpenWindows, int | None] | None = None
         self._published = self._asked = self._followed = 0
 
     @property
@@ -232,12 +233,17 @@ class Fold:
             self.lease.check()
         except LentError:
             self._take_back()
-        before = self.state.clock
-        if before is None:
+        if self._due is None or self._due[0] is not self.state:
+            # It is the state's own: while nothing is folded it stays.
+            self._due = self.state, self._due_of(self.state, periods, delays)
+        return self._due[1]
+
+    def _due_of(self, state: OpenWindows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+        if state.clock is None:
             return None
-        now = before.processing_time
+        now = state.clock.processing_time
         waits = [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
-        (row,) = self.state.windows.where("fresh > 0").selectExpr("COUNT(*)", *waits).collect()
+        (row,) = state.windows.where("fresh > 0").selectExpr("COUNT(*)", *waits).collect()
         if not row[0]:
             return None
         ends = [(now - offset) // period * period + period + offset for period, offset in periods]

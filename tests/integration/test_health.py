@@ -1,0 +1,37 @@
+"""Whether a stream keeps up, as its tables say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from support.rides import HOURLY, Case
+
+from tailrace.lake.health import Health, answers, health, unwell
+from tailrace.model.time import duration, hours, instant
+from tailrace.settings import Settings
+
+LANDED = [("ann", 1, "08:00"), ("bob", 2, "09:30")]
+AT = instant(datetime(2026, 1, 1, 12, 25, tzinfo=UTC))
+
+
+def test_a_stream_that_falls_behind_is_told_of_by_how_much(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    assert health(case.lake, HOURLY) == []
+    assert answers(case.lake, HOURLY) == {}
+    assert unwell(case.lake, HOURLY, AT, None) == ["hourly has no ledger yet"]
+
+    case.land(*LANDED)
+    case.drain(HOURLY)
+    watermark = instant(datetime(2026, 1, 1, 9, 20, tzinfo=UTC))
+    (found,) = health(case.lake, HOURLY)
+    assert found == Health("hourly", epoch=0, watermark=watermark, answers=0)
+    assert answers(case.lake, HOURLY) == {"hourly": str(case.lake.head("hourly").snapshot)}
+    assert unwell(case.lake, HOURLY, AT, None) == []
+    assert unwell(case.lake, HOURLY, AT, duration(hours(4))) == []
+    assert unwell(case.lake, HOURLY, AT, duration(hours(3))) == [
+        "the watermark of hourly is at 2026-01-01T09:20:00Z, 185 minutes behind"
+    ]

@@ -1,0 +1,146 @@
+"""A stream's process: started once, found running, started again when it died, left alone when it was stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tailrace.runners import RunnerError, Streaming, StreamJob
+from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
+
+RUNS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
+print("begun", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+ENDS = "import sys; print('error: ' + sys.argv[2], file=sys.stderr); sys.exit(int(sys.argv[1]))"
+
+
+@dataclass
+class Stream:
+    """A program in the place of a stream."""
+
+    place: Path
+    told: list[str] = field(default_factory=list)
+
+    def kept(self, *words: str, anew: bool = False) -> Streaming:
+        command = [sys.executable, "-c", *(words or (RUNS,))]
+        return Keeper(self.place, command, os.environ).kept(self.told.append, anew=anew)
+
+    def stopped(self) -> Streaming:
+        return Keeper(self.place, (), os.environ).stopped(self.told.append)
+
+    @property
+    def begun(self) -> int:
+        return self.place.with_suffix(".out").read_text().count("begun")
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
+    monkeypatch.setattr("tailrace.runners.keeping.STARTING", 1.0)
+    made = Stream(tmp_path / "stream")
+    yield made
+    made.stopped()
+
+
+def gone(pid: int | None) -> None:
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{pid} is still there")
+
+
+def test_a_stream_is_started_once_whoever_asks(stream: Stream) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = [one.result() for one in [pool.submit(stream.kept) for _ in range(4)]]
+    assert sorted(one.state for one in found) == ["running", "running", "running", "started"]
+    assert len({one.pid for one in found}) == 1
+    assert stream.begun == 1
+
+
+def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> None:
+    first = stream.kept()
+    gone(first.pid)
+    again = stream.kept()
+    assert (again.state, again.ended) == ("started", "it was killed")
+    assert again.pid != first.pid
+    assert stream.kept() == Streaming(state="running", pid=again.pid)
+
+
+def test_one_that_failed_is_started_again_and_says_why_it_ended(stream: Stream) -> None:
+    with pytest.raises(RunnerError, match="the disk is full") as failed:
+        stream.kept(ENDS, "3", "the disk is full")
+    assert failed.value.again
+    assert stream.kept().ended == "the disk is full"
+
+
+@pytest.mark.parametrize("status", [USAGE, GAVE_WAY])
+def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once(stream: Stream, status: int) -> None:
+    late = f"import time; time.sleep(1.5); {ENDS}"
+    assert stream.kept(late, str(status), "another stream has the lease").state == "started"
+    time.sleep(1.5)
+    with pytest.raises(RunnerError, match="another stream has the lease") as told:
+        stream.kept()
+    assert not told.value.again
+    assert stream.begun == 0
+    assert stream.kept().state == "started", "somebody was told, and wants it again"
+
+
+def test_one_that_was_stopped_by_hand_stays_stopped_until_it_is_started_anew(stream: Stream) -> None:
+    first = stream.kept()
+    assert stream.stopped().state == "stopped"
+    assert stream.kept().state == "stopped"
+    assert stream.begun == 1
+    second = stream.kept(anew=True)
+    assert second.state == "started"
+    third = stream.kept(anew=True)
+    assert third.state == "started"
+    assert len({first.pid, second.pid, third.pid}) == 3
+    assert stream.kept().pid == third.pid
+
+
+def test_a_stream_outlives_its_keeper_and_is_still_known_to_run(stream: Stream) -> None:
+    found = stream.kept()
+    (keeper,) = [one for one in children(os.getpid()) if found.pid in children(one)]
+    gone(keeper)
+    assert stream.kept() == Streaming(state="running", pid=found.pid)
+
+
+def children(pid: int) -> list[int]:
+    task = Path(f"/proc/{pid}/task")
+    return [int(child) for one in task.iterdir() for child in (one / "children").read_text().split()]
+
+
+def test_a_job_is_checked_and_becomes_arguments_of_their_own() -> None:
+    job = StreamJob.of(definitions=("/p.py",), folder="/landing; rm -rf /", every=1.5, per_epoch=3)
+    assert job.words == ["/p.py", "--from=/landing; rm -rf /", "--format=json", "--every=1.5", "--per-epoch=3"]
+    for wrong in (
+        {},
+        {"folder": "/a", "topic": "b"},
+        {"topic": "two words"},
+        {"folder": "relative"},
+        {"topic": "a\nb"},
+    ):
+        with pytest.raises(RunnerError) as refused:
+            StreamJob.of(definitions=("/p.py",), **wrong)
+        assert not refused.value.again
+        assert "\n" not in str(refused.value)
