@@ -71,19 +71,20 @@ def test_L1_thirty_days_with_four_active_runs_beside_a_live_stream_equal_one_bat
     lake = Lake(settings)
     stream, backfill = (Api(airflow, "admin", f"hourly_departures.{name}") for name in ("stream", "backfill"))
     stream.call(f"/dags/{stream.dag}", {"is_paused": False}, "PATCH")
-    assert "started process" in looked_after(stream)
+    assert process(looked_after(stream))
     stream.until(lambda: lake.has("hourly_departures__ledger") and streamed(lake, landing))
 
     asked = {"dag_id": backfill.dag, "from_date": "2013-03-01T00:00:00Z", "to_date": "2013-03-30T00:00:00Z"}
     backfill.call("/backfills", asked | {"max_active_runs": 4, "reprocess_behavior": "none", "dag_run_conf": {}})
-    before, most, waiting = epoch(lake), 0, arrivals(landing)
+    before, most, killed, waiting = epoch(lake), 0, 0, arrivals(landing)
     while not (runs := backfill.runs()) or any(run["state"] in ("queued", "running") for run in runs):
         most = max(most, sum(run["state"] == "running" for run in runs))
         if (file := next(waiting, None)) is not None:
             file.rename(landing / file.name)
-        if epoch(lake) > before and not any("killed" in said for said in SAID):
-            os.kill(process(looked_after(stream)), signal.SIGKILL)
-            assert "it was killed" in looked_after(stream)
+        if epoch(lake) > before and not killed:
+            killed = process(looked_after(stream))
+            os.kill(killed, signal.SIGKILL)
+            assert process(looked_after(stream)) != killed
         time.sleep(2)
     assert [run["state"] for run in runs] == ["success"] * DAYS
     assert 2 <= most <= 4
@@ -91,9 +92,10 @@ def test_L1_thirty_days_with_four_active_runs_beside_a_live_stream_equal_one_bat
     for file in waiting:
         file.rename(landing / file.name)
     stream.until(lambda: streamed(lake, landing))
-    said = looked_after(stream, stream="stop")
-    assert "stopped by hand" in said
+    assert "stopped by hand" in looked_after(stream, stream="stop")
     assert epoch(lake) > before, "the stream went on beside"
+    said = [stream.did(run["dag_run_id"], "stream")["said"] for run in stream.runs()]
+    assert any("it was killed" in one for one in said)
     assert {tuple(row) for row in spark.sql(ANSWERS).collect()} == {tuple(row) for row in spark.sql(BY_HAND).collect()}
     generations = {run.generation for run in Runs(lake, PIPELINE).all() if run.kind == "backfill"}
     assert len(generations) == DAYS
@@ -101,18 +103,14 @@ def test_L1_thirty_days_with_four_active_runs_beside_a_live_stream_equal_one_bat
     assert found.ok, found.checks
 
 
-SAID: list[str] = []
-"""What the stream DAG said, run after run."""
-
-
-def looked_after(stream: Api, **conf: object) -> str:
+def looked_after(dag: Api, **conf: object) -> str:
     """What a run of the stream DAG says that it found or did."""
-    run = stream.trigger(**conf)
-    place = f"/dags/{stream.dag}/dagRuns/{urllib.parse.quote(run)}"
-    stream.until(lambda: stream.call(place)["state"] in ("success", "failed"))
-    assert stream.call(place)["state"] == "success"
-    SAID.append(stream.did(run, "stream")["said"])
-    return SAID[-1]
+    run = dag.trigger(**conf)
+    place = f"/dags/{dag.dag}/dagRuns/{urllib.parse.quote(run)}"
+    dag.until(lambda: dag.call(place)["state"] in ("success", "failed"))
+    assert dag.call(place)["state"] == "success"
+    said: str = dag.did(run, "stream")["said"]
+    return said
 
 
 def process(said: str) -> int:

@@ -118,7 +118,10 @@ class WatermarkOperator(BaseOperator):
         except TailraceError as error:
             context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
             raise failure(error) from None
-        before: Any = context["ti"].xcom_pull(task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True)
+        # Without an index it gives the values of all runs before, and not of the last.
+        before: Any = context["ti"].xcom_pull(
+            task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1
+        )
         context["ti"].xcom_push(SNAPSHOTS, now)
         changed = [
             name for name, snapshot in now.items() if snapshot is not None and (before or {}).get(name) != snapshot
