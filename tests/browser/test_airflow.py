@@ -31,6 +31,9 @@ PIPELINE = load(str(ROOT / "pipelines" / "flights.py"))
 DAG = "hourly_departures.backfill"
 REPAIR = "hourly_departures.repair"
 FIRST, LAST = date(2013, 3, 6), date(2013, 3, 11)
+HEARTBEATS = 15
+"""Seconds in which the scheduler has looked around more than once; it does so every five."""
+
 TABLES = ("flights", "hourly_departures", "hourly_departures__ledger", "hourly_departures__runs")
 
 
@@ -179,6 +182,8 @@ def what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflow: An
     assert viewer.refused(f"{place}/approve/-1/hitlDetails", answer, "PATCH") == 403
     assert rows(lake) == old, "nothing happens before somebody has decided"
     person.look(f"/runs/{urllib.parse.quote(run)}/tasks/approve/required_actions", "airflow_approve", text(found.first))
+    # Airflow asks again where it is answered before its scheduler has heard, by its heartbeat, that the task waits.
+    person.page.wait_for_timeout(HEARTBEATS * 1000)
     person.page.get_by_role("button", name="Approve", exact=True).click()
     (ended,) = admin.ended()
     assert ended["state"] == "success", states(admin, place)
