@@ -22,9 +22,6 @@ from tailrace.airflow.operator import RESULT
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_USAGE = 2
-"""The exit status of `tailrace dbt` that another try does not mend."""
-
 
 class DbtOperator(BaseOperator):
     """Builds a dbt project on the lake, by `tailrace dbt`; `arguments` are dbt's own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.lake.catalog import Lake, head_of
+from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import progress_of
 from tailrace.lake.reports import LEDGER
 from tailrace.model.chains import Definition, chain
@@ -33,7 +33,7 @@ def health(lake: Lake, definition: Definition) -> list[Health]:
     for stage in chain(definition):
         if lake.has(stage.name + LEDGER):
             head = lake.head(stage.name + LEDGER)
-            answers = head_of(lake.table(stage.name)).number("epoch") if lake.has(stage.name) else -1
+            answers = lake.head(stage.name).number("epoch") if lake.has(stage.name) else -1
             found.append(Health(stage.name, head.number("epoch"), head.number("watermark", BEGINNING), answers))
     return found
 

@@ -59,7 +59,7 @@ class Keeper:
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: it says what it does in {self._out}")
             self._start(lock)
-        self._see(tell)
+        self._see()
         return Streaming(state="started", pid=self._pid(), ended=None if ended is None else ended["said"])
 
     def stopped(self, tell: Callable[[str], None]) -> Streaming:
@@ -94,7 +94,7 @@ class Keeper:
             )  # fmt: skip
         _started[process.pid] = process
 
-    def _see(self, tell: Callable[[str], None]) -> None:
+    def _see(self) -> None:
         """Wait until it runs. Raises `RunnerError` with what it says where it has ended by then."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until:
@@ -108,17 +108,16 @@ class Keeper:
 
     def _ended(self) -> dict[str, Any] | None:
         """How the last one ended, None where there was none; of one that was killed nothing was noted."""
-        try:
-            found: dict[str, Any] = json.loads(self._state.read_text())
-        except (OSError, ValueError):
+        found = _read(self._state)
+        if not found:
             return None
         return found if "status" in found else {"status": None, "said": "it was killed"}
 
     def _pid(self) -> int:
         until = time.monotonic() + STARTING
         while time.monotonic() < until:
-            with suppress(OSError, ValueError, KeyError):
-                return int(json.loads(self._state.read_text())["pid"])
+            if "pid" in (found := _read(self._state)):
+                return int(found["pid"])
             time.sleep(0.05)
         raise RunnerError(f"a stream runs, and {self._state} does not say which: remove what is beside it, and stop it")
 
@@ -131,16 +130,11 @@ class Keeper:
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
             while not _locked(lock):
-                if not patient or self._running() or time.monotonic() > until:
+                if not patient or "pid" in _read(self._state) or time.monotonic() > until:
                     yield None
                     return
                 time.sleep(0.02)
             yield lock
-
-    def _running(self) -> bool:
-        with suppress(OSError, ValueError):
-            return "pid" in json.loads(self._state.read_text())
-        return False
 
     @property
     def _state(self) -> Path:
@@ -155,10 +149,9 @@ def end_all(warehouse: Path) -> int:
     """End the streams of a lake that run on this machine, all at once; gives how many there were."""
     ended = []
     for state in folder().glob("*.json"):
-        with suppress(OSError, ValueError):
-            found = json.loads(state.read_text())
-            if "pid" in found and found.get("lake") == str(warehouse):
-                ended.append(Keeper(state.with_suffix(""), (), {}))
+        found = _read(state)
+        if "pid" in found and found.get("lake") == str(warehouse):
+            ended.append(Keeper(state.with_suffix(""), (), {}))
     with ThreadPoolExecutor() as pool:
         for one in [pool.submit(one.end, lambda doing: None) for one in ended]:
             one.result()
@@ -175,6 +168,22 @@ def _locked(lock: BinaryIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a file notes of a stream; nothing where it is not there."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def why(heard: str) -> str:
+    """Why a process failed, in one line: what it says itself, or else the last thing that anybody said."""
+    lines = [line.strip() for line in heard.splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
+    return said.removeprefix("error: ")
 
 
 def _noted(file: Path, state: Mapping[str, Any]) -> None:
@@ -199,12 +208,8 @@ def keep(place: Path, command: Sequence[str]) -> int:
     status = process.wait()
     with out.open("rb") as said:
         said.seek(start)
-        lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-    if status < 0:
-        lines = ["it was killed"]
-    why = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
-    why = why.removeprefix("error: ") or "it said nothing"
-    _noted(place.with_suffix(".json"), {"status": status, "said": why})
+        heard = why(said.read().decode(errors="replace")) or "it said nothing"
+    _noted(place.with_suffix(".json"), {"status": status, "said": "it was killed" if status < 0 else heard})
     return status
 
 

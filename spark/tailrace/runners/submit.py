@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.model.time import moment
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
+from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper, why
 from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
 
@@ -112,7 +112,8 @@ class Submit:
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, GAVE_WAY):
             # spark-submit gives on what Python says of errors where it gives on the rest.
-            raise RunnerError(_why(f"{out}\n{err}", process.returncode), again=process.returncode != USAGE)
+            said = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
+            raise RunnerError(said, again=process.returncode != USAGE)
         return _said(out)
 
 
@@ -125,13 +126,6 @@ def _said(out: str) -> dict[str, Any]:
     except (IndexError, ValueError):
         raise RunnerError("the run ended well and did not say what it did", again=False) from None
     return found
-
-
-def _why(heard: str, status: int) -> str:
-    """Why a run failed, in one line: what it says itself, or else the last thing that anybody said."""
-    lines = [line.strip() for line in heard.splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
-    return said.removeprefix("error: ") or f"the run ended with status {status} and said nothing"
 
 
 def _tell(process: subprocess.Popen[str], number: signal.Signals) -> None:
