@@ -23,6 +23,7 @@ def test_a_stream_that_falls_behind_is_told_of_by_how_much(
     assert health(case.lake, HOURLY) == []
     assert answers(case.lake, HOURLY) == {}
     assert unwell(case.lake, HOURLY, AT, None) == ["hourly has no ledger yet"]
+    assert unwell(case.lake, HOURLY, AT, None, young=True) == []
 
     case.land(*LANDED)
     case.drain(HOURLY)

@@ -108,8 +108,10 @@ def looked_after(dag: Api, **conf: object) -> str:
     run = dag.trigger(**conf)
     place = f"/dags/{dag.dag}/dagRuns/{urllib.parse.quote(run)}"
     dag.until(lambda: dag.call(place)["state"] in ("success", "failed"))
-    assert dag.call(place)["state"] == "success"
-    said: str = dag.did(run, "stream")["said"]
+    tasks = dag.call(f"{place}/taskInstances")["task_instances"]
+    did = dag.did(run, "stream")
+    assert dag.call(place)["state"] == "success", (did, [(task["task_id"], task["state"]) for task in tasks])
+    said: str = did["said"]
     return said
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import pytest
 
 from tailrace.runners import RunnerError, Streaming, StreamJob
 from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
+from tailrace.runners.private import runs
 
 RUNS = """
 import signal, sys, time
@@ -25,6 +27,16 @@ while True:
     time.sleep(0.05)
 """
 ENDS = "import sys; print('error: ' + sys.argv[2], file=sys.stderr); sys.exit(int(sys.argv[1]))"
+
+
+LATER = f"""
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[3]).exists():
+    time.sleep(0.02)
+{ENDS}
+"""
+UNTIL = 60.0
+"""Seconds within which a process of a busy machine does something."""
 
 
 @dataclass
@@ -45,10 +57,22 @@ class Stream:
     def begun(self) -> int:
         return self.place.with_suffix(".out").read_text().count("begun")
 
+    @property
+    def noted(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.place.with_suffix(".json").read_text())
+        return found
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + UNTIL
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
 
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
-    monkeypatch.setattr("tailrace.runners.keeping.STARTING", 1.0)
+    monkeypatch.setattr("tailrace.runners.keeping.SEEN", 0.2)
     made = Stream(tmp_path / "stream")
     yield made
     made.stopped()
@@ -57,16 +81,13 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
 def gone(pid: int | None) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
+
+    def reaped() -> bool:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{pid} is still there")
+        return not runs(pid)
+
+    until(reaped)
 
 
 def test_a_stream_is_started_once_whoever_asks(stream: Stream) -> None:
@@ -74,7 +95,7 @@ def test_a_stream_is_started_once_whoever_asks(stream: Stream) -> None:
         found = [one.result() for one in [pool.submit(stream.kept) for _ in range(4)]]
     assert sorted(one.state for one in found) == ["running", "running", "running", "started"]
     assert len({one.pid for one in found}) == 1
-    assert stream.begun == 1
+    until(lambda: stream.begun == 1)
 
 
 def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> None:
@@ -86,18 +107,25 @@ def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> 
     assert stream.kept() == Streaming(state="running", pid=again.pid)
 
 
-def test_one_that_failed_is_started_again_and_says_why_it_ended(stream: Stream) -> None:
+def test_one_that_failed_is_started_again_and_says_why_it_ended(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runners.keeping.SEEN", UNTIL)
     with pytest.raises(RunnerError, match="the disk is full") as failed:
         stream.kept(ENDS, "3", "the disk is full")
     assert failed.value.again
+    monkeypatch.setattr("tailrace.runners.keeping.SEEN", 0.2)
     assert stream.kept().ended == "the disk is full"
 
 
 @pytest.mark.parametrize("status", [USAGE, GAVE_WAY])
-def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once(stream: Stream, status: int) -> None:
-    late = f"import time; time.sleep(1.5); {ENDS}"
-    assert stream.kept(late, str(status), "another stream has the lease").state == "started"
-    time.sleep(1.5)
+def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once(
+    stream: Stream, status: int, tmp_path: Path
+) -> None:
+    end = tmp_path / "end"
+    assert stream.kept(LATER, str(status), "another stream has the lease", str(end)).state == "started"
+    end.touch()
+    until(lambda: stream.noted.get("status") == status)
     with pytest.raises(RunnerError, match="another stream has the lease") as told:
         stream.kept()
     assert not told.value.again
@@ -107,6 +135,7 @@ def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once
 
 def test_one_that_was_stopped_by_hand_stays_stopped_until_it_is_started_anew(stream: Stream) -> None:
     first = stream.kept()
+    until(lambda: stream.begun == 1)
     assert stream.stopped().state == "stopped"
     assert stream.kept().state == "stopped"
     assert stream.begun == 1

@@ -75,7 +75,8 @@ class StreamOperator(BaseOperator):
         }[found.state]
         if found.ended is not None:
             said += f"; the one before ended: {found.ended}"
-        context["ti"].xcom_push(RESULT, did | {"said": said})
+        begun = found.state == "started" and found.ended is None
+        context["ti"].xcom_push(RESULT, did | {"said": said, "begun": begun})
         self.log.info("%s", said)
         if found.state == "stopped":
             raise AirflowSkipException(said)
@@ -94,6 +95,7 @@ class StreamOperator(BaseOperator):
 class WatermarkOperator(BaseOperator):
     """Fails where a stage's watermark is more than `behind` behind the clock on the wall.
 
+    A stage without a ledger is one, too, unless this very run has begun its stream, and not after one that ended.
     Answers that have changed since the run before tell their asset.
     """
 
@@ -110,11 +112,13 @@ class WatermarkOperator(BaseOperator):
         from tailrace.settings import Settings
 
         did = {"pipeline": self.definition.name}
+        stream: Any = context["ti"].xcom_pull(task_ids=STREAM, key=RESULT)
+        young = bool((stream or {}).get("begun"))
         try:
             lake = Lake(Settings())
             now = answers(lake, self.definition)
             most = None if self.behind is None else duration(self.behind)
-            wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most)
+            wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most, young=young)
         except TailraceError as error:
             context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
             raise failure(error) from None

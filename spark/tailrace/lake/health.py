@@ -45,19 +45,20 @@ def answers(lake: Lake, definition: Definition) -> dict[str, str | None]:
     return {name: None if snapshot is None else str(snapshot) for name, snapshot in found.items()}
 
 
-def unwell(lake: Lake, definition: Definition, now: int, most: int | None) -> list[str]:
+def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
     """What is wrong, a line each: stages without tables, and watermarks more than `most` behind `now`.
 
     `now` is an instant and `most` a length in microseconds; None where the records say what time it is, and not the
-    clock on the wall. A watermark at the end of time is behind nothing.
+    clock on the wall. A watermark at the end of time is behind nothing. A stream that is `young` has not been running
+    for long enough to have a ledger or a watermark of each stage.
     """
     found = {one.name: one for one in health(lake, definition)}
-    lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if stage.name not in found]
+    lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
     if most is None:
         return lines
     for one in found.values():
         if one.watermark == BEGINNING:
-            lines.append(f"{one.name} has no watermark yet")
+            lines += [] if young else [f"{one.name} has no watermark yet"]
         elif one.watermark < min(now - most, END_OF_TIME):
             behind = length(max(MINUTE, (now - one.watermark) // MINUTE * MINUTE))
             by = _by(lake, definition)

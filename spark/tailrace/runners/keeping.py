@@ -22,13 +22,16 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from tailrace.runners.jobs import RunnerError, Streaming
-from tailrace.runners.private import folder
+from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX
 
 USAGE, GAVE_WAY = 2, 4
 """Exit statuses of `tailrace stream` that another start does not mend, as `tailrace --help` has them."""
 
-STARTING = 5.0
+STARTING = 60.0
+"""Seconds that a keeper may take until it has started its stream."""
+
+SEEN = 5.0
 """Seconds in which a stream that cannot run has ended; one that still runs then is taken to have started."""
 
 STOPPING = 120.0
@@ -49,7 +52,9 @@ class Keeper:
             self.end(tell)
         with self._lock(patient=True) as lock:
             if lock is None:
-                return Streaming(state="running", pid=self._pid())
+                if (pid := self._pid()) is None:
+                    raise RunnerError("the stream has just ended: ask again")
+                return Streaming(state="running", pid=pid)
             ended = None if anew else self._ended()
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
@@ -59,8 +64,7 @@ class Keeper:
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: it says what it does in {self._out}")
             self._start(lock)
-        self._see()
-        return Streaming(state="started", pid=self._pid(), ended=None if ended is None else ended["said"])
+        return Streaming(state="started", pid=self._see(), ended=None if ended is None else ended["said"])
 
     def stopped(self, tell: Callable[[str], None]) -> Streaming:
         """Have it end at an epoch's boundary, where it runs, and leave it so."""
@@ -74,8 +78,9 @@ class Keeper:
             if lock is not None:
                 return
             tell("stopping the stream at the next epoch's boundary")
-            with suppress(ProcessLookupError):
-                os.kill(self._pid(), signal.SIGTERM)
+            if (pid := self._pid()) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
         until = time.monotonic() + STOPPING
         while time.monotonic() < until:
             with self._lock() as lock:
@@ -94,9 +99,9 @@ class Keeper:
             )  # fmt: skip
         _started[process.pid] = process
 
-    def _see(self) -> None:
-        """Wait until it runs. Raises `RunnerError` with what it says where it has ended by then."""
-        until = time.monotonic() + STARTING
+    def _see(self) -> int | None:
+        """Its process, once it is seen to run. Raises `RunnerError` with what it says where it has ended by then."""
+        until, pid = time.monotonic() + STARTING, None
         while time.monotonic() < until:
             for process in _started.values():
                 process.poll()
@@ -104,7 +109,10 @@ class Keeper:
                 if lock is not None:
                     ended = self._ended() or {"said": "it said nothing", "status": None}
                     raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != USAGE)
+            if pid is None and (pid := _read(self._state).get("pid")) is not None:
+                until = time.monotonic() + SEEN
             time.sleep(0.1)
+        return pid or self._pid()
 
     def _ended(self) -> dict[str, Any] | None:
         """How the last one ended, None where there was none; of one that was killed nothing was noted."""
@@ -113,11 +121,13 @@ class Keeper:
             return None
         return found if "status" in found else {"status": None, "said": "it was killed"}
 
-    def _pid(self) -> int:
+    def _pid(self) -> int | None:
+        """The process of the one that runs; None of one that has ended since."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until:
-            if "pid" in (found := _read(self._state)):
-                return int(found["pid"])
+            if found := _read(self._state):
+                pid: int | None = found.get("pid")
+                return pid
             time.sleep(0.05)
         raise RunnerError(f"a stream runs, and {self._state} does not say which: remove what is beside it, and stop it")
 
@@ -130,7 +140,7 @@ class Keeper:
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
             while not _locked(lock):
-                if not patient or "pid" in _read(self._state) or time.monotonic() > until:
+                if not patient or runs(_read(self._state).get("pid")) or time.monotonic() > until:
                     yield None
                     return
                 time.sleep(0.02)

@@ -27,7 +27,7 @@ from typing import Any
 import tailrace
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
 from tailrace.runners.keeping import Keeper
-from tailrace.runners.private import folder
+from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Settings
 
 STARTING = 60.0
@@ -211,13 +211,7 @@ def _connection(place: Path) -> socket.socket | None:
 
 
 def _runs(pid: int) -> bool:
-    if pid in _started:
-        return _started[pid].poll() is None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return _started[pid].poll() is None if pid in _started else runs(pid)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The folder where runners of this user keep what they know of the processes of this machine."""
+"""What runners of this user know of the processes of this machine, and the folder where they keep it."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def folder() -> Path:
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
         raise RunnerError(f"{made} is not a folder of this user alone: remove it, or set TMPDIR", again=False)
     return made
+
+
+def runs(pid: int | None) -> bool:
+    """Whether there is such a process."""
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
