@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 
 from hypothesis import strategies as st
 
@@ -47,6 +48,13 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool) -> Pipel
     if draw(st.booleans()):
         length = (Col("window_end") - Col("window_start")) // seconds(1)
         steps.append(Derive({f"{name}_length": length, f"{name}_known": If(Missing("window_end"), Value(0), Value(1))}))
+    sums = [n for n, type in earlier.panes.columns.items() if is_exact_number(type)]
+    if sums and draw(st.booleans()):
+        capped = draw(st.sampled_from(sums))
+        cap = Value(draw(st.sampled_from([2, Decimal("2.5")])))
+        least = If(Match(capped, ">", 2), cap, Col(capped))
+        if not list(least.faults("", earlier.panes.columns)):
+            steps.append(Derive({f"{name}_capped": least}))
     columns: Mapping[str, str] = earlier.panes.columns
     for step in steps:
         columns = step.columns(columns)

@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a_choice_of_two_types": (
         lambda: first(each=Derive({"n": If(Match("cents", ">", 1), Value(1), Value("one"))})),
         "each[0].values['n'] = 'bigint and string': expected two values of one type; write both alike, for example "
-        "Value(0) and Value(1)",
+        "0 and 1",
     ),
     "no_expression": (
         lambda: first(each=Derive({"n": 1})),  # type: ignore[dict-item]

@@ -17,6 +17,9 @@ from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.time import duration
 from tailrace.model.types import MAX_PRECISION, decimal_parts, is_exact_number
 
+_BIGINT_DIGITS = 20
+"""The digits of a bigint in a decimal, as `Arithmetic` counts them."""
+
 Constant = str | int | bool | Decimal | timedelta
 
 
@@ -120,7 +123,7 @@ class Arithmetic(Expression):
         left, right = self.left.type(types), self.right.type(types)
         if decimal_parts(left) is None and decimal_parts(right) is None:
             return "bigint"
-        (p, s), (q, r) = (decimal_parts(one) or (20, 0) for one in (left, right))
+        (p, s), (q, r) = (decimal_parts(one) or (_BIGINT_DIGITS, 0) for one in (left, right))
         if self.operator == "*":
             return f"decimal({p + q + 1},{s + r})"
         return f"decimal({max(p - s, q - r) + max(s, r) + 1},{max(s, r)})"
@@ -183,33 +186,72 @@ class Whole(Expression):
 
 @dataclass(frozen=True)
 class If(Expression):
-    """One of two values of one type, by a condition on the record.
+    """One of two values of one type, by a condition on the record. Of two exact numbers it has the digits of both.
 
     >>> from tailrace.model.algebra import Scalars
     >>> from tailrace.model.matching import Match
-    >>> size = If(Match("price", ">=", 100), Value("large"), Value("small"))
+    >>> size = If(Match("price", ">=", 100), "large", "small")
     >>> [size.term(Scalars(), {"price": price}, {"price": "bigint"}) for price in (7, 700, None)]
     ['small', 'large', 'small']
+    >>> capped, types = If(Match("cost", ">", 2), Decimal("2.00"), Col("cost")), {"cost": "decimal(9,4)"}
+    >>> [str(capped.term(Scalars(), {"cost": Decimal(cost)}, types)) for cost in ("3.5000", "1.2345")]
+    ['2.0000', '1.2345']
     """
 
     condition: Condition
-    then: Expression
-    otherwise: Expression
+    then: Expression | Constant
+    otherwise: Expression | Constant
+
+    def __post_init__(self) -> None:
+        then, otherwise = self._branches
+        object.__setattr__(self, "then", then)
+        object.__setattr__(self, "otherwise", otherwise)
+
+    @property
+    def _branches(self) -> tuple[Expression, Expression]:
+        return _expression(self.then), _expression(self.otherwise)
 
     def type(self, types: Mapping[str, str]) -> str:
-        return self.then.type(types)
+        then, otherwise = self._branches
+        return _common(then.type(types), otherwise.type(types))
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        holds = self.condition.holds(o, record, types)
-        return o.choose(holds, self.then.term(o, record, types), self.otherwise.term(o, record, types))
+        holds, type = self.condition.holds(o, record, types), self.type(types)
+        then, otherwise = (_widened(o, one.term(o, record, types), one.type(types), type) for one in self._branches)
+        return o.choose(holds, then, otherwise)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         faults = list(condition_faults(f"{path}.condition", self.condition, types))
-        faults += [*self.then.faults(f"{path}.then", types), *self.otherwise.faults(f"{path}.otherwise", types)]
+        then, otherwise = self._branches
+        faults += [*then.faults(f"{path}.then", types), *otherwise.faults(f"{path}.otherwise", types)]
         yield from faults
-        if not faults and self.then.type(types) != self.otherwise.type(types):
-            value = f"{self.then.type(types)} and {self.otherwise.type(types)}"
-            yield Fault(path, value, "two values of one type", "write both alike, for example Value(0) and Value(1)")
+        if faults:
+            return
+        kinds = (then.type(types), otherwise.type(types))
+        if kinds[0] != kinds[1] and not all(map(is_exact_number, kinds)):
+            expected, mend = "two values of one type", "write both alike, for example 0 and 1"
+            yield Fault(path, " and ".join(kinds), expected, mend)
+        elif (digits := decimal_parts(self.type(types))) and digits[0] > MAX_PRECISION:
+            expected = f"numbers that have at most {MAX_PRECISION} digits together"
+            yield Fault(path, " and ".join(kinds), expected, "declare the columns with fewer digits")
+
+
+def _common(one: str, other: str) -> str:
+    """The type that has the digits of two types of exact numbers; of others the first."""
+    if one == other or not (is_exact_number(one) and is_exact_number(other)):
+        return one
+    (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (one, other))
+    return f"decimal({max(p - s, q - r) + max(s, r)},{max(s, r)})"
+
+
+def _widened(o: Algebra, term: Term, own: str, type: str) -> Term:
+    """A number as one of a type with more digits; missing if it is."""
+    if own == type:
+        return term
+    _, scale = decimal_parts(type) or (0, 0)
+    given = o.choose(o.missing(term), o.literal(0, own), term)
+    there = o.add(given, o.literal(Decimal(0).scaleb(-scale), type), type)
+    return o.choose(o.missing(term), o.literal(None, type), there)
 
 
 def _expression(value: Expression | Constant) -> Expression:
