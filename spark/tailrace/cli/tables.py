@@ -15,7 +15,7 @@ from tailrace.cli.definitions import load_all, load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Definitions, Json
 from tailrace.cli.process import without_pandas
-from tailrace.lake.contracts import archives, contracts, spark_type
+from tailrace.lake.contracts import all_contracts, spark_type
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def write(
     output, stage = Output(json), load_any(definition)
     from tailrace.lake.contract_files import write_contracts
 
-    written = write_contracts([*contracts(stage), *archives(stage)], folder or Settings().contracts)
+    written = write_contracts(all_contracts(stage), folder or Settings().contracts)
     if json:
         output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
     else:

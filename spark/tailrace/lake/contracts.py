@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.model.chains import Definition
+from tailrace.model.chains import Definition, chain
 from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.pipeline import Pipeline
@@ -347,6 +347,15 @@ def archives(definition: Definition) -> list[Contract]:
     log = definition.log
     landed = [log.name, f"{log.name}__rejected"] if log.landed else []
     return [commits_contract(table) for table in (*landed, f"{definition.name}__ledger")]
+
+
+def all_contracts(definition: Definition) -> list[Contract]:
+    """The tables of a definition and of those that it reads, with what maintenance makes beside them; each once."""
+    made: dict[str, Contract] = {}
+    for stage in chain(definition):
+        for contract in (*contracts(stage), *archives(stage)):
+            made.setdefault(contract.table, contract)
+    return list(made.values())
 
 
 def spark_type(shape: Shape) -> str:

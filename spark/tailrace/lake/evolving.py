@@ -26,13 +26,13 @@ from pyiceberg.types import IcebergType, ListType, StructType
 
 from tailrace.lake.catalog import Lake, committing
 from tailrace.lake.contract_files import agreed
-from tailrace.lake.contracts import Contract, archives, contracts
+from tailrace.lake.contracts import Contract, all_contracts
 from tailrace.lake.errors import MovedError
 from tailrace.lake.evolution import COLUMNS, Change, Effect, Kind, changes, matched
 from tailrace.lake.generations import scratch
 from tailrace.lake.layouts import sort_order, term
 from tailrace.lake.shapes import iceberg_type
-from tailrace.model.chains import Definition
+from tailrace.model.chains import Definition, chain
 
 TRIES = 50
 """How often a change is made anew that another commit of the table was in the way of."""
@@ -56,15 +56,15 @@ class TablePlan:
 
 
 def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """The contracts of all the tables of a definition and its log, as their files have them.
+    """The contracts of all the tables of a definition and of what it reads, as their files have them.
 
     Raises `ContractError` for a file that makes no sense.
     """
-    return [agreed(one, lake.settings.contracts) for one in (*contracts(definition), *archives(definition))]
+    return [agreed(one, lake.settings.contracts) for one in all_contracts(definition)]
 
 
 def plan(lake: Lake, definition: Definition) -> list[TablePlan]:
-    """What would bring the live tables of a definition and its log to their contracts. Changes nothing."""
+    """What would bring the live tables of a definition and of what it reads to their contracts. Changes nothing."""
     return [
         _planned(contract, lake.table(contract.table), _withheld(lake, definition, contract))
         if lake.has(contract.table)
@@ -83,12 +83,13 @@ def _planned(contract: Contract, table: Table, withheld: str) -> TablePlan:
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
     """Why the columns of a table are left alone that are those of what the definition means."""
-    ledger = f"{definition.name}__ledger"
-    if contract.table not in (definition.name, ledger):
+    owner = next((one for one in chain(definition) if contract.table in (one.name, f"{one.name}__ledger")), None)
+    if owner is None:
         return ""
-    if lake.has(ledger) and lake.head(ledger).said.get("fingerprint") != definition.fingerprint:
+    ledger = f"{owner.name}__ledger"
+    if lake.has(ledger) and lake.head(ledger).said.get("fingerprint") != owner.fingerprint:
         return "its columns are those of a definition with another meaning: see `tailrace plan`"
-    if scratch(lake, definition.name):
+    if scratch(lake, owner.name):
         return "a generation is being built beside it, with its columns: wait until `tailrace apply` has ended"
     return ""
 
