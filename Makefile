@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Extras of pyproject.toml to install beside the usual ones: `make setup WITH=aws`. Export it to keep them,
+# Extras of pyproject.toml to install beside the usual ones: `make setup WITH=java`. Export it to keep them,
 # as the next target without it takes them out again.
 WITH ?=
-EXTRAS := $(sort spark kafka plot duckdb dbt demo observe airflow $(WITH))
+EXTRAS := $(sort spark kafka plot duckdb dbt demo observe airflow aws $(WITH))
 # Tests run in this many processes, each with a JVM once it needs one.
 WORKERS ?= 2
 # Passed on to pytest, as in `make test ARGS="-k fence"`.

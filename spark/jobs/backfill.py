@@ -6,6 +6,7 @@ spark-submit spark/jobs/backfill.py pipelines/flights.py --from 2013-03-08 --to 
 import sys
 
 from tailrace.cli.main import app
+from tailrace.cli.submitted import submitted
 
 if __name__ == "__main__":
-    app(["backfill", *sys.argv[1:]], prog_name="tailrace")
+    submitted(app, "backfill", sys.argv[1:])

@@ -6,6 +6,7 @@ spark-submit spark/jobs/maintain.py pipelines/flights.py
 import sys
 
 from tailrace.cli.main import app
+from tailrace.cli.submitted import submitted
 
 if __name__ == "__main__":
-    app(["maintain", *sys.argv[1:]], prog_name="tailrace")
+    submitted(app, "maintain", sys.argv[1:])

@@ -6,6 +6,7 @@ spark-submit spark/jobs/stream.py pipelines/flights.py --kafka flights --bootstr
 import sys
 
 from tailrace.cli.main import app
+from tailrace.cli.submitted import submitted
 
 if __name__ == "__main__":
-    app(["stream", *sys.argv[1:]], prog_name="tailrace")
+    submitted(app, "stream", sys.argv[1:])

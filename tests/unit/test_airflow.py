@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -155,6 +156,21 @@ def test_marts_are_built_when_an_answer_changes_and_swept_up_every_hour() -> Non
     table = dag.timetable
     assert [asset.uri for asset in table.asset_condition.objects] == ["tailrace://pipelines/hourly_departures"]
     assert table.timetable.expression == "0 * * * *"
+
+
+def test_the_dags_of_the_page_on_airflow_are_dags() -> None:
+    text = (ROOT / "docs" / "airflow.md").read_text()
+    scope: dict[str, Any] = {"__file__": str(ROOT / "dags" / "page.py"), "__name__": "page"}
+    made = []
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, "airflow.md", "exec"), scope)
+        made.append({name: one.dag_id for name, one in scope.items() if type(one).__name__ == "DAG"})
+    names = {name: f"hourly_departures.{name}" for name in ("stream", "backfill", "repair")}
+    names["maintenance"] = "hourly_departures.maintain"
+    assert made[0] == names
+    assert made[-1] == names | {"marts": "dbt.build"}
+    assert type(scope["cluster"]()).__name__ == "Submit"
+    assert scope["serverless"]().application.under("jobs") == "s3://my-bucket/tailrace/jobs"
 
 
 def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:

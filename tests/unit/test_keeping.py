@@ -104,7 +104,10 @@ def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> 
     again = stream.kept()
     assert (again.state, again.ended) == ("started", "it was killed")
     assert again.pid != first.pid
-    assert stream.kept() == Streaming(state="running", pid=again.pid)
+    assert stream.kept() == Streaming(state="running", pid=again.pid, since=again.since)
+    assert first.since is not None
+    assert again.since is not None
+    assert again.since > first.since
 
 
 def test_one_that_failed_is_started_again_and_says_why_it_ended(
@@ -151,7 +154,7 @@ def test_a_stream_outlives_its_keeper_and_is_still_known_to_run(stream: Stream) 
     found = stream.kept()
     (keeper,) = [one for one in children(os.getpid()) if found.pid in children(one)]
     gone(keeper)
-    assert stream.kept() == Streaming(state="running", pid=found.pid)
+    assert stream.kept() == Streaming(state="running", pid=found.pid, since=found.since)
 
 
 def children(pid: int) -> list[int]:

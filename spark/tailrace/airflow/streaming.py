@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 STREAM, WATERMARK = "stream", "watermark"
 """The tasks, by their names."""
 
+YOUNG = 300.0
+"""Seconds that a stream may run before each of its stages has a ledger."""
+
 SNAPSHOTS = "snapshots"
 """The XCom of the watermark's task that holds the snapshot of each table of answers."""
 
@@ -69,14 +72,15 @@ class StreamOperator(BaseOperator):
             context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
             raise failure(error) from None
         said = {
-            "running": f"process {found.pid} runs",
-            "started": f"started process {found.pid}",
+            "running": f"{found.named} runs",
+            "started": f"started {found.named}",
             "stopped": "it was stopped by hand: trigger this DAG with Stream restart to start it",
         }[found.state]
         if found.ended is not None:
             said += f"; the one before ended: {found.ended}"
-        begun = found.state == "started" and found.ended is None
-        context["ti"].xcom_push(RESULT, did | {"said": said, "begun": begun})
+        age = time.time() - (found.since or 0.0)
+        young = found.state != "stopped" and found.ended is None and age < YOUNG
+        context["ti"].xcom_push(RESULT, did | {"said": said, "young": young})
         self.log.info("%s", said)
         if found.state == "stopped":
             raise AirflowSkipException(said)
@@ -95,7 +99,7 @@ class StreamOperator(BaseOperator):
 class WatermarkOperator(BaseOperator):
     """Fails where a stage's watermark is more than `behind` behind the clock on the wall.
 
-    A stage without a ledger is one, too, unless this very run has begun its stream, and not after one that ended.
+    A stage without a ledger is one, too, unless its stream was started minutes ago, and not because one had ended.
     Answers that have changed since the run before tell their asset.
     """
 
@@ -113,7 +117,7 @@ class WatermarkOperator(BaseOperator):
 
         did = {"pipeline": self.definition.name}
         stream: Any = context["ti"].xcom_pull(task_ids=STREAM, key=RESULT)
-        young = bool((stream or {}).get("begun"))
+        young = bool((stream or {}).get("young"))
         try:
             lake = Lake(Settings())
             now = answers(lake, self.definition)

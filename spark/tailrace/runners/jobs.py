@@ -130,14 +130,22 @@ class StreamJob(BaseModel):
 class Streaming(BaseModel):
     """How a stream stands: it ran already, it was started, or it was stopped by hand and is left so.
 
-    `ended` is why the one before it is no more.
+    It is process `pid` of the runner's machine, or job run `run` of a service. It runs `since` then, in seconds since
+    1970. `ended` is why the one before it is no more.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     state: Literal["running", "started", "stopped"]
     pid: int | None = None
+    run: str | None = None
+    since: float | None = None
     ended: str | None = None
+
+    @property
+    def named(self) -> str:
+        """What it is, for people."""
+        return f"process {self.pid}" if self.run is None else f"job run {self.run}"
 
 
 class GaveWay(BaseModel):

@@ -54,7 +54,7 @@ class Keeper:
             if lock is None:
                 if (pid := self._pid()) is None:
                     raise RunnerError("the stream has just ended: ask again")
-                return Streaming(state="running", pid=pid)
+                return Streaming(state="running", pid=pid, since=_read(self._state).get("since"))
             ended = None if anew else self._ended()
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
@@ -64,7 +64,8 @@ class Keeper:
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: it says what it does in {self._out}")
             self._start(lock)
-        return Streaming(state="started", pid=self._see(), ended=None if ended is None else ended["said"])
+        said = None if ended is None else ended["said"]
+        return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=said)
 
     def stopped(self, tell: Callable[[str], None]) -> Streaming:
         """Have it end at an epoch's boundary, where it runs, and leave it so."""
@@ -208,7 +209,8 @@ def keep(place: Path, command: Sequence[str]) -> int:
     start = out.stat().st_size if out.exists() else 0
     # The lock is the stream's, too.
     process = subprocess.Popen(command, close_fds=False)
-    _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": os.environ.get(f"{PREFIX}WAREHOUSE", "")})
+    lake = os.environ.get(f"{PREFIX}WAREHOUSE", "")
+    _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": lake, "since": time.time()})
 
     def told(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)

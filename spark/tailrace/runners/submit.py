@@ -48,12 +48,7 @@ class Submit:
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
         """Submit it, and wait until it has ended."""
-        words = [job.definition, "--from", moment(job.first).isoformat(), "--to", moment(job.last).isoformat()]
-        if job.reason:
-            words.append(f"--reason={job.reason}")
-        if job.dry_run:
-            words.append("--dry-run")
-        return Outcome.all_of(self._submitted("backfill.py", words, tell))
+        return Outcome.all_of(self._submitted("backfill.py", [job.definition, *backfill_words(job)], tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit it, and wait until it has ended."""
@@ -114,11 +109,19 @@ class Submit:
             # spark-submit gives on what Python says of errors where it gives on the rest.
             said = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
             raise RunnerError(said, again=process.returncode != USAGE)
-        return _said(out)
+        return last_object(out)
 
 
-def _said(out: str) -> dict[str, Any]:
-    """The JSON object that a command prints last, after whatever Spark printed."""
+def backfill_words(job: BackfillJob) -> list[str]:
+    """The arguments of `tailrace backfill` for a job, but for its definition."""
+    words = ["--from", moment(job.first).isoformat(), "--to", moment(job.last).isoformat()]
+    if job.reason:
+        words.append(f"--reason={job.reason}")
+    return [*words, "--dry-run"] if job.dry_run else words
+
+
+def last_object(out: str) -> dict[str, Any]:
+    """The JSON object that a command prints last, after whatever Spark printed. Raises `RunnerError` for none."""
     lines = out.splitlines()
     starts = [place for place, line in enumerate(lines) if line == "{"]
     try:

@@ -1,0 +1,271 @@
+"""Runs as job runs of an EMR Serverless application: nothing of a run is on the machine that asks for it.
+
+What a run did is not in its state, which is one word, and its log comes when it comes. So each run leaves an outcome of
+its own in S3 as it ends (`cli.submitted`): how it ended and what it said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tailrace.aws.objects import AwsError, client, get, put
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
+from tailrace.runners.keeping import GAVE_WAY, USAGE, why
+from tailrace.runners.submit import backfill_words, last_object
+
+GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
+"""The states of a job run that has not ended."""
+
+GRACE = 120
+"""Seconds that a stream has to end at an epoch's boundary before it is killed."""
+
+AGAIN = 5
+"""How often in an hour EMR starts a stream again that failed; after that the stream DAG does."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """An EMR Serverless application and what its runs need.
+
+    `role` is the job role's ARN. `place` is an address of S3 with the entry points under `jobs/` (`spark/jobs` of the
+    project); outcomes are left under `outcomes/`, logs under `logs/`. `definitions` is the folder that a driver has the
+    definitions' files in. `environment` are variables of driver and executors (`TAILRACE_...`), `conf` more of Spark's
+    settings. Raises `AwsError` for values that are none.
+    """
+
+    id: str
+    role: str
+    place: str
+    definitions: str = "pipelines"
+    environment: Mapping[str, str] | None = None
+    conf: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not re.fullmatch(r"[0-9a-z]{1,64}", self.id):
+            faults.append(f"id {self.id!r}: expected an application's, of small letters and digits")
+        if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+", self.role):
+            faults.append(f"role {self.role!r}: expected an IAM role's ARN")
+        if not re.fullmatch(r"s3://[a-z0-9.-]+(/\S*)?", self.place):
+            faults.append(f"place {self.place!r}: expected an address such as s3://bucket/tailrace")
+        # They are words of one text, which EMR takes apart where there is a space.
+        told = {**(self.environment or {}), **(self.conf or {})}
+        faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in told.items() if _broken(n + v)]
+        if faults:
+            raise AwsError("; ".join(faults))
+
+    @property
+    def parameters(self) -> str:
+        """Arguments of spark-submit."""
+        told = dict(self.conf or {})
+        for name, value in (self.environment or {}).items():
+            told[f"spark.emr-serverless.driverEnv.{name}"] = value
+            told[f"spark.executorEnv.{name}"] = value
+        return " ".join(f"--conf {name}={value}" for name, value in sorted(told.items()))
+
+    def under(self, *parts: str) -> str:
+        """An address under `place`."""
+        return "/".join((self.place.rstrip("/"), *parts))
+
+    def there(self, definition: str) -> str:
+        """A definition as the driver finds it."""
+        return f"{self.definitions}/{Path(definition).name}"
+
+
+def _broken(value: str) -> bool:
+    return bool(re.search(r"[\s'\"\\]", value))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A job run, and the token that its outcome is left under."""
+
+    id: str
+    token: str
+    state: str
+    details: str
+    since: float
+
+    @property
+    def goes_on(self) -> bool:
+        return self.state in GOES_ON
+
+
+class EmrServerless:
+    """Runs of an EMR Serverless application. `every` is how often one is looked at that is waited for, in seconds."""
+
+    def __init__(self, application: Application, *, every: float = 5.0) -> None:
+        self.application, self.every = application, every
+        self._running: set[str] = set()
+        self._cancelled = False
+
+    @cached_property
+    def emr(self) -> Any:
+        """The service's client."""
+        return client("emr-serverless")
+
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+        """Submit it, and wait until it has ended."""
+        definition = self.application.there(job.definition)
+        return Outcome.all_of(self._done("backfill", [definition, *backfill_words(job), "--json"], tell))
+
+    def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
+        """Submit it, and wait until it has ended."""
+        return self._done("maintain", [self.application.there(job.definition), "--json"], tell)
+
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+        """Have it run as a job run of mode STREAMING, which EMR itself starts again where it fails."""
+        last = self._last(job)
+        if last is not None and last.goes_on:
+            if not anew:
+                return Streaming(state="running", run=last.id, since=last.since)
+            self._stop(last, tell)
+        ended = None
+        if last is not None and not anew:
+            if self._left(last, "stopped"):
+                return Streaming(state="stopped")
+            status, ended = self._ended(last)
+            if status in (USAGE, GAVE_WAY) and not self._left(last, "told"):
+                # Told once: who starts it again after that has looked at it.
+                self._leave(last, "told")
+                raise RunnerError(f"the stream ended: {ended}", again=False)
+        there = tuple(self.application.there(one) for one in job.definitions)
+        words = [*there, *job.words[len(there) :]]
+        run = self._submit(
+            "stream", words, _name(job), mode="STREAMING", retryPolicy={"maxFailedAttemptsPerHour": AGAIN}
+        )
+        tell(f"started job run {run}")
+        return Streaming(state="started", run=run, since=time.time(), ended=ended)
+
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+        """Cancel it with time to end at an epoch's boundary, where it runs, and leave it so."""
+        last = self._last(job)
+        if last is not None:
+            self._stop(last, tell)
+            self._leave(last, "stopped")
+        return Streaming(state="stopped")
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        for run in tuple(self._running):
+            self._cancel(run)
+
+    def _done(self, command: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+        if self._cancelled:
+            raise Cancelled("cancelled before it began")
+        run = self._submit(command, words, f"tailrace {command}")
+        self._running.add(run)
+        try:
+            tell(f"submitted job run {run}")
+            ended = self._waited(run, tell)
+        finally:
+            self._running.discard(run)
+        if self._cancelled or ended.state == "CANCELLED":
+            raise Cancelled("cancelled: nothing more is committed")
+        status, said = self._ended(ended)
+        if status not in (0, GAVE_WAY):
+            raise RunnerError(said, again=status != USAGE)
+        return last_object(self._outcome(ended).get("out", ""))
+
+    def _submit(self, command: str, words: Sequence[str], name: str, **more: Any) -> str:
+        token = uuid.uuid4().hex
+        outcome = self.application.under("outcomes", token)
+        driver = {
+            "entryPoint": self.application.under("jobs", f"{command}.py"),
+            "entryPointArguments": [f"--outcome={outcome}", *words],
+            "sparkSubmitParameters": self.application.parameters,
+        }
+        logs = {"s3MonitoringConfiguration": {"logUri": self.application.under("logs") + "/"}}
+        answer = self._asked(
+            "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,
+            jobDriver={"sparkSubmit": driver}, configurationOverrides={"monitoringConfiguration": logs},
+            tags={"tailrace": command}, **more,
+        )  # fmt: skip
+        run: str = answer["jobRunId"]
+        return run
+
+    def _waited(self, run: str, tell: Callable[[str], None]) -> _Run:
+        state = ""
+        while True:
+            found = self._run(run)
+            if found.state != state:
+                state = found.state
+                tell(f"job run {run} is {state.lower()}")
+            if not found.goes_on and found.state != "CANCELLING":
+                return found
+            time.sleep(self.every)
+
+    def _run(self, run: str) -> _Run:
+        found = self._asked("get_job_run", jobRunId=run)["jobRun"]
+        words = found["jobDriver"]["sparkSubmit"]["entryPointArguments"]
+        token = next((w.rsplit("/", 1)[1] for w in words if w.startswith("--outcome=")), "")
+        return _Run(run, token, found["state"], found.get("stateDetails") or "", found["createdAt"].timestamp())
+
+    def _last(self, job: StreamJob) -> _Run | None:
+        """The job run of a stream that was submitted last."""
+        found: list[dict[str, Any]] = []
+        page: dict[str, str] = {}
+        while True:
+            answer = self._asked("list_job_runs", **page)
+            found += [one for one in answer["jobRuns"] if one.get("name") == _name(job)]
+            if not answer.get("nextToken"):
+                break
+            page = {"nextToken": answer["nextToken"]}
+        if not found:
+            return None
+        # One that goes on is the stream's, whatever was submitted after it.
+        last = max(found, key=lambda one: (one["state"] in GOES_ON, one["createdAt"]))
+        return self._run(last["id"])
+
+    def _ended(self, run: _Run) -> tuple[int | None, str]:
+        """The exit status of a run that has ended, None where it left no outcome, and why it ended in one line."""
+        outcome = self._outcome(run)
+        if not outcome:
+            return None, f"job run {run.id} {run.state.lower()}: {run.details or 'it left no outcome'}"
+        said = why(f"{outcome['out']}\n{outcome['err']}") or "it said nothing"
+        return int(outcome["status"]), said
+
+    def _outcome(self, run: _Run) -> dict[str, Any]:
+        text = get(self.application.under("outcomes", run.token)) if run.token else None
+        found: dict[str, Any] = {} if text is None else json.loads(text)
+        return found
+
+    def _stop(self, run: _Run, tell: Callable[[str], None]) -> None:
+        if run.goes_on:
+            tell(f"stopping job run {run.id} at the next epoch's boundary")
+            self._cancel(run.id)
+            self._waited(run.id, tell)
+
+    def _cancel(self, run: str) -> None:
+        self._asked("cancel_job_run", jobRunId=run, shutdownGracePeriodInSeconds=GRACE)
+
+    def _left(self, run: _Run, note: str) -> bool:
+        return get(self.application.under("outcomes", f"{run.token}.{note}")) is not None
+
+    def _leave(self, run: _Run, note: str) -> None:
+        put(self.application.under("outcomes", f"{run.token}.{note}"), "")
+
+    def _asked(self, what: str, **words: Any) -> dict[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            found: dict[str, Any] = getattr(self.emr, what)(applicationId=self.application.id, **words)
+        except ClientError as error:
+            again = error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500
+            raise RunnerError(f"EMR Serverless: {error.response['Error']['Message']}", again=again) from error
+        except BotoCoreError as error:
+            raise RunnerError(f"EMR Serverless cannot be asked ({error})") from error
+        return found
+
+
+def _name(job: StreamJob) -> str:
+    """The name of a stream's job runs."""
+    return f"tailrace stream {job.name}"

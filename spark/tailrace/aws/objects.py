@@ -1,0 +1,57 @@
+"""Small texts as objects of S3, by their addresses: `s3://bucket/key`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlparse
+
+from tailrace.model.errors import TailraceError
+
+
+class AwsError(TailraceError, RuntimeError):
+    """A service that did not do what it was asked to, or an address that is none. The message says why."""
+
+
+def client(service: str) -> Any:
+    """A client of a service, which tries again what may succeed then. Raises `AwsError` where boto3 is not there."""
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise AwsError("boto3 is not installed: install tailrace[aws]") from None
+    return boto3.client(service, config=Config(retries={"mode": "standard", "max_attempts": 5}))
+
+
+def put(address: str, text: str) -> None:
+    """Leave a text at an address. Raises `AwsError`."""
+    bucket, key = _parts(address)
+    try:
+        client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode())
+    except _errors() as error:
+        raise AwsError(f"{address} cannot be written ({error})") from error
+
+
+def get(address: str) -> str | None:
+    """The text at an address; None where there is none. Raises `AwsError`."""
+    bucket, key = _parts(address)
+    s3 = client("s3")
+    try:
+        found: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    except s3.exceptions.NoSuchKey:
+        return None
+    except _errors() as error:
+        raise AwsError(f"{address} cannot be read ({error})") from error
+    return found.decode()
+
+
+def _parts(address: str) -> tuple[str, str]:
+    parsed = urlparse(address)
+    if parsed.scheme != "s3" or not parsed.netloc or not parsed.path.strip("/"):
+        raise AwsError(f"{address!r}: expected an address such as s3://bucket/key")
+    return parsed.netloc, parsed.path.lstrip("/")
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return BotoCoreError, ClientError
