@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.killing import KILLS, SEED, run_and_kill
 from support.landing import DEFINITION, Landing
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
-
-KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "2"))
-"""How often each of two streams is killed; `make soak` kills them more often."""
-
-SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
-"""Printed with a failure, and settable, so that a schedule can be run again."""
-
-
-def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random) -> bool:
-    """Start a stream and kill it, its JVM too, some time after its first epoch; gives whether it was still running."""
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(chance.random() * 2.5)
-        running = process.poll() is None
-        # Only where the group is still there; the leader is not reaped yet, so its id is its own.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return running
 
 
 @pytest.mark.slow

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from support.clicks import BUSY, TIMES, VISITS, land
+from support.killing import KILLS, SEED, run_and_kill
 from support.ledgers import as_ever
 
 from tailrace.lake.catalog import Lake
@@ -20,9 +19,7 @@ from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.audit_computation import audit_computation
 
-KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "2"))
 ROOT = Path(__file__).parents[2]
-SEED = int(os.environ.get("TAILRACE_TEST_SEED", "2013"))
 
 
 @pytest.mark.slow
@@ -39,17 +36,7 @@ def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(
     command += ["--from", str(folder), "--json", "--per-epoch", "1"]
     for part in range(KILLS):
         land(folder, 3 * part, 3)
-        process = subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True
-        )
-        with process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(chance.random() * 4)
-            running = process.poll() is None
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        assert running, f"seed {SEED}"
+        assert run_and_kill(command, env, chance, 4), f"seed {SEED}"
     land(folder, 3 * KILLS, 1)
     done = subprocess.run([*command, "--once"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
