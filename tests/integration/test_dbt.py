@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.shell import shell
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import moment
@@ -35,13 +35,7 @@ class Case:
     """A folder with a lake and a copy of the project."""
 
     folder: Path
-
-    def run(self, *words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "tailrace.cli.main", *words]
-        env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars"), "PYTHONPATH": str(self.folder)}
-        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == status, f"{words}: {done.stdout}\n{done.stderr}"
-        return done.stdout
+    run: Callable[..., str]
 
     def build(self, *words: str) -> dict[str, str]:
         """How each node of the project ended."""
@@ -55,15 +49,20 @@ class Case:
         return sorted(rows, key=lambda row: [str(value) for value in row.values()])
 
 
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars"), "PYTHONPATH": str(tmp_path)}) as running:
+        yield Case(tmp_path, running.run)
+
+
 @pytest.mark.slow
-def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_path: Path) -> None:
+def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_path: Path, case: Case) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
     first, last = date(2013, 3, 7), date(2013, 3, 10)
     write_files(load(first, last), tmp_path / "all", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
     files = sorted((tmp_path / "all").iterdir())
     (tmp_path / "landing").mkdir()
-    case = Case(tmp_path)
 
     def land(some: list[Path]) -> None:
         for file in some:
@@ -102,3 +101,27 @@ def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_pat
     assert by_name["flights"]["status"] == "pass", "records of 2013 are not stale for being old"
     watermark = moment(Lake(Settings(warehouse=tmp_path / "build" / "lake")).head("flights").number("watermark"))
     assert by_name["flights"]["max_loaded_at"] == watermark.isoformat()
+
+
+@pytest.mark.slow
+def test_the_marts_of_the_ads_add_up_to_the_bills_after_a_backfill(tmp_path: Path, case: Case) -> None:
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
+    # The second day's views take the watermark past the first day's bills.
+    for begin, minutes in (("2026-01-01", 600), ("2026-01-02T12:00Z", 1)):
+        words = ("--rate", "0.1", "--minutes", str(minutes), "--begin", begin, "--every", "3600")
+        case.run("generate", "ads", "--to", "landing", *words)
+    case.run("stream", "pipelines/ads.py", "--from", "landing", "--format", "json", "--per-epoch", "3", "--once")
+
+    marts = ("owed_by_month", "bill_restatements", "restated_bills")
+    select = ("--vars", "ads: true", "--select", *marts)
+    assert set(case.build(*select).values()) <= {"success", "pass"}
+    streamed = case.rows("owed_by_month")
+    case.run("backfill", "pipelines/ads.py", "--from", "2026-01-01", "--to", "2026-01-02", "--reason", "offline views")
+    assert set(case.build(*select).values()) <= {"success", "pass"}
+    incremental = {mart: case.rows(mart) for mart in marts}
+    assert incremental["owed_by_month"] != streamed, "the backfill counts what came too late"
+    assert any(row["why"] == "backfill: offline views" for row in incremental["restated_bills"])
+    assert all(isinstance(row["owed"], Decimal) for row in incremental["owed_by_month"])
+    assert set(case.build(*select, "--full-refresh").values()) <= {"success", "pass"}
+    assert {mart: case.rows(mart) for mart in marts} == incremental

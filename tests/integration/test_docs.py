@@ -9,11 +9,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 import pytest
+from support.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -77,20 +80,26 @@ class Place:
         cuts = landing_cuts(self.first, self.last, fine_day=date(2013, 3, 8))
         write_files(load(self.first, self.last), self.folder / "landing", cuts)
 
-    def run(self, *command: str) -> None:
-        env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
-        done = subprocess.run(
-            [sys.executable, *command], cwd=self.folder, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
-        assert done.stdout.strip(), f"{command} says something"
+    @contextmanager
+    def shell(self) -> Iterator[Shell]:
+        with shell(self.folder, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
+            yield running
 
-    def run_all(self, pages: list[Path]) -> int:
-        """Run the commands of pages; gives how many there were."""
-        said = [words for page in pages for words in commands(page) if Path(words[0]).name == "tailrace"]
-        for words in said:
-            self.run("-m", "tailrace.cli.main", *words[1:])
-        return len(said)
+    def run(self, text: str) -> None:
+        """Run Python in a process of its own, as a reader would."""
+        env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars")}
+        command = [sys.executable, "-c", text]
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}: {done.stdout}\n{done.stderr}"
+        assert done.stdout.strip(), f"{text} says something"
+
+
+def run_all(running: Shell, pages: list[Path]) -> int:
+    """Run the commands of pages; gives how many there were."""
+    said = [words for page in pages for words in commands(page) if Path(words[0]).name == "tailrace"]
+    for words in said:
+        assert running.run(*words[1:]).strip(), f"{words} says something"
+    return len(said)
 
 
 @pytest.mark.slow
@@ -99,7 +108,8 @@ def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> 
     (tmp_path / "changed.py").write_text(blocks(GENERATIONS, "python")[0])
     pages = [ROOT / "README.md", ROOT / "docs" / "running.md", WHAT, WHEN, WATERMARKS]
     pages += [ROOT / "docs" / "observing.md", ROOT / "docs" / "maintenance.md", GENERATIONS]
-    assert place.run_all(pages) >= 20
+    with place.shell() as running:
+        assert run_all(running, pages) >= 20
 
 
 @pytest.mark.slow
@@ -107,8 +117,17 @@ def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) 
     place = Place(tmp_path, date(2013, 3, 8), date(2013, 3, 9))
     for name in ("iceberg_schemas", "dbt"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    stream = ("stream", "pipelines/flights.py", "--from", "landing", "--format", "json", "--once")
-    place.run("-m", "tailrace.cli.main", *stream)
-    assert place.run_all([TABLES, READING, ROOT / "docs" / "dbt.md"]) >= 10
+    with place.shell() as running:
+        running.run("stream", "pipelines/flights.py", "--from", "landing", "--format", "json", "--once")
+        assert run_all(running, [TABLES, READING, ROOT / "docs" / "dbt.md"]) >= 10
     for text in blocks(READING, "python"):
-        place.run("-c", text)
+        place.run(text)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_pages_on_pipelines_run_in_their_order(tmp_path: Path) -> None:
+    for name in ("pipelines", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
+    with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
+        assert run_all(running, sorted((ROOT / "docs" / "pipelines").glob("*.md"))) >= 7

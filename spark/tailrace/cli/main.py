@@ -25,6 +25,7 @@ from tailrace.cli import (
     dbt,
     evolve,
     explain,
+    generate,
     late,
     maintain,
     panes,
@@ -155,10 +156,12 @@ def _tailrace(
 _RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
 _ASK = "Ask (these start Spark)"
 _BACK = "Go back (these start no Spark)"
+_TRY = "Try (this starts no Spark)"
 _panels: dict[str, tuple[Callable[..., None], ...]] = {
     _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
     _ASK: (sql.sql, dbt.dbt),
     _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late),
+    _TRY: (generate.generate,),
     _TELL: (watermark.watermark, signals.signal),
     _BACK: (apply.rollback, restore.restore),
 }

@@ -1,0 +1,1 @@
+{{ restatements_of('ad_bills', 'day') }}

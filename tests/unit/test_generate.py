@@ -1,0 +1,55 @@
+"""Made-up logs: the same for the same seed, and what they say makes sense."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
+from tailrace.generate.ads import ads
+from tailrace.generate.delivery import MINUTE
+from tailrace.generate.landing import land
+
+FIRST = 1_767_225_600_000_000
+
+
+def test_the_same_seed_makes_the_same_files(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        one = ads(rate=1, length=10 * MINUTE, seed=3, first=FIRST)
+        list(land(one, tmp_path / name, every=MINUTE, instants=("at", "known")))
+    first, second = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("a", "b"))
+    assert first == second
+    assert b"".join(first.values()).count(b"\n") == len(one)
+
+
+def test_a_view_costs_no_more_than_its_length() -> None:
+    for delivery in ads(rate=5, length=10 * MINUTE, seed=4, first=FIRST):
+        record = delivery.record
+        assert 0 < record["watched"] <= record["length"]
+        assert isinstance(record["rate"], Decimal)
+        assert record["known"] >= record["at"] + record["watched"] * 1_000_000
+        assert delivery.known >= record["known"]
+
+
+def test_the_command_writes_what_it_says(tmp_path: Path) -> None:
+    words = ["generate", "ads", "--to", str(tmp_path), "--rate", "1", "--minutes", "5", "--json"]
+    done = CliRunner().invoke(app, words)
+    told = json.loads(done.stdout)
+    lines = [json.loads(line) for file in tmp_path.glob("*.json") for line in file.read_text().splitlines()]
+    assert (told["records"], told["files"]) == (len(lines), len(list(tmp_path.glob("*.json"))))
+    assert min(line["at"] for line in lines).startswith("2026-01-01T00:00:")
+    assert CliRunner().invoke(app, ["generate", "none", "--to", str(tmp_path)]).exit_code == 2
+    assert CliRunner().invoke(app, [*words, "--rate", "0"]).exit_code == 2
+
+
+def test_files_of_a_live_log_wait_for_their_time(tmp_path: Path) -> None:
+    waited: list[int] = []
+    made = ads(rate=1, length=5 * MINUTE, seed=3, first=FIRST)
+    for number, file in enumerate(land(made, tmp_path, every=MINUTE, wait=waited.append)):
+        assert len(waited) == number + 1
+        assert file.exists()
+    assert waited == sorted(waited)
+    assert waited[0] == FIRST + MINUTE
