@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Extras of pyproject.toml to install beside the usual ones: `make setup WITH=java`. Export it to keep them,
 # as the next target without it takes them out again.
 WITH ?=
-EXTRAS := $(sort spark kafka plot duckdb dbt demo observe airflow aws $(WITH))
+EXTRAS := $(sort spark kafka plot duckdb dbt thrift demo observe airflow postgres aws $(WITH))
 # Tests run in this many processes, each with a JVM once it needs one.
 WORKERS ?= 2
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
@@ -62,8 +62,11 @@ format: $(INSTALLED) ## rewrite the code the way `check` wants it
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format --quiet
 
-lock: $(INSTALLED) ## resolve the dependencies of pyproject.toml into uv.lock again
+# Not of $(INSTALLED): what is to be installed may not be in uv.lock yet.
+lock: ## resolve the dependencies of pyproject.toml into uv.lock again
+	@test -x build/uv/bin/uv || tools/setup
 	UV_PYTHON_DOWNLOADS=never build/uv/bin/uv lock
+	@sed -i.before 's/, size = [0-9]*//' uv.lock && rm uv.lock.before
 
 clean: ## remove what runs left behind; .venv and the jars stay
 	@find build -mindepth 1 -maxdepth 1 ! -name jars ! -name uv -exec rm -rf {} + 2>/dev/null || true
