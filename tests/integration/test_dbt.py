@@ -141,3 +141,58 @@ def test_the_marts_of_the_ads_add_up_to_the_bills_after_a_backfill(tmp_path: Pat
         )
         assert done.returncode == 0, done.stdout
     assert {mart: case.rows(mart, "served") for mart in marts} == incremental
+
+
+MODES = """
+from dataclasses import replace
+
+from pipelines import flights
+from tailrace import ACCUMULATING, DISCARDING, RETRACTING
+
+modes = {"retracting": RETRACTING, "accumulating": ACCUMULATING, "discarding": DISCARDING}
+retracting, accumulating, discarding = (
+    replace(flights.hourly_departures, name=name, how=how) for name, how in modes.items()
+)
+"""
+FED = """
+{{%- set groups = {{'origin': 'origin', 'day': 'cast(window_start as date)'}} -%}}
+{{{{ config(materialized='incremental', incremental_strategy='merge', unique_key=['origin', 'day']) }}}}
+{{{{ fed_by_panes('{mode}', groups, {{'flights': 'flights', 'departures': 'departures'}}) }}}}
+"""
+
+
+@pytest.mark.slow
+def test_a_model_fed_by_panes_is_the_same_whatever_they_say_of_one_another(tmp_path: Path, case: Case) -> None:
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
+    (tmp_path / "modes.py").write_text(MODES)
+    modes = ("retracting", "accumulating", "discarding")
+    models = tmp_path / "dbt" / "models" / "modes"
+    models.mkdir()
+    for mode in modes:
+        (models / f"by_{mode}.sql").write_text(FED.format(mode=mode))
+    definitions = [f"modes.py:{mode}" for mode in modes]
+    case.run("tables", "sources", "pipelines/flights.py", *definitions)
+    first, last = date(2013, 3, 8), date(2013, 3, 10)
+    write_files(load(first, last), tmp_path / "all", landing_cuts(first, last, fine_day=first))
+    files = sorted((tmp_path / "all").iterdir())
+    (tmp_path / "landing").mkdir()
+
+    def built(*words: str) -> list[list[dict[str, Any]]]:
+        assert set(case.build("--select", "path:models/modes", *words).values()) == {"success"}
+        found = [case.rows(f"by_{mode}") for mode in modes]
+        plain = [[{n: v for n, v in row.items() if not n.startswith("_")} for row in rows] for rows in found]
+        assert plain[0] == plain[1] == plain[2]
+        return plain
+
+    half = len(files) // 2
+    for part in (files[:half], files[half:]):
+        for file in part:
+            shutil.move(file, tmp_path / "landing" / file.name)
+        case.run("stream", *definitions, "--from", "landing", "--format", "json", "--per-epoch", "25", "--once")
+        streamed = built()
+    for definition in definitions:
+        case.run("backfill", definition, "--from", "2013-03-08", "--to", "2013-03-09")
+    backfilled = built()
+    assert backfilled != streamed
+    assert built("--full-refresh") == backfilled
