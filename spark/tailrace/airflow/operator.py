@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
 
 RESULT = "did"
 """The XCom that holds what a run did, or why it failed."""
+
+
+@contextmanager
+def telling(context: Context, did: Mapping[str, Any]) -> Iterator[None]:
+    """What is raised in here fails the task as `failure` says, and the run's tab says why, beside what it `did`."""
+    try:
+        yield
+    except Exception as error:
+        context["ti"].xcom_push(RESULT, {**did, "failed": line(error)})
+        if not isinstance(error, TailraceError):
+            raise
+        raise failure(error) from None
 
 
 class BackfillOperator(BaseOperator):
@@ -56,15 +69,10 @@ class BackfillOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         did: dict[str, Any] = {"pipeline": self.pipeline.name}
-        try:
+        with telling(context, did):
             jobs = self._jobs(context, did)
             outcomes = self._run(jobs)
             did |= self._done(outcomes, dry_run=jobs[0].dry_run)
-        except Exception as error:
-            context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
-            if not isinstance(error, TailraceError):
-                raise
-            raise failure(error) from None
         context["ti"].xcom_push(RESULT, did)
         self.log.info("%s", did["said"])
         if not did["dry_run"] and (did["changed"] or did["retracted"]):

@@ -9,9 +9,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tailrace.airflow.form import Asked
-from tailrace.airflow.operator import RESULT, BackfillOperator, failure, line
+from tailrace.airflow.operator import RESULT, BackfillOperator, telling
 from tailrace.airflow.ranges import Extent, Interval
-from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
 from tailrace.runners.jobs import LONGEST_REASON, RunnerError
@@ -45,18 +44,16 @@ class ProposeOperator(BaseOperator):
         from tailrace.lake.late import late_report, proposed
         from tailrace.settings import Settings
 
-        try:
+        did = {"pipeline": self.pipeline.name}
+        with telling(context, did):
             lake = Lake(Settings())
             reports = [late_report(lake, stage) for stage in self.pipeline.stages]
-        except TailraceError as error:
-            context["ti"].xcom_push(RESULT, {"pipeline": self.pipeline.name, "failed": line(error)})
-            raise failure(error) from None
         ready = [one for report in reports for one in report.ready]
         waiting = sum(len(report.ranges) for report in reports) - len(ready)
         said = f"{sum(one.records for one in ready):,} late records are in no answer"
         if waiting:
             said += f"; {waiting} more ranges wait for their windows to close"
-        context["ti"].xcom_push(RESULT, {"pipeline": self.pipeline.name, "said": said})
+        context["ti"].xcom_push(RESULT, did | {"said": said})
         if not ready:
             raise AirflowSkipException("nothing came too late for a window that is closed: there is nothing to repair")
         ranges = proposed(ready)

@@ -11,9 +11,8 @@ from airflow.sdk import AssetAlias, BaseOperator, Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tailrace.airflow.assets import asset_of
-from tailrace.airflow.operator import RESULT, failure, line
+from tailrace.airflow.operator import RESULT, telling
 from tailrace.model.chains import Definition
-from tailrace.model.errors import TailraceError
 from tailrace.model.time import duration
 from tailrace.runners.jobs import Runner, RunnerError, Streaming, StreamJob
 
@@ -64,13 +63,10 @@ class StreamOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         did = {"pipeline": self.definition.name}
         action: Any = context["params"].get("stream", "keep")
-        try:
+        with telling(context, did):
             if action not in ACTIONS:
                 raise RunnerError(f"stream: expected one of {', '.join(ACTIONS)}, found {action!r}", again=False)
             found = self._done(action)
-        except TailraceError as error:
-            context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
-            raise failure(error) from None
         said = {
             "running": f"{found.named} runs",
             "started": f"started {found.named}",
@@ -118,14 +114,11 @@ class WatermarkOperator(BaseOperator):
         did = {"pipeline": self.definition.name}
         stream: Any = context["ti"].xcom_pull(task_ids=STREAM, key=RESULT)
         young = bool((stream or {}).get("young"))
-        try:
+        with telling(context, did):
             lake = Lake(Settings())
             now = answers(lake, self.definition)
             most = None if self.behind is None else duration(self.behind)
             wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most, young=young)
-        except TailraceError as error:
-            context["ti"].xcom_push(RESULT, did | {"failed": line(error)})
-            raise failure(error) from None
         # Without an index it gives the values of all runs before, and not of the last.
         before: Any = context["ti"].xcom_pull(
             task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from tailrace.runners.jobs import RunnerError, Streaming
+from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX
 
@@ -154,6 +154,22 @@ class Keeper:
     @property
     def _out(self) -> Path:
         return self.place.with_suffix(".out")
+
+
+class Keeping:
+    """What a runner is to streams that keeps each as a process of this machine."""
+
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+        """Have it run in a process of its own."""
+        return self._keeper(job).kept(tell, anew=anew)
+
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+        """Stop it at an epoch's boundary, where it runs, and leave it so."""
+        return self._keeper(job).stopped(tell)
+
+    def _keeper(self, job: StreamJob) -> Keeper:
+        """Who keeps a stream."""
+        raise NotImplementedError
 
 
 def end_all(warehouse: Path) -> int:

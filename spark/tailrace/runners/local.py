@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import tailrace
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import Keeper
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
+from tailrace.runners.keeping import Keeper, Keeping
 from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Settings
 
@@ -44,7 +44,7 @@ _started: dict[int, subprocess.Popen[bytes]] = {}
 """The workers that this process has started, by their process ids: they may well outlive it."""
 
 
-class Local:
+class Local(Keeping):
     """Backfills in the warm worker of this machine."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -59,14 +59,6 @@ class Local:
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Run it in the worker, which is started where there is none."""
         return self._answer("maintain", job, tell)
-
-    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Have it run in a process of its own."""
-        return self._keeper(job).kept(tell, anew=anew)
-
-    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop it at an epoch's boundary, where it runs, and leave it so."""
-        return self._keeper(job).stopped(tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
         command = [sys.executable, "-m", "tailrace.cli.main", "stream", *job.words]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.model.time import moment
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper, why
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
+from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper, Keeping, why
 from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
 
@@ -23,7 +23,7 @@ _ENDING = 20.0
 """Seconds that a run that is cancelled has to end by itself."""
 
 
-class Submit:
+class Submit(Keeping):
     """Backfills as jobs of a cluster.
 
     `jobs` is the folder of the entry points (`spark/jobs`). `options` are more of spark-submit's own, such as
@@ -53,14 +53,6 @@ class Submit:
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit it, and wait until it has ended."""
         return self._submitted("maintain.py", [job.definition], tell)
-
-    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Have it run, submitted by a process of this machine that has the driver."""
-        return self._keeper(job).kept(tell, anew=anew)
-
-    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop it at an epoch's boundary, where it runs, and leave it so."""
-        return self._keeper(job).stopped(tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
         command = [*self.start, str(self.jobs / "stream.py"), *job.words]
