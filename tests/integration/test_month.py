@@ -1,4 +1,7 @@
-"""A month is backfilled by a real Airflow, four runs at a time, beside a stream that it has started and looks after."""
+"""A month is backfilled by a real Airflow, four runs at a time, beside a stream that it has started and looks after.
+
+Airflow is on PostgreSQL, where the machine has one; the tests in a browser have it on SQLite.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.airflows import ROOT, Api, missing
+from support.postgres import POSTGRES, postgres
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.reports import log_status
@@ -54,11 +58,22 @@ def landing(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(params=["postgresql" if POSTGRES else "sqlite"])
+def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """What Airflow is told of its database; a test's name says which it was."""
+    if request.param == "sqlite":
+        yield {}
+    else:
+        with postgres() as address:
+            yield {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": address}
+
+
 @pytest.fixture
-def airflow(tmp_path: Path, landing: Path, settings: Settings) -> Iterator[Any]:
+def airflow(tmp_path: Path, landing: Path, settings: Settings, database: dict[str, str]) -> Iterator[Any]:
     from tailrace.airflow.standalone import Standalone
 
     more = {"TAILRACE_DRIVER_MEMORY": "2g", "TAILRACE_SHUFFLE_PARTITIONS": "2", "FLIGHTS_LANDING": str(landing)}
+    more |= database
     started = Standalone(tmp_path / "home", ROOT / "dags", settings.warehouse, port=0, settings=more)
     started.start()
     yield started
