@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, minutes
 from tailrace.lake.catalog import Lake
+from tailrace.lake.errors import FencedError
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.sources import Files
@@ -31,7 +32,12 @@ class Drop:
     def __init__(self, spark: SparkSession, settings: Settings, folder: Path) -> None:
         self.spark, self.lake, self.folder, self.count = spark, Lake(settings), folder, 0
         folder.mkdir()
-        self.checkpoint = checkpoint_folder(self.lake, CLICKS)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Of the last writer; no other has one left."""
+        (found,) = (path for path in checkpoint_folder(self.lake, CLICKS).iterdir() if path.name.isdigit())
+        return found
 
     def land(self, files: int) -> None:
         for _ in range(files):
@@ -43,8 +49,11 @@ class Drop:
             os.utime(file, (1_700_000_000 + self.count, 1_700_000_000 + self.count))
             self.count += 1
 
+    def writer(self) -> Stream:
+        return Stream(self.spark, self.lake, [COUNTED], Files(str(self.folder), "json", 1))
+
     def stream(self) -> str | None:
-        one = Stream(self.spark, self.lake, [COUNTED], Files(str(self.folder), "json", 1))
+        one = self.writer()
         one.start(once=True)
         one.wait()
         one.close()
@@ -116,8 +125,9 @@ def test_X2_an_older_copy_of_the_checkpoint_passes_nothing_over(
     shutil.copytree(drop.checkpoint, copy)
     drop.land(4)
     drop.stream()
-    shutil.rmtree(drop.checkpoint)
-    shutil.copytree(copy, drop.checkpoint)
+    now = drop.checkpoint
+    shutil.rmtree(now)
+    shutil.copytree(copy, now)
     drop.land(3)
     assert drop.stream() == "is older than the log"
     drop.check()
@@ -138,6 +148,30 @@ def test_X2_a_log_that_went_back_is_read_on_from_where_it_is(
         plain.sql(f"CALL {settings.catalog}.system.rollback_to_snapshot('{settings.namespace}.{name}', {snapshot})")
     assert drop.stream() == "is ahead of the log"
     drop.check()
+
+
+def test_X1_a_stream_that_was_fenced_off_writes_nothing_that_the_one_after_it_reads(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    drop = Drop(plain, settings, tmp_path / "landing")
+    drop.land(2)
+    zombie = drop.writer()
+    zombie.start()
+    while zombie.landing.epoch < 1:
+        zombie.wait(1)
+    heir = drop.writer()
+    drop.land(2)
+    with pytest.raises(FencedError, match="another stream took the lease"):
+        zombie.wait(60)
+    heir.start(once=True)
+    heir.wait()
+    heir.close()
+    assert heir.mended is None, "it goes on with what the other one left"
+    drop.check()
+    drop.land(1)
+    assert drop.stream() is None
+    drop.check()
+    assert drop.checkpoint.name == str(drop.lake.head("clicks").number("token")), "nothing is left of the others"
 
 
 def test_X2_a_log_that_does_not_say_how_far_it_was_read_is_not_gone_on_with(

@@ -4,6 +4,9 @@ Each commit of the log carries the id of the query, the micro-batch, and the off
 a checkpoint that is lost, damaged, older than the log or ahead of it is written anew as the last commit says, and the
 stream goes on as if nothing had been: nothing is read twice, and nothing is passed over (rules X2 and X3).
 
+Each writer has a folder of its own, named by its token of the log's lease: one that was fenced off, and does not know
+it yet, writes nothing that the one after it reads (rule X1).
+
 Files go through Hadoop's file system, as Spark's own do: on a disk, that finds what is cut off by its checksum.
 """
 
@@ -24,6 +27,7 @@ from tailrace.model.errors import TailraceError
 _VERSION = "v1"
 _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
+_REBUILT, _REPLACED = ".rebuilt", ".replaced"
 _COMPACTED = 10
 """Every how many of its batches Spark's log of files begins anew with all the files so far."""
 
@@ -54,6 +58,22 @@ class Checkpoint:
         # Of Hadoop's configuration Spark gives nothing but its own object away.
         self._files = self._path().getFileSystem(spark._jsc.hadoopConfiguration())
 
+    @classmethod
+    def taken(cls, spark: SparkSession, place: str, token: int) -> Checkpoint:
+        """The checkpoint of the writer with this token, which takes over that of the writer before it.
+
+        The folder of the writer before is moved, not copied: what that one still writes is where nobody looks.
+        """
+        ours = cls(spark, f"{place}/{token}")
+        earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
+        for before in sorted(earlier, reverse=True):
+            if ours._moved(ours._sibling(str(before))):
+                break
+        for before in earlier:
+            for end in ("", _REBUILT, _REPLACED):
+                ours._files.delete(ours._sibling(f"{before}{end}"), True)
+        return ours
+
     @property
     def query(self) -> str:
         """The id of the query; empty where there is no checkpoint. Raises `CheckpointError` where it is damaged."""
@@ -75,7 +95,7 @@ class Checkpoint:
                 return "is lost"
             if self.query != reached.query:
                 return "is another query's"
-            planned, done = (max(self._batches(kind), default=-1) for kind in ("offsets", "commits"))
+            planned, done = (max(self._numbered(self._path(kind)), default=-1) for kind in ("offsets", "commits"))
             if planned < reached.batch:
                 return "is older than the log"
             if done > reached.batch or planned > reached.batch + 1:
@@ -97,7 +117,7 @@ class Checkpoint:
 
         What was there is kept beside it, with `.replaced` at the end of its name.
         """
-        made, aside = (self._jvm.org.apache.hadoop.fs.Path(self.folder + end) for end in (".rebuilt", ".replaced"))
+        made, aside = (self._jvm.org.apache.hadoop.fs.Path(self.folder + end) for end in (_REBUILT, _REPLACED))
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": reached.query})])
         # Spark wants to see the batch before the last, too, though it does not go by it.
@@ -115,8 +135,20 @@ class Checkpoint:
     def _path(self, name: str = "") -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}" if name else self.folder)
 
-    def _batches(self, kind: str) -> list[int]:
-        folder = self._path(kind)
+    def _sibling(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._path().getParent(), name)
+
+    def _moved(self, before: Any) -> bool:
+        """Whether that folder is ours now. It is not where a writer that came meanwhile has moved it."""
+        try:
+            # One of a log that went back has the same token: to be moved into a folder is another thing.
+            self._files.delete(self._path(), True)
+            return bool(self._files.rename(before, self._path()))
+        except Py4JJavaError:
+            return False
+
+    def _numbered(self, folder: Any) -> list[int]:
+        """What a folder has by numbers: the micro-batches of a kind, or the writers."""
         found = self._files.listStatus(folder) if self._files.exists(folder) else ()
         names = [one.getPath().getName() for one in found]
         return [int(name) for name in names if name.isdigit()]

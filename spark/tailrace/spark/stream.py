@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,7 +29,7 @@ from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
-from tailrace.spark.checkpoint import Checkpoint, Reached, file_names
+from tailrace.spark.checkpoint import Checkpoint, CheckpointError, Reached, file_names
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, only_log
 from tailrace.spark.intake import Bundle, Intake
@@ -89,11 +90,11 @@ class Stream:
         self._failure: BaseException | None = None
         self._query_id = ""
         self._folding = Worker("folding", room=2)
-        self.checkpoint = Checkpoint(spark, str(checkpoint_folder(lake, self.log)))
         for stage in (stage for definition in pipelines for stage in chain(definition)):
             # Before any lease is taken: a stream that runs is not to stop for one that cannot.
             check_definition(lake, stage)
         self.landing = Landing(spark, lake, self.log)
+        self.checkpoint = Checkpoint.taken(spark, str(checkpoint_folder(lake, self.log)), self.landing.log.token)
         self.mended = self._mend_checkpoint()
         # A fold that is lost while the log is still ours is one that another process has taken over.
         self.folds = Folds(spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log)
@@ -115,7 +116,7 @@ class Stream:
         self._started = self._ended = time.perf_counter()
         try:
             self.query = writer.start()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise self._explained(error) from error
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -166,7 +167,7 @@ class Stream:
         try:
             # Its own time-out is in whole seconds by its types, but takes any number.
             return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             if self._failure is not None:
                 raise self._failure from None
             raise self._explained(error) from error
@@ -180,7 +181,7 @@ class Stream:
                 if batch_id > self.landing.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
-                self._failure = error
+                self._failure = self._explained(error) if isinstance(error, CheckpointError) else error
                 raise
 
     def _pulse(self) -> None:
@@ -301,11 +302,12 @@ class Stream:
 
     def _explained(self, error: Exception) -> TailraceError:
         try:
-            # A stream that was fenced off may find its checkpoint used by the other one before it has an epoch.
+            # A stream that was fenced off may find its checkpoint gone before it has an epoch.
             self.landing.log.check()
         except FencedError as fenced:
             return fenced
-        text = str(error).split("\n", 1)[0]
+        said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        text = said.split("\n", 1)[0]
         return StreamError(
             f"the stream of log {self.log.name} from {self.source} failed: {text}; nothing that was published is lost: "
             "mend what it names and start the stream again, or look into the driver's log"
@@ -313,5 +315,5 @@ class Stream:
 
 
 def checkpoint_folder(lake: Lake, log: Log) -> Path:
-    """Where Spark keeps how far a log's source was read."""
+    """Where Spark keeps how far a log's source was read, in a folder for each writer."""
     return lake.settings.warehouse / "_checkpoints" / lake.settings.namespace / log.name
