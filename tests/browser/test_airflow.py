@@ -238,7 +238,7 @@ def a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake: Lake,
     refused = [
         ({"from": "2013-03-09T00:00:00Z", "to": "2013-03-08T00:00:00Z"}, "is empty"),
         ({"to": "2013-03-08T00:00:00Z"}, "fill in From, too"),
-        ({"from": "2013-03-08'; DROP TABLE flights; --"}, "from: "),
+        ({"reason": "two\nlines"}, "reason: "),
     ]
     runs = [admin.trigger(**conf) for conf, _ in refused]
     ended = {run["dag_run_id"]: run for run in admin.ended(besides=len(earlier) + len(runs) - 1)}
@@ -250,8 +250,13 @@ def a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake: Lake,
         task = admin.call(f"/dags/{DAG}/dagRuns/{urllib.parse.quote(run)}/taskInstances/backfill")
         assert task["try_number"] == 1
     assert snapshots(lake) == before
-    beyond = {"parallelism": 99}, {"dry_run": "yes"}, {"reason": "x" * 201}
-    assert [admin.refused(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf}) for conf in beyond] == [400] * 3
+    beyond = (
+        {"parallelism": 99},
+        {"dry_run": "yes"},
+        {"reason": "x" * 201},
+        {"from": "2013-03-08'; DROP TABLE flights; --"},
+    )
+    assert {admin.refused(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf}) for conf in beyond} == {400}
 
 
 def a_viewer_may_look_and_nothing_else(airflow: Any, admin: Api) -> None:
