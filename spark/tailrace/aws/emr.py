@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from tailrace.aws.objects import AwsError, client, get, put
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
 from tailrace.runners.keeping import GAVE_WAY, USAGE, why
-from tailrace.runners.submit import backfill_words, last_object
+from tailrace.runners.submit import last_object
 
 GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
 """The states of a job run that has not ended."""
@@ -45,8 +45,8 @@ class Application:
     role: str
     place: str
     definitions: str = "pipelines"
-    environment: Mapping[str, str] | None = None
-    conf: Mapping[str, str] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         faults = []
@@ -57,7 +57,7 @@ class Application:
         if not re.fullmatch(r"s3://[a-z0-9.-]+(/\S*)?", self.place):
             faults.append(f"place {self.place!r}: expected an address such as s3://bucket/tailrace")
         # They are words of one text, which EMR takes apart where there is a space.
-        told = {**(self.environment or {}), **(self.conf or {})}
+        told = {**self.environment, **self.conf}
         faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in told.items() if _broken(n + v)]
         if faults:
             raise AwsError("; ".join(faults))
@@ -65,8 +65,8 @@ class Application:
     @property
     def parameters(self) -> str:
         """Arguments of spark-submit."""
-        told = dict(self.conf or {})
-        for name, value in (self.environment or {}).items():
+        told = dict(self.conf)
+        for name, value in self.environment.items():
             told[f"spark.emr-serverless.driverEnv.{name}"] = value
             told[f"spark.executorEnv.{name}"] = value
         return " ".join(f"--conf {name}={value}" for name, value in sorted(told.items()))
@@ -114,8 +114,8 @@ class EmrServerless:
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
         """Submit it, and wait until it has ended."""
-        definition = self.application.there(job.definition)
-        return Outcome.all_of(self._done("backfill", [definition, *backfill_words(job), "--json"], tell))
+        there = job.model_copy(update={"definition": self.application.there(job.definition)})
+        return Outcome.all_of(self._done("backfill", [*there.words, "--json"], tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit it, and wait until it has ended."""
@@ -137,10 +137,9 @@ class EmrServerless:
                 # Told once: who starts it again after that has looked at it.
                 self._leave(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
-        there = tuple(self.application.there(one) for one in job.definitions)
-        words = [*there, *job.words[len(there) :]]
+        there = job.model_copy(update={"definitions": tuple(map(self.application.there, job.definitions))})
         run = self._submit(
-            "stream", words, _name(job), mode="STREAMING", retryPolicy={"maxFailedAttemptsPerHour": AGAIN}
+            "stream", there.words, _name(job), mode="STREAMING", retryPolicy={"maxFailedAttemptsPerHour": AGAIN}
         )
         tell(f"started job run {run}")
         return Streaming(state="started", run=run, since=time.time(), ended=ended)

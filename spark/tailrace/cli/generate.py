@@ -49,9 +49,7 @@ def generate(
     for name, value in (("rate", rate), ("minutes", minutes), ("every", every)):
         if not 0 < value < 1e9:
             raise UsageError(f"--{name} {value:g}: expected more than none")
-    first = (
-        parsed(begin, "--begin") if begin else int(time.time()) * SECOND if live else parsed("2026-01-01", "--begin")
-    )
+    first = int(time.time()) * SECOND if live and not begin else parsed(begin or _BEGIN, "--begin")
     made = LOGS[log].made(Made(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first))
     stretch = max(1, int(every * SECOND))
     files = 0

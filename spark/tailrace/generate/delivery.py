@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -42,15 +43,9 @@ class Zipf:
         """One of them."""
         return chance.choices(range(self.count), cum_weights=self._shares)[0]
 
-    @property
+    @cached_property
     def _shares(self) -> Sequence[float]:
-        found = _SHARES.get(self)
-        if found is None:
-            found = _SHARES[self] = list(accumulate(1 / (number + 1) ** self.skew for number in range(self.count)))
-        return found
-
-
-_SHARES: dict[Zipf, Sequence[float]] = {}
+        return list(accumulate(1 / (number + 1) ** self.skew for number in range(self.count)))
 
 
 def arrivals(chance: Random, rate: float, first: int, last: int) -> Iterator[int]:

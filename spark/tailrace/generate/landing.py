@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
@@ -53,6 +52,6 @@ def land(
 
 def _written(delivery: Delivery, instants: Sequence[str]) -> dict[str, Any]:
     return {
-        name: text(value) if name in instants else str(value) if isinstance(value, Decimal | datetime) else value
+        name: text(value) if name in instants else str(value) if isinstance(value, Decimal) else value
         for name, value in delivery.record.items()
     }

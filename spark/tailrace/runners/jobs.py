@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from tailrace.model.errors import TailraceError
-from tailrace.model.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.time import BEGINNING, END_OF_TIME, moment, text
 
 LONGEST_REASON = 200
 """How long a reason may be, in characters."""
@@ -60,6 +60,14 @@ class BackfillJob(BaseModel):
     def of(cls, **values: Any) -> BackfillJob:
         """A job of these values. Raises `RunnerError` that names each that does not hold, in one line."""
         return _checked(cls, values)
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `tailrace backfill` for it."""
+        words = [self.definition, "--from", moment(self.first).isoformat(), "--to", moment(self.last).isoformat()]
+        if self.reason:
+            words.append(f"--reason={self.reason}")
+        return [*words, "--dry-run"] if self.dry_run else words
 
 
 _Job = TypeVar("_Job", bound=BaseModel)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tailrace.model.time import moment
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
 from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper, Keeping, why
 from tailrace.runners.private import folder
@@ -48,7 +47,7 @@ class Submit(Keeping):
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
         """Submit it, and wait until it has ended."""
-        return Outcome.all_of(self._submitted("backfill.py", [job.definition, *backfill_words(job)], tell))
+        return Outcome.all_of(self._submitted("backfill.py", job.words, tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit it, and wait until it has ended."""
@@ -102,14 +101,6 @@ class Submit(Keeping):
             said = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
             raise RunnerError(said, again=process.returncode != USAGE)
         return last_object(out)
-
-
-def backfill_words(job: BackfillJob) -> list[str]:
-    """The arguments of `tailrace backfill` for a job, but for its definition."""
-    words = ["--from", moment(job.first).isoformat(), "--to", moment(job.last).isoformat()]
-    if job.reason:
-        words.append(f"--reason={job.reason}")
-    return [*words, "--dry-run"] if job.dry_run else words
 
 
 def last_object(out: str) -> dict[str, Any]:
