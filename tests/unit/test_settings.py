@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tailrace.lake.catalogs import Sqlite
 from tailrace.model.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
@@ -19,7 +20,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_relative_paths_are_taken_from_the_working_directory(tmp_path: Path) -> None:
     settings = Settings()
     assert settings.warehouse == tmp_path / "build/lake"
-    assert settings.catalog_file == tmp_path / "build/lake/catalog.db"
+    assert Sqlite(settings).file == tmp_path / "build/lake/catalog.db"
     assert settings.warehouse_uri == f"file://{tmp_path}/build/lake"
 
 
@@ -30,11 +31,11 @@ def test_relative_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path, mo
     monkeypatch.chdir(inner)
     settings = Settings()
     assert settings.warehouse == tmp_path / "w"
-    assert settings.catalog_file == tmp_path / "c/x.db"
+    assert Sqlite(settings).file == tmp_path / "c/x.db"
 
 
 def test_an_absolute_catalog_stays_where_it_is() -> None:
-    assert Settings(catalog_uri="sqlite:////srv/lake/c.db").catalog_file == Path("/srv/lake/c.db")
+    assert Sqlite(Settings(catalog_uri="sqlite:////srv/lake/c.db")).file == Path("/srv/lake/c.db")
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_file(

@@ -66,7 +66,7 @@ def test_the_list_names_no_host() -> None:
 
 
 def test_an_unknown_group_is_refused() -> None:
-    with pytest.raises(ToolchainError, match="no group of jars 'flink'; there are lake, kafka, kafka-broker"):
+    with pytest.raises(ToolchainError, match="no group of jars 'flink'; there are lake, aws, postgres, kafka"):
         pinned("flink")
 
 

@@ -39,7 +39,7 @@ def tables(lake: Lake) -> list[str]:
         raise LakeError(
             f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
         )
-    return sorted(name for _, name in lake.catalog.list_tables(lake.settings.namespace))
+    return lake.tables
 
 
 def by_duckdb(lake: Lake, query: str) -> pa.Table:

@@ -24,8 +24,8 @@ from tailrace.toolchain import trust
 from tailrace.toolchain.errors import ToolchainError
 from tailrace.toolchain.java import Java, is_packaged
 
-GROUPS = ("lake", "kafka", "kafka-broker")
-"""What there is to fetch: the embedded Iceberg catalog, Spark's Kafka connector, a broker for tests."""
+GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker")
+"""What there is to fetch: Iceberg, AWS's clients, PostgreSQL's, Spark's Kafka connector, a broker for tests."""
 
 CHECKED = ".checked.json"
 
