@@ -8,8 +8,8 @@ from functools import cached_property
 from types import TracebackType
 
 import pytest
-from support.postgres import POSTGRES, postgres
 
+from support.postgres import POSTGRES, postgres
 from tailrace.settings import Settings
 
 CATALOGS = ("sqlite", "postgres")
