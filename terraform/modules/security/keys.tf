@@ -38,13 +38,12 @@ resource "aws_kms_key" "this" {
         }
       },
       {
-        # Alarms and budgets publish to a topic that is encrypted with this key.
+        # Alarms and budgets publish to a topic that is encrypted with this key; of which account, the topic's policy says.
         Sid       = "AlarmsToTheTopic"
         Effect    = "Allow"
         Principal = { Service = ["cloudwatch.amazonaws.com", "budgets.amazonaws.com"] }
         Action    = ["kms:Decrypt", "kms:GenerateDataKey"]
         Resource  = "*"
-        Condition = { StringEquals = { "aws:SourceAccount" = var.context.account_id } }
       },
     ]
   })
