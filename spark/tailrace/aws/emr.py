@@ -38,7 +38,8 @@ class Application:
     `role` is the job role's ARN. `place` is an address of S3 with the entry points under `jobs/` (`spark/jobs` of the
     project); outcomes are left under `outcomes/`, logs under `logs/`. `definitions` is the folder that a driver has the
     definitions' files in. `environment` are variables of driver and executors (`TAILRACE_...`), `conf` more of Spark's
-    settings. Raises `AwsError` for values that are none.
+    settings. `log_group` is a group of CloudWatch Logs that the drivers print to, beside S3; none if it is empty.
+    Raises `AwsError` for values that are none.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Application:
     definitions: str = "pipelines"
     environment: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
+    log_group: str = ""
 
     def __post_init__(self) -> None:
         faults = []
@@ -56,6 +58,8 @@ class Application:
             faults.append(f"role {self.role!r}: expected an IAM role's ARN")
         if not re.fullmatch(r"s3://[a-z0-9.-]+(/\S*)?", self.place):
             faults.append(f"place {self.place!r}: expected an address such as s3://bucket/tailrace")
+        if not re.fullmatch(r"[\w./#-]{0,512}", self.log_group, re.ASCII):
+            faults.append(f"log_group {self.log_group!r}: expected the name of a log group such as /tailrace/stream")
         # They are words of one text, which EMR takes apart where there is a space.
         told = {**self.environment, **self.conf}
         faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in told.items() if _broken(n + v)]
@@ -70,6 +74,18 @@ class Application:
             told[f"spark.emr-serverless.driverEnv.{name}"] = value
             told[f"spark.executorEnv.{name}"] = value
         return " ".join(f"--conf {name}={value}" for name, value in sorted(told.items()))
+
+    @property
+    def monitoring(self) -> dict[str, Any]:
+        """Where the drivers' output goes."""
+        told: dict[str, Any] = {"s3MonitoringConfiguration": {"logUri": self.under("logs") + "/"}}
+        if self.log_group:
+            told["cloudWatchLoggingConfiguration"] = {
+                "enabled": True,
+                "logGroupName": self.log_group,
+                "logTypes": {"SPARK_DRIVER": ["STDERR", "STDOUT"]},
+            }
+        return told
 
     def under(self, *parts: str) -> str:
         """An address under `place`."""
@@ -182,10 +198,9 @@ class EmrServerless:
             "entryPointArguments": [f"--outcome={outcome}", *words],
             "sparkSubmitParameters": self.application.parameters,
         }
-        logs = {"s3MonitoringConfiguration": {"logUri": self.application.under("logs") + "/"}}
         answer = self._asked(
             "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,
-            jobDriver={"sparkSubmit": driver}, configurationOverrides={"monitoringConfiguration": logs},
+            jobDriver={"sparkSubmit": driver}, configurationOverrides={"monitoringConfiguration": self.application.monitoring},
             tags={"tailrace": command}, **more,
         )  # fmt: skip
         run: str = answer["jobRunId"]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
 from tailrace.model.chains import Definition
+from tailrace.model.clock import Clock
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
+from tailrace.model.time import BEGINNING, END_OF_TIME, text
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -103,6 +104,15 @@ def told(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
                 warn(f"{type(watcher).__name__.lower()} of this run end here ({type(error).__name__}: {said})")
 
     return tell
+
+
+def lag_seconds(clock: Clock) -> float | None:
+    """How far an epoch's watermark is behind its processing time; None where there is no watermark yet, and 0 for input
+    that is complete.
+    """
+    if clock.watermark <= BEGINNING:
+        return None
+    return 0.0 if clock.watermark >= END_OF_TIME else (clock.processing_time - clock.watermark) / 1e6
 
 
 def epoch_data(report: EpochReport) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from tailrace.observe.happenings import (
     ObserveError,
     Subject,
     epoch_data,
+    lag_seconds,
     missing,
 )
 from tailrace.spark.stream import EpochReport
@@ -88,6 +89,10 @@ class Logs:
         data = epoch_data(report)
         for name, folded in report.folded.items():
             data["pipelines"][name] |= {"open": folded.open, "generation": folded.generation, "token": folded.token}
+        lags = [lag for folded in report.folded.values() if (lag := lag_seconds(folded.clock)) is not None]
+        if lags:
+            # The stage that is furthest behind: one number, for what reads lines and not tables.
+            data["watermark_lag_seconds"] = round(max(lags), 3)
         self._say(logging.INFO, data.pop("event"), **data)
         for name, folded in report.folded.items():
             if folded.late:
