@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from support.catalogs import CATALOGS, Servers
+from support.catalogs import LAKES, Servers
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract, log_contract
@@ -25,14 +25,17 @@ LEDGER = ledger_contract(PIPELINE).table
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with Servers() as made:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("servers")) as made:
         yield made
 
 
-@pytest.fixture(params=CATALOGS)
-def lake(request: pytest.FixtureRequest, servers: Servers, settings: Settings) -> Lake:
-    made = Lake(servers.settings(request.param, settings))
+@pytest.fixture(params=LAKES)
+def lake(request: pytest.FixtureRequest, servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    told, env = servers.lake(request.param, settings)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    made = Lake(told)
     made.ensure(ledger_contract(PIPELINE), {"epoch": "-1", "generation": "1"})
     return made
 

@@ -200,8 +200,8 @@ class EmrServerless:
         }
         answer = self._asked(
             "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,
-            jobDriver={"sparkSubmit": driver}, configurationOverrides={"monitoringConfiguration": self.application.monitoring},
-            tags={"tailrace": command}, **more,
+            jobDriver={"sparkSubmit": driver}, tags={"tailrace": command},
+            configurationOverrides={"monitoringConfiguration": self.application.monitoring}, **more,
         )  # fmt: skip
         run: str = answer["jobRunId"]
         return run
