@@ -16,6 +16,7 @@ from tailrace.lake.contracts import ledger_contract, log_contract
 from tailrace.lake.errors import FencedError, LakeError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
+from tailrace.lake.querying import by_duckdb
 from tailrace.lake.runs import Runs
 from tailrace.model import examples
 from tailrace.settings import Settings
@@ -164,6 +165,14 @@ def test_V4_a_run_sees_that_a_higher_generation_covers_its_range(lake: Lake) -> 
     assert above is not None
     assert above.run == high.run
     assert runs.above(high) is None
+
+
+def test_duckdb_reads_what_is_published(lake: Lake) -> None:
+    pytest.importorskip("duckdb")
+    head = lake.head(LEDGER).snapshot
+    for epoch in range(3):
+        head = lake.enter(LEDGER, [{"kind": "pane", "epoch": epoch}], {"epoch": str(epoch)}, head)
+    assert by_duckdb(lake, f"SELECT max(epoch) AS m, count(*) AS n FROM {LEDGER}").to_pylist() == [{"m": 2, "n": 3}]
 
 
 def test_a_missing_table_says_what_to_do(settings: Settings) -> None:
