@@ -168,7 +168,7 @@ variable "mwaa" {
 }
 
 variable "streams" {
-  description = "Streams to watch, by the name of the log that each reads: lag_seconds and silent_minutes, each null to have no such alarm."
+  description = "Streams to watch, by the name of the log that each reads: lag_seconds and silent_minutes, each 0 to have no such alarm."
   type = map(object({
     lag_seconds    = optional(number, 900)
     silent_minutes = optional(number, 15)
