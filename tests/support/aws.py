@@ -89,7 +89,7 @@ def mend(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SecurityGroupRule, "description", property(_description))
 
 
-class _Moved(JsonRESTError):
+class _MovedError(JsonRESTError):
     """What Glue says of an update that was made of another version than the current one."""
 
     code = 400
@@ -108,7 +108,7 @@ def _glue_commits_by_version(patch: pytest.MonkeyPatch) -> None:
             asked = self.parameters.get("VersionId")
             table = self.glue_backend.get_table(self.parameters["DatabaseName"], self.parameters["TableInput"]["Name"])
             if asked is not None and str(asked) != table.as_dict()["VersionId"]:
-                raise _Moved
+                raise _MovedError
             return update(self)
 
     def created(self: GlueResponse) -> Any:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +21,6 @@ MODULES = tuple(sorted(one.name for one in (SOURCES / "modules").iterdir() if on
 ENVIRONMENTS = ("dev", "prod")
 
 _PROVIDER = Path("registry.terraform.io/hashicorp/aws")
-_USUAL = ("/opt", "/usr/share", "/usr/local/share", "/srv", str(Path.home()), str(Path.home() / ".terraform.d"))
 
 # What a test server is and AWS is not: one host for all buckets, no accounts to check, http.
 _ON_A_TEST_SERVER = """
@@ -33,12 +33,10 @@ provider "aws" {
 
 
 def needed() -> str:
-    """Where terraform is; skips the test where it is not, or nothing to get the provider from."""
+    """Where terraform is; skips the test where it is not."""
     found = shutil.which("terraform")
     if found is None:
         pytest.skip("terraform is not on the PATH")
-    if mirror() is None and not os.environ.get("TF_PLUGIN_REGISTRY"):
-        pytest.skip("no mirror of the provider: set TF_PLUGIN_MIRROR to one, or TF_PLUGIN_REGISTRY=1 to ask the registry")
     return found
 
 
@@ -46,8 +44,15 @@ def needed() -> str:
 def mirror() -> Path | None:
     """The folder of a filesystem mirror that has the provider: TF_PLUGIN_MIRROR, else in the usual places."""
     told = os.environ.get("TF_PLUGIN_MIRROR")
-    folders = [Path(told)] if told else [Path(one) / name for one in _USUAL for name in ("tf-plugins", "plugins")]
-    return next((one for one in folders if (one / _PROVIDER).is_dir()), None)
+    usual = [*Path("/").glob("*/tf-plugins"), *Path("/").glob("*/*/tf-plugins"), Path.home() / ".terraform.d/plugins"]
+    return next((one for one in ([Path(told)] if told else usual) if _holds(one)), None)
+
+
+def _holds(folder: Path) -> bool:
+    try:
+        return (folder / _PROVIDER).is_dir()
+    except OSError:
+        return False
 
 
 def cli_config(folder: Path) -> Path:
@@ -63,6 +68,15 @@ def cli_config(folder: Path) -> Path:
         ]
     file.write_text("\n".join(lines) + "\n")
     return file
+
+
+@cache
+def _reachable() -> bool:
+    try:
+        urllib.request.urlopen("https://registry.terraform.io/.well-known/terraform.json", timeout=10).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass
@@ -94,6 +108,9 @@ class Terraform:
         return said if fails or done.stderr else done.stdout
 
     def init(self, where: str, *words: str) -> None:
+        """Prepare a configuration; skips the test where the provider is neither in a mirror nor to be had."""
+        if mirror() is None and not _reachable():
+            pytest.skip("no mirror of the provider (TF_PLUGIN_MIRROR), and its registry is out of reach")
         self.run(where, "init", "-input=false", "-no-color", *(words or ("-backend=false",)))
 
     def on_a_test_server(self, where: str, *, local_state: bool = True) -> None:

@@ -198,9 +198,10 @@ class EmrServerless:
             "entryPointArguments": [f"--outcome={outcome}", *words],
             "sparkSubmitParameters": self.application.parameters,
         }
+        overrides = {"monitoringConfiguration": self.application.monitoring}
         answer = self._asked(
             "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,
-            jobDriver={"sparkSubmit": driver}, configurationOverrides={"monitoringConfiguration": self.application.monitoring},
+            jobDriver={"sparkSubmit": driver}, configurationOverrides=overrides,
             tags={"tailrace": command}, **more,
         )  # fmt: skip
         run: str = answer["jobRunId"]
