@@ -26,7 +26,7 @@ run "jobs_are_told_what_they_need" {
     error_message = "where the lake is, and that lines are JSON"
   }
   assert {
-    condition     = output.job_environment.TAILRACE_KAFKA_BOOTSTRAP == "b-1:9092,b-2:9092" && output.job_environment.TAILRACE_KEEP_SNAPSHOTS == "7d"
+    condition     = output.job_environment.TAILRACE_KAFKA_BOOTSTRAP == "b-1:9092,b-2:9092" && output.job_environment.TAILRACE_KAFKA_SECURITY == "tls" && output.job_environment.TAILRACE_KEEP_SNAPSHOTS == "7d"
     error_message = "where the brokers are, and what else was said"
   }
   assert {
@@ -81,6 +81,21 @@ run "with_nothing_but_what_is_there_already" {
   }
 }
 
+run "endpoints_are_those_that_are_asked_for" {
+  module {
+    source = "./modules/platform"
+  }
+  variables {
+    create_mwaa       = false
+    endpoint_services = ["glue", "kms", "logs", "sts"]
+  }
+
+  assert {
+    condition     = output.network.endpoints == tolist(["glue", "kms", "logs", "sts"])
+    error_message = "each costs, so that only those are made"
+  }
+}
+
 run "brokers_and_a_budget_when_asked_for" {
   module {
     source = "./modules/platform"
@@ -91,7 +106,7 @@ run "brokers_and_a_budget_when_asked_for" {
   }
 
   assert {
-    condition     = endswith(output.job_environment.TAILRACE_KAFKA_BOOTSTRAP, ":9098")
+    condition     = endswith(output.job_environment.TAILRACE_KAFKA_BOOTSTRAP, ":9098") && output.job_environment.TAILRACE_KAFKA_SECURITY == "iam"
     error_message = "jobs are told where the brokers are"
   }
   assert {
@@ -117,9 +132,10 @@ run "bad_inputs_are_refused" {
     job_conf         = { "executor.memory" = "1g" }
     create_msk       = true
     kafka_bootstrap  = "broker:9092"
+    kafka_security   = "none"
   }
   expect_failures = [
     var.project, var.environment, var.catalog, var.jars, var.definitions, var.stream_workers, var.backfill_workers, var.job_environment,
-    var.job_conf, var.kafka_bootstrap,
+    var.job_conf, var.kafka_bootstrap, var.kafka_security,
   ]
 }

@@ -25,7 +25,9 @@ module "platform" {
   partition   = data.aws_partition.this.partition
   zones       = var.zones
 
-  force_destroy     = true
+  force_destroy = true
+  # What jobs ask, and no more: an endpoint costs as much as a small stream in the day.
+  endpoint_services = var.create_mwaa ? null : ["glue", "kms", "logs", "secretsmanager", "sts"]
   access_logs       = false
   log_days          = 30
   lake_days         = { noncurrent = 3, checkpoint = 14, logs = 14 }
@@ -44,6 +46,7 @@ module "platform" {
   landing              = var.landing
   create_msk           = var.create_msk
   kafka_bootstrap      = var.kafka_bootstrap
+  kafka_security       = var.kafka_security
   create_mwaa          = var.create_mwaa
   mwaa                 = var.mwaa
   secrets              = var.secrets

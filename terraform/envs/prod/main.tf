@@ -44,6 +44,7 @@ module "platform" {
   landing              = var.landing
   create_msk           = var.create_msk
   kafka_bootstrap      = var.kafka_bootstrap
+  kafka_security       = var.kafka_security
   create_mwaa          = var.create_mwaa
   mwaa                 = var.mwaa
   secrets              = var.secrets

@@ -93,6 +93,12 @@ variable "kafka_bootstrap" {
   default     = null
 }
 
+variable "kafka_security" {
+  description = "How an existing Kafka is talked to: plaintext, tls or iam."
+  type        = string
+  default     = "tls"
+}
+
 variable "create_mwaa" {
   description = "Whether to make an MWAA environment. The artifacts have to be uploaded before."
   type        = bool

@@ -63,6 +63,12 @@ variable "create_endpoints" {
   default     = true
 }
 
+variable "endpoint_services" {
+  description = "Services to have an interface endpoint of their own; null: all that jobs and Airflow ask."
+  type        = list(string)
+  default     = null
+}
+
 variable "existing_kms_key_arn" {
   description = "A KMS key that is there already; null: one is made."
   type        = string
