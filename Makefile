@@ -19,12 +19,14 @@ INSTALLED := .venv/.installed
 JARS := build/jars/.lake
 TEST_JARS := build/jars/.tests
 PINNED := spark/tailrace/toolchain/jars.toml
+CHECKOV_VERSION := 3.3.30
+CHECKOV := build/checkov-$(CHECKOV_VERSION)
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test demo dbt airflow bench soak format lock clean distclean FORCE
+.PHONY: help setup check lint test cloud-test demo dbt airflow bench soak format lock clean distclean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) $(JARS) ## install everything into .venv and build/ (Python 3.11 is all it needs)
 
@@ -39,6 +41,11 @@ lint: $(INSTALLED)
 
 test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 $(ARGS)
+
+cloud-test: $(INSTALLED) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/cloud $(ARGS)
+	@if [ -x $(CHECKOV)/bin/checkov ]; then $(CHECKOV)/bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
+	else echo "cloud-test: checkov could not be installed, its checks are left out" >&2; fi
 
 dbt: setup ## build the dbt project on the demo's lake (make demo first)
 	TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace dbt $(ARGS)
@@ -74,6 +81,11 @@ clean: ## remove what runs left behind; .venv and the jars stay
 
 distclean: ## remove everything that is not in git
 	@rm -rf build dist .venv
+
+# A tool of its own, with some hundred packages that nothing else needs: out of reach is no error.
+$(CHECKOV): $(INSTALLED)
+	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $@.new
+	@if build/uv/bin/uv pip install --quiet --python $@.new/bin/python checkov==$(CHECKOV_VERSION); then rm -rf $@; mv $@.new $@; touch $@; fi
 
 # Changes only when other extras are asked for.
 build/.extras: FORCE

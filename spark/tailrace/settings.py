@@ -111,6 +111,8 @@ class Settings(BaseSettings):
     """How long the warm Spark session that runs of a scheduler share on a machine waits for the next one."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The Kafka brokers, `host:port,host:port`."""
+    kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
+    """How brokers are talked to: as they are, over TLS, or over TLS and signed in with IAM, as MSK has it."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """Where a stream serves its metrics; 0 is any port that is free. None: they are not served."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"

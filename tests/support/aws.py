@@ -22,6 +22,7 @@ import boto3
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.core.exceptions import JsonRESTError
+from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.emrserverless.models import EMRServerlessBackend
 from moto.emrserverless.responses import EMRServerlessResponse
 from moto.glue.responses import GlueResponse
@@ -84,6 +85,8 @@ def mend(patch: pytest.MonkeyPatch) -> None:
     _glue_commits_by_version(patch)
     _applications_as_asked_for(patch)
     _conditions_of_buckets(patch)
+    # Stock moto forgets the description of a rule that names a group.
+    patch.setattr(SecurityGroupRule, "description", property(_description))
 
 
 class _MovedError(JsonRESTError):
@@ -156,3 +159,8 @@ def _conditions_of_buckets(patch: pytest.MonkeyPatch) -> None:
         return IAMPolicy(json.dumps(policy)).is_action_permitted(action, resource)
 
     patch.setattr(FakeBucket, "get_permission", asked)
+
+
+def _description(rule: SecurityGroupRule) -> str | None:
+    said: str | None = rule.ip_range.get("Description") or rule.source_group.get("Description")
+    return said

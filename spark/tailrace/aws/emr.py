@@ -198,10 +198,11 @@ class EmrServerless:
             "entryPointArguments": [f"--outcome={outcome}", *words],
             "sparkSubmitParameters": self.application.parameters,
         }
+        overrides = {"monitoringConfiguration": self.application.monitoring}
         answer = self._asked(
             "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,
-            jobDriver={"sparkSubmit": driver}, tags={"tailrace": command},
-            configurationOverrides={"monitoringConfiguration": self.application.monitoring}, **more,
+            jobDriver={"sparkSubmit": driver}, configurationOverrides=overrides,
+            tags={"tailrace": command}, **more,
         )  # fmt: skip
         run: str = answer["jobRunId"]
         return run

@@ -137,7 +137,7 @@ class _Run:
             from tailrace.spark.tailing import Tailing
 
             source: Source | None = Files(folder, format, per_epoch) if folder else None
-            source = Kafka(topic, bootstrap, per_epoch) if topic else source
+            source = Kafka(topic, bootstrap, per_epoch, self.settings.kafka_security) if topic else source
             subject = Subject("stream", self.settings, self._stages, source)
             groups = ("lake", "kafka") if topic else ("lake",)
             with (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,13 +68,29 @@ class Files:
         return f"{self.format} files in {self.folder}"
 
 
+_MSK = "software.amazon.msk.auth.iam"
+SECURITY: Mapping[str, Mapping[str, str]] = {
+    "plaintext": {},
+    "tls": {"kafka.security.protocol": "SSL"},
+    # The classes are of aws-msk-iam-auth, which is not among our jars.
+    "iam": {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": f"{_MSK}.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
+    },
+}
+"""Options of the source, by what `TAILRACE_KAFKA_SECURITY` says."""
+
+
 @dataclass(frozen=True)
 class Kafka:
-    """A topic of JSON objects. `per_epoch` bounds how many records an epoch takes."""
+    """A topic of JSON objects. `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`."""
 
     topic: str
     bootstrap: str
     per_epoch: int | None = None
+    security: str = "plaintext"
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""
@@ -87,6 +103,7 @@ class Kafka:
             .option("kafka.isolation.level", "read_committed")
             # A record that the broker lost is an error to look into, not one to pass over.
             .option("failOnDataLoss", "true")
+            .options(**SECURITY[self.security])
         )
         if self.per_epoch:
             reader = reader.option("maxOffsetsPerTrigger", self.per_epoch)

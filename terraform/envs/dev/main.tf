@@ -14,10 +14,6 @@ data "aws_caller_identity" "this" {}
 
 data "aws_partition" "this" {}
 
-data "aws_availability_zones" "this" {
-  state = "available"
-}
-
 # Small, and gone without a trace: destroy takes the data with it.
 module "platform" {
   source = "../../modules/platform"
@@ -27,9 +23,11 @@ module "platform" {
   account_id  = data.aws_caller_identity.this.account_id
   region      = var.region
   partition   = data.aws_partition.this.partition
-  zones       = slice(data.aws_availability_zones.this.names, 0, 2)
+  zones       = var.zones
 
-  force_destroy     = true
+  force_destroy = true
+  # What jobs ask, and no more: an endpoint costs as much as a small stream in the day.
+  endpoint_services = var.create_mwaa ? null : ["glue", "kms", "logs", "secretsmanager", "sts"]
   access_logs       = false
   log_days          = 30
   lake_days         = { noncurrent = 3, checkpoint = 14, logs = 14 }
@@ -48,6 +46,7 @@ module "platform" {
   landing              = var.landing
   create_msk           = var.create_msk
   kafka_bootstrap      = var.kafka_bootstrap
+  kafka_security       = var.kafka_security
   create_mwaa          = var.create_mwaa
   mwaa                 = var.mwaa
   secrets              = var.secrets

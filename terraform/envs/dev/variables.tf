@@ -9,6 +9,16 @@ variable "region" {
   }
 }
 
+variable "zones" {
+  description = "Availability zones of the subnets that are made: named, so that a new zone of the region moves nothing."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.zones) >= 2 && alltrue([for one in var.zones : startswith(one, var.region)])
+    error_message = "zones: set two or more zones of the region, such as [\"eu-central-1a\", \"eu-central-1b\"]."
+  }
+}
+
 variable "project" {
   description = "First part of every name, and the tag Project."
   type        = string
@@ -57,7 +67,7 @@ variable "definitions" {
 }
 
 variable "streams" {
-  description = "Streams to watch, by the name of the log that each reads."
+  description = "Streams to watch, by the name of the log that each reads: lag_seconds and silent_minutes, each 0 to have no such alarm."
   type = map(object({
     lag_seconds    = optional(number, 900)
     silent_minutes = optional(number, 15)
@@ -81,6 +91,12 @@ variable "kafka_bootstrap" {
   description = "Brokers of a Kafka that is there already; null: none."
   type        = string
   default     = null
+}
+
+variable "kafka_security" {
+  description = "How an existing Kafka is talked to: plaintext, tls or iam."
+  type        = string
+  default     = "tls"
 }
 
 variable "create_mwaa" {

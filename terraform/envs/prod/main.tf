@@ -14,10 +14,6 @@ data "aws_caller_identity" "this" {}
 
 data "aws_partition" "this" {}
 
-data "aws_availability_zones" "this" {
-  state = "available"
-}
-
 # Kept: destroy stops at a bucket that is not empty, and what was deleted can be had back for weeks.
 module "platform" {
   source = "../../modules/platform"
@@ -27,7 +23,7 @@ module "platform" {
   account_id  = data.aws_caller_identity.this.account_id
   region      = var.region
   partition   = data.aws_partition.this.partition
-  zones       = slice(data.aws_availability_zones.this.names, 0, 3)
+  zones       = var.zones
 
   force_destroy     = false
   access_logs       = true
@@ -48,6 +44,7 @@ module "platform" {
   landing              = var.landing
   create_msk           = var.create_msk
   kafka_bootstrap      = var.kafka_bootstrap
+  kafka_security       = var.kafka_security
   create_mwaa          = var.create_mwaa
   mwaa                 = var.mwaa
   secrets              = var.secrets

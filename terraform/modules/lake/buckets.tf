@@ -8,6 +8,7 @@ resource "aws_s3_bucket" "this" {
   for_each = local.buckets
 
   #checkov:skip=CKV_AWS_144:tables are rebuilt from their log, and a copy of half a commit in another region is no lake
+  #checkov:skip=CKV_AWS_18:aws_s3_bucket_logging.this logs it wherever access_logs is set; a dev environment does without
   #checkov:skip=CKV2_AWS_62:nothing is started by an object; streams list, and Glue says what was committed
   bucket        = local.names[each.key]
   force_destroy = var.force_destroy
@@ -61,7 +62,7 @@ locals {
       {
         Sid       = "NotWithoutTls"
         Effect    = "Deny"
-        Principal = "*"
+        Principal = { AWS = "*" }
         Action    = "s3:*"
         Resource  = [arn, "${arn}/*"]
         Condition = { Bool = { "aws:SecureTransport" = "false" } }
@@ -69,7 +70,7 @@ locals {
       {
         Sid       = "NotWithOldTls"
         Effect    = "Deny"
-        Principal = "*"
+        Principal = { AWS = "*" }
         Action    = "s3:*"
         Resource  = [arn, "${arn}/*"]
         Condition = { NumericLessThan = { "s3:TlsVersion" = "1.2" } }

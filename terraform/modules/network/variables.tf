@@ -50,8 +50,9 @@ variable "endpoints" {
 }
 
 variable "interface_services" {
-  description = "Services to have an interface endpoint of their own."
+  description = "Services to have an interface endpoint of their own. Each costs by the hour and zone."
   type        = list(string)
+  nullable    = false
   default     = ["emr-serverless", "glue", "kms", "logs", "monitoring", "secretsmanager", "sqs", "sts"]
 
   validation {

@@ -27,8 +27,8 @@ resource "aws_sns_topic_subscription" "emails" {
 }
 
 locals {
-  lagging = { for log, one in var.streams : log => one.lag_seconds if one.lag_seconds != null }
-  silent  = { for log, one in var.streams : log => one.silent_minutes if one.silent_minutes != null }
+  lagging = { for log, one in var.streams : log => one.lag_seconds if one.lag_seconds > 0 }
+  silent  = { for log, one in var.streams : log => one.silent_minutes if one.silent_minutes > 0 }
 
   # What is wrong as soon as it is there once, by stream.
   at_once = merge([

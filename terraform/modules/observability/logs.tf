@@ -22,7 +22,7 @@ locals {
     CommitsRetried   = { group = "stream", pattern = "{ $.event = \"commit_retried\" }", value = "1", unit = "Count" }
     LeaseLost        = { group = "stream", pattern = "{ $.event = \"lease_lost\" }", value = "1", unit = "Count" }
     StreamFailed     = { group = "stream", pattern = "{ $.event = \"failed\" && $.command = \"stream\" }", value = "1", unit = "Count" }
-    BackfillFailed   = { group = "backfill", pattern = "{ $.event = \"failed\" && $.command = \"backfill\" }", value = "1", unit = "Count" }
+    BackfillFailed   = { group = "backfill", pattern = "{ $.event = \"backfill_failed\" || ($.event = \"failed\" && $.command = \"backfill\") }", value = "1", unit = "Count" }
     BackfillGaveWay  = { group = "backfill", pattern = "{ $.event = \"backfill_gave_way\" }", value = "1", unit = "Count" }
     BackfillsWritten = { group = "backfill", pattern = "{ $.event = \"backfill_committed\" }", value = "1", unit = "Count" }
   }

@@ -15,11 +15,11 @@ variable "log_days" {
 }
 
 variable "streams" {
-  description = "Streams to watch, by the name of the log that each reads. An alarm is off where its value is null."
+  description = "Streams to watch, by the name of the log that each reads. An alarm is off where its value is 0."
   type = map(object({
-    # How far the watermark may be behind, in seconds; null for records of another time.
+    # How far the watermark may be behind, in seconds; 0 for records of another time.
     lag_seconds = optional(number, 900)
-    # How long there may be no epoch, in minutes; null for a source that is quiet for hours. Epochs come with records.
+    # How long there may be no epoch, in minutes; 0 for a source that is quiet for hours. Epochs come with records.
     silent_minutes = optional(number, 15)
   }))
   default = {}
@@ -29,12 +29,12 @@ variable "streams" {
     error_message = "streams: a key is the name of a log as its definition has it, such as flights."
   }
   validation {
-    condition     = alltrue([for one in values(var.streams) : one.lag_seconds == null || try(one.lag_seconds > 0, false)])
-    error_message = "streams: lag_seconds is a number above 0, or null."
+    condition     = alltrue([for one in values(var.streams) : one.lag_seconds >= 0])
+    error_message = "streams: lag_seconds is a number above 0, or 0 for no such alarm."
   }
   validation {
-    condition     = alltrue([for one in values(var.streams) : one.silent_minutes == null || try(one.silent_minutes >= 5 && one.silent_minutes <= 1440, false)])
-    error_message = "streams: silent_minutes is 5 to 1440, or null."
+    condition     = alltrue([for one in values(var.streams) : one.silent_minutes == 0 || (one.silent_minutes >= 5 && one.silent_minutes <= 1440)])
+    error_message = "streams: silent_minutes is 5 to 1440, or 0 for no such alarm."
   }
 }
 

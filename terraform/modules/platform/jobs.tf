@@ -146,6 +146,17 @@ variable "kafka_bootstrap" {
   }
 }
 
+variable "kafka_security" {
+  description = "How an existing Kafka is talked to: plaintext, tls or iam. MSK that is made here is iam."
+  type        = string
+  default     = "tls"
+
+  validation {
+    condition     = contains(["plaintext", "tls", "iam"], var.kafka_security)
+    error_message = "kafka_security: set plaintext, tls or iam."
+  }
+}
+
 locals {
   place     = module.lake.place
   bootstrap = var.create_msk ? module.streaming.kafka_bootstrap : var.kafka_bootstrap
@@ -160,7 +171,10 @@ locals {
       TAILRACE_NAMESPACE   = module.lake.namespace
       TAILRACE_LOG_FORMAT  = "json"
     },
-    local.bootstrap == null ? {} : { TAILRACE_KAFKA_BOOTSTRAP = local.bootstrap },
+    local.bootstrap == null ? {} : {
+      TAILRACE_KAFKA_BOOTSTRAP = local.bootstrap
+      TAILRACE_KAFKA_SECURITY  = var.create_msk ? "iam" : var.kafka_security
+    },
     var.job_environment,
   )
 

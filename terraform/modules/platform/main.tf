@@ -47,15 +47,16 @@ module "lake" {
 module "network" {
   source = "../network"
 
-  context     = local.context
-  existing    = var.existing_vpc
-  cidr        = var.vpc_cidr
-  zones       = var.zones
-  endpoints   = var.create_endpoints
-  airflow     = var.create_mwaa
-  kafka       = var.create_msk
-  kms_key_arn = module.security.kms_key_arn
-  log_days    = var.log_days
+  context            = local.context
+  existing           = var.existing_vpc
+  cidr               = var.vpc_cidr
+  zones              = var.zones
+  endpoints          = var.create_endpoints
+  interface_services = var.endpoint_services
+  airflow            = var.create_mwaa
+  kafka              = var.create_msk
+  kms_key_arn        = module.security.kms_key_arn
+  log_days           = var.log_days
 }
 
 module "streaming" {

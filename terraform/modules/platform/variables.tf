@@ -63,6 +63,12 @@ variable "create_endpoints" {
   default     = true
 }
 
+variable "endpoint_services" {
+  description = "Services to have an interface endpoint of their own; null: all that jobs and Airflow ask."
+  type        = list(string)
+  default     = null
+}
+
 variable "existing_kms_key_arn" {
   description = "A KMS key that is there already; null: one is made."
   type        = string
@@ -168,7 +174,7 @@ variable "mwaa" {
 }
 
 variable "streams" {
-  description = "Streams to watch, by the name of the log that each reads: lag_seconds and silent_minutes, each null to have no such alarm."
+  description = "Streams to watch, by the name of the log that each reads: lag_seconds and silent_minutes, each 0 to have no such alarm."
   type = map(object({
     lag_seconds    = optional(number, 900)
     silent_minutes = optional(number, 15)

@@ -1,7 +1,7 @@
 # Two applications, so that no backfill takes what the stream needs: each has a capacity of its own.
 resource "aws_emrserverless_application" "stream" {
   name          = "${var.context.name}-stream"
-  type          = "spark"
+  type          = "SPARK"
   release_label = var.release_label
   architecture  = var.architecture
 
@@ -35,7 +35,7 @@ resource "aws_emrserverless_application" "stream" {
 
 resource "aws_emrserverless_application" "backfill" {
   name          = "${var.context.name}-backfill"
-  type          = "spark"
+  type          = "SPARK"
   release_label = var.release_label
   architecture  = var.architecture
 

@@ -1,0 +1,93 @@
+"""What a job run is told: where its driver prints to, and how it signs in to brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.aws import ACCOUNT, Aws, aws
+
+from tailrace.aws.emr import Application, EmrServerless
+from tailrace.aws.objects import AwsError
+from tailrace.runners.jobs import StreamJob
+from tailrace.settings import Settings
+from tailrace.spark.sources import SECURITY, Kafka
+
+pytestmark = pytest.mark.cloud
+
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/tailrace-dev-stream"
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    with aws() as made:
+        for name, value in made.environment.items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+def test_a_driver_prints_to_the_log_group_that_is_named(cloud: Aws) -> None:
+    emr = cloud.client("emr-serverless")
+    made = emr.create_application(name="a", type="SPARK", releaseLabel="emr-spark-8.1.0")["applicationId"]
+    # moto knows of an application without job runs by none of them.
+    emr.start_job_run(applicationId=made, executionRoleArn=ROLE, jobDriver={"sparkSubmit": {"entryPoint": "s3://a/b"}})
+    cloud.client("s3").create_bucket(Bucket="a", CreateBucketConfiguration={"LocationConstraint": cloud.region})
+    runner = EmrServerless(Application(made, ROLE, "s3://a/tailrace", log_group="/tailrace-dev/stream"))
+    run = runner.stream(
+        StreamJob(definitions=("/dags/flights.py",), topic="flights", bootstrap="b:9092"), lambda _: None
+    ).run
+    told = emr.get_job_run(applicationId=made, jobRunId=run)["jobRun"]["configurationOverrides"]
+    assert told["monitoringConfiguration"] == {
+        "s3MonitoringConfiguration": {"logUri": "s3://a/tailrace/logs/"},
+        "cloudWatchLoggingConfiguration": {
+            "enabled": True,
+            "logGroupName": "/tailrace-dev/stream",
+            "logTypes": {"SPARK_DRIVER": ["STDERR", "STDOUT"]},
+        },
+    }
+
+
+def test_without_a_log_group_there_is_s3_alone() -> None:
+    assert [*Application("a", ROLE, "s3://a/tailrace").monitoring] == ["s3MonitoringConfiguration"]
+    with pytest.raises(AwsError, match="log_group 'a b': expected the name of a log group"):
+        Application("a", ROLE, "s3://a/tailrace", log_group="a b")
+
+
+class Reader:
+    """A reader of streams that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {}
+
+    @property
+    def readStream(self) -> Reader:
+        return self
+
+    def format(self, _: str) -> Reader:
+        return self
+
+    def option(self, name: str, value: Any) -> Reader:
+        self.told[name] = value
+        return self
+
+    def options(self, **values: Any) -> Reader:
+        self.told |= values
+        return self
+
+    def load(self) -> Reader:
+        return self
+
+    def selectExpr(self, *_: str) -> Reader:
+        return self
+
+
+@pytest.mark.parametrize("security", SECURITY)
+def test_brokers_are_talked_to_as_the_setting_says(security: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_KAFKA_SECURITY", security)
+    reader: Any = Reader()
+    Kafka("flights", "b:9098", security=Settings().kafka_security).stream(reader)
+    own = {"kafka.bootstrap.servers", "subscribe", "startingOffsets", "kafka.isolation.level", "failOnDataLoss"}
+    assert {name: value for name, value in reader.told.items() if name not in own} == SECURITY[security]
+    protocols = {"plaintext": None, "tls": "SSL", "iam": "SASL_SSL"}
+    assert reader.told.get("kafka.security.protocol") == protocols[security]
