@@ -101,5 +101,5 @@ $(JARS): $(PINNED) $(INSTALLED)
 	@touch $@
 
 $(TEST_JARS): $(PINNED) $(INSTALLED)
-	@$(BIN)/python -m tailrace.toolchain --group lake --group kafka --group kafka-broker
+	@$(BIN)/python -m tailrace.toolchain --group lake --group aws --group postgres --group kafka --group kafka-broker --group s3-server
 	@touch $@

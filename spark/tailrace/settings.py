@@ -14,13 +14,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tailrace.model.errors import Fault, TailraceError
 
 PREFIX = "TAILRACE_"
 FILE = "tailrace.toml"
+
+Place = Path | str
+"""A folder of this machine, or an address of S3."""
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -71,14 +82,19 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True)
 
-    warehouse: Path = Path("build/lake")
-    """The folder of the tables' files."""
+    warehouse: Place = Path("build/lake")
+    """Where the tables' files are: a folder, or `s3://BUCKET/PREFIX`."""
     catalog: Identifier = "lake"
     """The catalog's name. It is part of every table's key: all who share tables must use the same one."""
     catalog_uri: str = ""
-    """Where the catalog is kept: `sqlite:///FILE`. Empty: `catalog.db` in the warehouse."""
+    """Where the catalog is: `sqlite:///FILE`, `postgresql://USER@HOST:PORT/DATABASE`, `glue://ACCOUNT`, `glue://`, or
+    the address of one behind Iceberg's REST interface. Empty: SQLite's `catalog.db` in the warehouse."""
+    catalog_secret: SecretStr | None = None
+    """The password of PostgreSQL, or the token of a REST catalog."""
     namespace: Identifier = "main"
     """The namespace of tables named without one."""
+    checkpoints: Place | None = None
+    """Where Spark keeps how far sources were read, as `warehouse`. None: `_checkpoints` in the warehouse."""
     contracts: Path = Path("iceberg_schemas")
     """The folder of the tables' contracts. A table with no file there has what its definition says."""
     jars: Path = Field(default_factory=_default_jars)
@@ -137,40 +153,73 @@ class Settings(BaseSettings):
         """Arguments before the environment before the file; no other source."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
-    @field_validator("warehouse", "contracts", "jars", "java_home", "metrics_file", "log_file")
+    @field_validator("contracts", "jars", "java_home", "metrics_file", "log_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
-        if value is None:
-            return None
-        path = Path(os.path.normpath(_root() / value.expanduser()))
-        if odd := sorted(set(str(path)) & set("?#%\\")):
-            raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
-        return path
+        return None if value is None else _path(value)
+
+    @field_validator("warehouse", "checkpoints", mode="before")
+    @classmethod
+    def _place(cls, value: Any) -> Any:
+        if not isinstance(value, str) or "://" not in value:
+            return _path(Path(value)) if isinstance(value, str | Path) else value
+        if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?", value):
+            raise ValueError("a folder, or s3://BUCKET/PREFIX")
+        return value.rstrip("/")
 
     @field_validator("catalog_uri")
     @classmethod
-    def _sqlite(cls, value: str) -> str:
-        if not value:
-            return value
-        scheme, _, file = value.partition("sqlite:///")
-        if scheme or not file or set(file) & set("?#%\\"):
-            raise ValueError("sqlite:///FILE, without ? # % \\ in FILE")
-        return f"sqlite:///{_root() / file}"
+    def _catalog(cls, value: str) -> str:
+        scheme, _, rest = value.partition("://")
+        match scheme:
+            case "":
+                return value
+            case "sqlite" if rest.startswith("/") and len(rest) > 1 and not set(rest) & set("?#%\\"):
+                return f"sqlite:///{_root() / rest[1:]}"
+            case "postgresql" if re.fullmatch(r"[\w.-]+@[\w.-]+(:\d+)?/[\w.-]+", rest):
+                return value
+            case "glue" if re.fullmatch(r"(\d{12})?", rest):
+                return value
+            case "http" | "https" if re.fullmatch(r"[\w.-]+(:\d+)?(/[\w./-]*)?", rest):
+                return value
+        raise ValueError(
+            "sqlite:///FILE (without ? # % \\), postgresql://USER@HOST:PORT/DATABASE (its password is "
+            f"{PREFIX}CATALOG_SECRET), glue://ACCOUNT, glue:// or https://HOST/PATH"
+        )
+
+    @model_validator(mode="after")
+    def _kept_somewhere(self) -> Settings:
+        if self.on_s3 and not self.catalog_uri:
+            raise ValueError(f"the warehouse {self.warehouse} is no folder that could hold a catalog, too")
+        return self
 
     @property
-    def catalog_file(self) -> Path:
-        """The SQLite file of the catalog."""
-        return Path(self.catalog_uri.removeprefix("sqlite:///")) if self.catalog_uri else self.warehouse / "catalog.db"
+    def on_s3(self) -> bool:
+        """Whether the tables' files are in S3."""
+        return isinstance(self.warehouse, str)
 
     @property
     def warehouse_uri(self) -> str:
         """The warehouse as both sides of the catalog name it."""
-        return f"file://{self.warehouse}"
+        return self.warehouse if isinstance(self.warehouse, str) else f"file://{self.warehouse}"
+
+    def checkpoint(self, *names: str) -> str:
+        """A folder of Spark's checkpoints, by path or address."""
+        return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
+
+
+def _path(value: Path) -> Path:
+    path = Path(os.path.normpath(_root() / value.expanduser()))
+    if odd := sorted(set(str(path)) & set("?#%\\")):
+        raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
+    return path
 
 
 def _fault(error: Any) -> Fault:
     """One of pydantic's findings, in the shape of ours."""
-    name = str(error["loc"][0]) if error["loc"] else FILE
+    if not error["loc"]:
+        return Fault("catalog_uri", "", _lower(str(error["ctx"]["error"])), f"set {PREFIX}CATALOG_URI")
+    name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         known = ", ".join(Settings.model_fields)
         return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 from support.small_lake import HOURLY, LEDGER, append, make
 
@@ -85,6 +86,19 @@ def test_a_table_that_somebody_committed_to_does_not_go_over(settings: Settings)
     assert lake.head(name).said == {"epoch": "3"}
     assert lake.table(name).schema() == schema
     assert left(lake.table(name)) == []
+
+
+def test_a_table_that_has_got_a_column_since_it_was_looked_at_does_not_go_over(settings: Settings) -> None:
+    lake = make(settings)
+    name = ledger_contract(HOURLY).table
+    beside(lake, ledger_contract(CHANGED), f"{name}__g2", {})
+    loaded, before = lake.table(name), lake.head(name)
+    with lake.table(name).update_schema() as update:
+        update.add_column("note", StringType())
+    with pytest.raises(MovedError, match="moved away"):
+        go_over(loaded, Held.of(lake.table(f"{name}__g2")), {}, {}, 1)
+    assert lake.head(name) == before
+    assert "note" in lake.table(name).schema().column_names
 
 
 def _item(name: str) -> str:

@@ -1,17 +1,22 @@
-"""The commit protocol on the embedded catalog: branches, the lease, generations (rules X1, X2, V2). No JVM."""
+"""The commit protocol on each kind of catalog: branches, the lease, generations (rules X1, X2, V2). No JVM."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
+from support.catalogs import LAKES, Servers
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract, log_contract
 from tailrace.lake.errors import FencedError, LakeError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
+from tailrace.lake.querying import by_duckdb
 from tailrace.lake.runs import Runs
 from tailrace.model import examples
 from tailrace.settings import Settings
@@ -20,9 +25,18 @@ PIPELINE = examples.figure(14)
 LEDGER = ledger_contract(PIPELINE).table
 
 
-@pytest.fixture
-def lake(settings: Settings) -> Lake:
-    made = Lake(settings)
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("servers")) as made:
+        yield made
+
+
+@pytest.fixture(params=LAKES)
+def lake(request: pytest.FixtureRequest, servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    told, env = servers.lake(request.param, settings)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    made = Lake(told)
     made.ensure(ledger_contract(PIPELINE), {"epoch": "-1", "generation": "1"})
     return made
 
@@ -101,6 +115,30 @@ def test_X1_of_many_that_publish_from_one_snapshot_just_one_succeeds(lake: Lake)
     assert epochs(lake) == [won.index(True)]
 
 
+@pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "and another goes on from it"])
+def test_X1_a_commit_that_is_refused_as_one_that_has_landed_is_one_that_has(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """As Glue does where its reply was lost and its client has sent the commit again."""
+    kind, landed = type(lake.catalog), list[int]()
+    commit_of = kind.commit_table
+
+    def again(self: Any, *args: Any) -> Any:
+        done = commit_of(self, *args)
+        if not landed:
+            landed.append(done.metadata.current_snapshot_id)
+            if goes_on:
+                lake.mark(LEDGER, {"epoch": "8"}, landed[0])
+            raise CommitFailedException("somebody was quicker")
+        return done
+
+    monkeypatch.setattr(kind, "commit_table", again)
+    made = lake.enter(LEDGER, [{"kind": "pane", "epoch": 7}], {"epoch": "7"}, lake.head(LEDGER).snapshot)
+    assert [made] == landed
+    assert epochs(lake) == [7], "its files are there"
+    assert lake.head(LEDGER).number("epoch") == (8 if goes_on else 7)
+
+
 def test_X3_a_foreign_commit_does_not_hide_the_last_epoch(lake: Lake) -> None:
     lease = Lease.take(lake, LEDGER)
     write(lake, lease.branch, 7)
@@ -127,6 +165,14 @@ def test_V4_a_run_sees_that_a_higher_generation_covers_its_range(lake: Lake) -> 
     assert above is not None
     assert above.run == high.run
     assert runs.above(high) is None
+
+
+def test_duckdb_reads_what_is_published(lake: Lake) -> None:
+    pytest.importorskip("duckdb")
+    head = lake.head(LEDGER).snapshot
+    for epoch in range(3):
+        head = lake.enter(LEDGER, [{"kind": "pane", "epoch": epoch}], {"epoch": str(epoch)}, head)
+    assert by_duckdb(lake, f"SELECT max(epoch) AS m, count(*) AS n FROM {LEDGER}").to_pylist() == [{"m": 2, "n": 3}]
 
 
 def test_a_missing_table_says_what_to_do(settings: Settings) -> None:

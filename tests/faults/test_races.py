@@ -2,104 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.landing import DEFINITION, Landing
+from support.racing import PATIENT, Race, next_epoch, racing
 
-from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import BACKFILLED
-from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-
-PATIENT = 240.0
-"""Seconds after which a process that does not get on is taken for stuck."""
-
-
-@dataclass
-class Race:
-    """A lake, a folder where files land, and the processes that run on them."""
-
-    settings: Settings
-    landing: Landing
-    definition: str
-    env: dict[str, str]
-    running: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start the command in a process group of its own: its JVM is paused and killed with it."""
-        line = [sys.executable, "-m", "tailrace.cli.main", *command]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.running.append(subprocess.Popen(line, env=self.env, text=True, start_new_session=True, **pipes))
-        return self.running[-1]
-
-    def stream(self, *more: str, per_epoch: int = 1) -> subprocess.Popen[str]:
-        source = ("--from", str(self.landing.folder), "--per-epoch", str(per_epoch), "--json")
-        return self.start("stream", self.definition, *source, *more)
-
-    def backfill(self, *more: str) -> subprocess.Popen[str]:
-        return self.start("backfill", self.definition, *more, "--json")
-
-    def ended(self, process: subprocess.Popen[str], *expected: Status) -> tuple[str, str]:
-        out, err = process.communicate(timeout=PATIENT)
-        assert process.returncode in expected, f"{process.args}: {process.returncode}\n{out}\n{err}"
-        return out, err
-
-    def tell(self, process: subprocess.Popen[str], number: signal.Signals) -> None:
-        os.killpg(process.pid, number)
-
-    def drained(self) -> None:
-        self.ended(self.stream("--once", per_epoch=16), Status.OK)
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return load(self.definition)
-
-    def ends_clean(self, spark: SparkSession) -> None:
-        """Nothing is lost or doubled: each record is in the log once, the answers are the batch's."""
-        found = audit(spark, Lake(self.settings), self.pipeline)
-        assert found.ok, [check for check in found.checks if not check.ok]
-        assert found.counts["records"] == self.landing.records
-        assert found.counts["rejected"] == self.landing.broken
-
-
-def next_epoch(process: subprocess.Popen[str]) -> int:
-    """Wait for the next epoch that a stream reports."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        report = json.loads(line)
-        if "epoch" in report:
-            return int(report["epoch"])
-    raise AssertionError(f"it ended with {process.wait()}: {process.stderr.read() if process.stderr else ''}")
 
 
 @pytest.fixture
 def race(settings: Settings, tmp_path: Path) -> Iterator[Race]:
-    definition = tmp_path / "visits.py"
-    definition.write_text(DEFINITION)
-    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
-    env |= {"TAILRACE_SHUFFLE_PARTITIONS": "1"}
-    made = Race(settings, Landing(tmp_path / "landing", random.Random(7)), f"{definition}:visits", env)
-    yield made
-    for process in made.running:
-        # It waits, and closes the pipes.
-        with process:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    with racing(settings, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.slow

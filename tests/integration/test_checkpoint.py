@@ -36,7 +36,7 @@ class Drop:
     @property
     def checkpoint(self) -> Path:
         """Of the last writer; no other has one left."""
-        (found,) = (path for path in checkpoint_folder(self.lake, CLICKS).iterdir() if path.name.isdigit())
+        (found,) = (path for path in Path(checkpoint_folder(self.lake, CLICKS)).iterdir() if path.name.isdigit())
         return found
 
     def land(self, files: int) -> None:

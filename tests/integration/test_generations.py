@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 from support.rides import HOURLY, Case, within
 from support.sessions import session
@@ -229,6 +230,32 @@ def test_of_two_that_apply_at_once_the_later_one_goes_on(
     assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "gave_way", "committed"]
     assert case.lake.head("hourly__ledger").said["fingerprint"] == other.fingerprint
     assert audit(plain, case.lake, other).ok
+
+
+def test_a_generation_does_not_take_over_tables_that_were_evolved_while_it_was_built(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    for bundle in MORNING:
+        case.land(*bundle)
+    case.drain(HOURLY)
+    kept, build = rows(plain, "hourly"), applying._Generation.build
+
+    def evolved(self: Any, doing: Any) -> None:
+        build(self, doing)
+        with case.lake.table("hourly").update_schema() as update:
+            update.add_column("note", StringType())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applying._Generation, "build", evolved)
+        with pytest.raises(ApplyError, match="changed their shape while this was built: apply again"):
+            apply(plain, case.lake, CHANGED)
+    assert rows(plain, "hourly") == kept
+    assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "failed"]
+    done = apply(plain, case.lake, CHANGED)
+    assert done.run is not None
+    assert rows(plain, "hourly") == fresh(case, CHANGED)
+    assert audit(plain, case.lake, CHANGED).ok
 
 
 def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(

@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from tailrace.lake.catalogs import Sqlite
 from tailrace.settings import Settings
 from tailrace.spark.session import open_session
 from tailrace.toolchain import Jar, ToolchainError, pinned
@@ -24,7 +25,7 @@ def test_spark_and_pyiceberg_see_each_other_commits(spark: SparkSession, setting
     spark.sql("INSERT INTO t VALUES (1, TIMESTAMP '2026-01-01 00:00:00')")
     at = datetime(2026, 1, 1, tzinfo=UTC)
     catalog = SqlCatalog(
-        settings.catalog, uri=f"sqlite:///{settings.catalog_file}?timeout=60", warehouse=settings.warehouse_uri
+        settings.catalog, uri=f"sqlite:///{Sqlite(settings).file}?timeout=60", warehouse=settings.warehouse_uri
     )
     try:
         table = catalog.load_table("main.t")
@@ -34,7 +35,7 @@ def test_spark_and_pyiceberg_see_each_other_commits(spark: SparkSession, setting
     finally:
         catalog.close()
     assert sorted(row.n for row in spark.table("t").collect()) == [1, 2]
-    assert settings.catalog_file.is_file()
+    assert Sqlite(settings).file.is_file()
 
 
 def test_a_second_session_has_a_lake_and_settings_of_its_own(

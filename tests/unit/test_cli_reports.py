@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
 from tailrace.lake.catalog import Lake
+from tailrace.lake.catalogs import Sqlite
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.reports import status
 from tailrace.settings import Settings
@@ -286,7 +287,7 @@ def test_contracts_are_written_as_files(lake: Lake, definition: str, tmp_path: P
 
 def test_a_catalog_that_is_none_is_said_in_one_message(lake: Lake, definition: str) -> None:
     lake.settings.warehouse.mkdir(parents=True)
-    lake.settings.catalog_file.write_text("not SQLite")
+    Sqlite(lake.settings).file.write_text("not SQLite")
     result = run("status", definition)
     assert result.exit_code == 3
     assert "cannot be opened" in result.stderr

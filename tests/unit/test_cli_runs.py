@@ -287,7 +287,7 @@ def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path)
     (folder / "more").mkdir(parents=True)
     for name in ("a.json", "b.json", "more/c.json", "more/d.json", ".e.json.writing", "_f.json"):
         (folder / name).touch()
-    backlog = FolderBacklog(f"file://{folder}", tmp_path / "checkpoint")
+    backlog = FolderBacklog(f"file://{folder}", str(tmp_path / "checkpoint"))
     assert backlog() == (0, 4)
     sources.mkdir(parents=True)
     (sources / "0").write_text('v1\n{"path":"a"}')
@@ -297,7 +297,7 @@ def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path)
     assert backlog() == (3, 4)
     (sources / "2.compact").write_text('v1\n{"path":"a"}\n{"path":"b"}\n{"path":"c"}\n{"path":"d"}')
     assert backlog() == (4, 4)
-    assert FolderBacklog("s3://bucket/landing", tmp_path)() is None
+    assert FolderBacklog("s3://bucket/landing", str(tmp_path))() is None
 
 
 def test_a_topic_s_backlog_is_what_the_brokers_still_hold() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from tailrace.lake.catalogs import Glue, Kind, Postgres, Rest, Sqlite, jars, kind, storage
 from tailrace.model.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
@@ -19,7 +21,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_relative_paths_are_taken_from_the_working_directory(tmp_path: Path) -> None:
     settings = Settings()
     assert settings.warehouse == tmp_path / "build/lake"
-    assert settings.catalog_file == tmp_path / "build/lake/catalog.db"
+    assert Sqlite(settings).file == tmp_path / "build/lake/catalog.db"
     assert settings.warehouse_uri == f"file://{tmp_path}/build/lake"
 
 
@@ -30,11 +32,82 @@ def test_relative_paths_are_taken_from_the_folder_of_the_file(tmp_path: Path, mo
     monkeypatch.chdir(inner)
     settings = Settings()
     assert settings.warehouse == tmp_path / "w"
-    assert settings.catalog_file == tmp_path / "c/x.db"
+    assert Sqlite(settings).file == tmp_path / "c/x.db"
 
 
 def test_an_absolute_catalog_stays_where_it_is() -> None:
-    assert Settings(catalog_uri="sqlite:////srv/lake/c.db").catalog_file == Path("/srv/lake/c.db")
+    assert Sqlite(Settings(catalog_uri="sqlite:////srv/lake/c.db")).file == Path("/srv/lake/c.db")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "lakes.md"
+
+
+@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_the_settings_on_the_page_on_lakes_hold(block: str, tmp_path: Path) -> None:
+    (tmp_path / "tailrace.toml").write_text(block)
+    assert Settings().model_fields_set == set(re.findall(r"^(\w+) =", block, re.MULTILINE))
+
+
+URIS = [
+    ("", Sqlite, ("lake",)),
+    ("sqlite:////srv/c.db", Sqlite, ("lake",)),
+    ("postgresql://me@db:5432/lake", Postgres, ("lake", "postgres")),
+    ("glue://", Glue, ("lake", "aws")),
+    ("glue://123456789012", Glue, ("lake", "aws")),
+    ("https://catalog.internal/v1", Rest, ("lake",)),
+]
+
+
+@pytest.mark.parametrize(("uri", "of", "groups"), URIS)
+def test_the_catalog_is_of_the_kind_that_its_address_says(uri: str, of: type[Kind], groups: tuple[str, ...]) -> None:
+    settings = Settings(catalog_uri=uri)
+    assert type(kind(settings)) is of
+    assert jars(settings) == groups
+
+
+@pytest.mark.parametrize(
+    "uri", ["lake.db", "postgresql://me:secret@db/lake", "glue://eu-central-1", "https://me:secret@host", "mysql://x/y"]
+)
+def test_an_address_of_no_catalog_says_which_there_are(uri: str) -> None:
+    with pytest.raises(SettingsError, match="TAILRACE_CATALOG_SECRET"):
+        Settings(catalog_uri=uri)
+
+
+def test_a_warehouse_in_S3_needs_a_catalog_elsewhere() -> None:
+    with pytest.raises(SettingsError, match="set TAILRACE_CATALOG_URI"):
+        Settings(warehouse="s3://lake/warehouse")
+    settings = Settings(warehouse="s3://lake/warehouse/", catalog_uri="glue://")
+    assert (settings.warehouse, settings.warehouse_uri) == ("s3://lake/warehouse", "s3://lake/warehouse")
+    assert settings.checkpoint("main", "clicks") == "s3://lake/warehouse/_checkpoints/main/clicks"
+    assert jars(settings) == ("lake", "aws")
+    assert Settings(checkpoints="/var/lake").checkpoint("clicks") == "/var/lake/clicks"
+
+
+@pytest.mark.parametrize("place", ["s3://", "s3://B/x", "s3://bucket/a b", "gs://bucket/x", "file:///srv"])
+def test_a_place_that_is_neither_a_folder_nor_S3_is_refused(place: str) -> None:
+    with pytest.raises(SettingsError, match="a folder, or s3://BUCKET/PREFIX"):
+        Settings(warehouse=place, catalog_uri="glue://")
+
+
+def test_a_secret_is_in_no_message_and_reaches_both_readers() -> None:
+    settings = Settings(catalog_uri="postgresql://me@db/lake", catalog_secret="p/w")
+    assert "p/w" not in f"{settings!r}{settings.model_dump_json()}"
+    assert kind(settings).spark["jdbc.password"] == "p/w"
+
+
+def test_AWS_is_where_its_own_tools_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(warehouse="s3://lake/w", catalog_uri="glue://123456789012")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_GLUE", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    assert "s3.endpoint" not in storage(settings)[1]
+    assert kind(settings).spark["glue.id"] == "123456789012"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://one")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://two")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    ours, theirs = storage(settings)
+    assert (ours["s3.endpoint"], ours["s3.region"]) == ("http://two", "eu-north-1")
+    assert (theirs["s3.endpoint"], theirs["s3.path-style-access"]) == ("http://two", "true")
+    assert kind(settings).spark["glue.endpoint"] == "http://one"
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_file(

@@ -55,18 +55,20 @@ def java_at(home: Path, version: str) -> Path:
 def test_every_pinned_jar_has_full_coordinates_and_a_sum() -> None:
     for group in toolchain.GROUPS:
         for jar in pinned(group):
-            assert len(jar.coordinates.split(":")) == 3
+            assert len(jar.coordinates.split(":")) in (3, 4)
             assert len(bytes.fromhex(jar.sha256)) == 32
 
 
 def test_the_list_names_no_host() -> None:
     folder = Path(jars.__file__).parent
     for path in folder.glob("*.*"):
-        assert "://" not in path.read_text(), path.name
+        # The name of Ivy's own attributes is one that nobody is asked by.
+        text = path.read_text().replace("http://ant.apache.org/ivy/maven", "")
+        assert "://" not in text, path.name
 
 
 def test_an_unknown_group_is_refused() -> None:
-    with pytest.raises(ToolchainError, match="no group of jars 'flink'; there are lake, kafka, kafka-broker"):
+    with pytest.raises(ToolchainError, match="no group of jars 'flink'; there are lake, aws, postgres, kafka"):
         pinned("flink")
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from tailrace.model.errors import TailraceError
 from tailrace.runners.keeping import end_all
 from tailrace.runners.local import Local
-from tailrace.settings import PREFIX, Settings
+from tailrace.settings import PREFIX, Place, Settings
 
 SERVERS = {
     "api-server": (),
@@ -55,13 +55,15 @@ class Standalone:
 
     folder: Path
     dags: Path
-    warehouse: Path
+    warehouse: Place
     port: int = 8080
     settings: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.folder, self.dags, self.warehouse = (path.resolve() for path in (self.folder, self.dags, self.warehouse))
+        self.folder, self.dags = self.folder.resolve(), self.dags.resolve()
+        if isinstance(self.warehouse, Path):
+            self.warehouse = self.warehouse.resolve()
         self.port = _free(self.port)
 
     @property

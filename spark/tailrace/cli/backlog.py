@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 class FolderBacklog:
     """Of a folder: the files that the checkpoint says were taken, of those that there are.
 
-    Only a local folder is counted; counting another would cost requests.
+    Only local folders are counted; counting others would cost requests.
     """
 
     folder: str
-    checkpoint: Path
+    checkpoint: str
     _seen: dict[str, int] = field(default_factory=dict)
 
     def __call__(self) -> tuple[int, int] | None:
         place = urlparse(self.folder)
-        if place.scheme not in ("", "file"):
+        if place.scheme not in ("", "file") or "://" in self.checkpoint:
             return None
         folder = Path(unquote(place.path) if place.scheme else self.folder)
         there = sum(1 for path in folder.rglob("*") if path.is_file() and not _hidden(path.relative_to(folder)))
@@ -35,7 +35,7 @@ class FolderBacklog:
     def _taken(self) -> int:
         """The files in the checkpoint's list, which Spark writes before each epoch, one file an epoch."""
         try:
-            logs = [path for path in (self.checkpoint / "sources" / "0").iterdir() if not path.name.startswith(".")]
+            logs = [path for path in Path(self.checkpoint, "sources", "0").iterdir() if not path.name.startswith(".")]
         except OSError:
             return 0
         # A compacted log holds all that the ones before it hold.

@@ -249,7 +249,7 @@ class Demo:
         file.write_text(json.dumps(self.summary, indent=2) + "\n")
         self.story.console.print()
         self.story.say(f"Done in {span(self.summary['seconds'])}; the figures are in {file}. The lake is yours:")
-        self.story.line((f"export TAILRACE_WAREHOUSE={_short(self.settings.warehouse)}", "cyan"))
+        self.story.line((f"export TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')}", "cyan"))
         command, file_ = ".venv/bin/tailrace", _short(definition_file())
         window = f"--key {SHOWN.origin} --window {SHOWN.first:%Y-%m-%dT%H:%MZ}"
         for rest in (f"status {file_}", f"panes {file_} {window}", f"explain {file_}", f"audit {file_}"):

@@ -165,7 +165,7 @@ class _Run:
         self, running: Stream, progress: Progress, observed: Observing, folder: str | None, *, once: bool, every: float
     ) -> None:
         topic = TopicBacklog()
-        progress.backlog = FolderBacklog(folder, Path(running.checkpoint.folder)) if folder else topic
+        progress.backlog = FolderBacklog(folder, running.checkpoint.folder) if folder else topic
         if running.mended is not None:
             observed.tell(Mended(running.mended))
             self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")

@@ -32,7 +32,7 @@ def hurt(lake: Lake, table: str, change: Change) -> Hurt:
 
 def _definitions(lake: Lake, table: str, column: str) -> list[str]:
     found = []
-    for name in sorted(name for _, name in lake.catalog.list_tables(lake.settings.namespace) if name.endswith(LEDGER)):
+    for name in (name for name in lake.tables if name.endswith(LEDGER)):
         owner = name.removesuffix(LEDGER)
         text = lake.table(name).properties.get(MEANING)
         if table in (owner, name) or (text and any(column == one for one, _ in read(text)["columns"])):

@@ -7,17 +7,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
@@ -25,6 +24,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from tailrace.lake.catalogs import kind, opened
 from tailrace.lake.contract_files import agreed
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
@@ -53,24 +53,32 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog, made where there is none yet."""
-        file = Path(self.settings.catalog_file)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        uri = f"sqlite:///{file}?timeout=60"
+        """The catalog with the namespace, made where there is none yet."""
+        there = kind(self.settings)
         try:
-            catalog = SqlCatalog(self.settings.catalog, uri=uri, warehouse=self.settings.warehouse_uri)
-            catalog.create_namespace_if_not_exists(self.settings.namespace)
+            catalog = opened(self.settings)
+            if not catalog.namespace_exists(self.settings.namespace):
+                catalog.create_namespace_if_not_exists(self.settings.namespace)
+        except LakeError:
+            raise
         except Exception as error:
             raise LakeError(
-                f"the catalog {file} cannot be opened ({error}): check that it is a SQLite file of this lake, or set "
-                "TAILRACE_WAREHOUSE to another folder"
+                f"the catalog {there.named} cannot be opened ({str(error).strip()}): check that it is one of Iceberg "
+                "and that it may be used, or set TAILRACE_CATALOG_URI (for SQLite, TAILRACE_WAREHOUSE) to another"
             ) from error
         return catalog
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog is there; asking does not make it."""
-        return Path(self.settings.catalog_file).is_file()
+        """Whether the catalog is there, as far as that can be said without asking it; a file is not made by that."""
+        return kind(self.settings).there
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the namespace's tables, in their order; none where there is no lake yet."""
+        if not self.exists:
+            return []
+        return sorted(name for _, name in self.catalog.list_tables(self.settings.namespace))
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
         """The table's name in Spark SQL."""
@@ -118,8 +126,9 @@ class Lake:
         """Remove a table with its files."""
         place = self.table(table).location()
         self.catalog.purge_table((self.settings.namespace, table))
-        # A file system keeps the folders of files that are gone.
-        shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
+        if not self.settings.on_s3:
+            # A file system keeps the folders of files that are gone.
+            shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
         """Where a branch stands now."""
@@ -237,7 +246,7 @@ class Lake:
             with transaction.update_snapshot(snapshot_properties=dict(said)).fast_append() as append:
                 for file in files:
                     append.append_data_file(file)
-        return _stands(loaded)
+            return _made(transaction)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """All rows of a small table, and the snapshot that they are of."""
@@ -253,10 +262,10 @@ class Lake:
         """
         loaded = self._expected(table, expected)
         schema = loaded.schema().as_arrow()
-        made = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        entered = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
         with committing(loaded) as transaction:
-            transaction.append(made, snapshot_properties={PREFIX + name: value for name, value in said.items()})
-        return _stands(loaded)
+            transaction.append(entered, snapshot_properties={PREFIX + name: value for name, value in said.items()})
+            return _made(transaction)
 
     def _expected(self, table: str, expected: int | None) -> Table:
         loaded = self.table(table)
@@ -283,11 +292,10 @@ def committing(loaded: Table) -> Iterator[Transaction]:
         raise MovedError(str(error)) from error
 
 
-def _stands(loaded: Table) -> int:
-    snapshot = loaded.current_snapshot()
-    if snapshot is None:
-        raise LakeError(f"{loaded.name()} has no snapshot after a commit")
-    return snapshot.snapshot_id
+def _made(transaction: Transaction) -> int:
+    """The snapshot that a transaction is about to commit; the table may stand at another's by the time it has."""
+    (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
+    return made
 
 
 def _added(loaded: Table, staged: int) -> Iterator[DataFile]:

@@ -124,7 +124,7 @@ def _kept(stage: Definition, log: str, contract: Contract) -> Kept:
 def planned(lake: Lake, definition: Definition, now: int) -> Plan:
     """What the tables of a definition need; `now` is in milliseconds. Raises `LakeError` where there are none."""
     lake.table(f"{definition.name}__ledger")
-    names = [name[-1] for name in lake.catalog.list_tables(lake.settings.namespace)]
+    names = lake.tables
     stages = [stage for stage in chain(definition) if isinstance(stage, Pipeline)]
     after = lake.settings.keep_leftovers
     leftovers = (one for stage in stages for one in leftover_tables(lake, stage, names, now, after))

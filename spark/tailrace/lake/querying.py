@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from urllib.parse import urlparse
 
 import pyarrow as pa
 
 from tailrace.lake.catalog import Lake
+from tailrace.lake.catalogs import endpoint
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.errors import LakeError
 from tailrace.lake.reports import LEDGER
@@ -39,7 +41,7 @@ def tables(lake: Lake) -> list[str]:
         raise LakeError(
             f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
         )
-    return sorted(name for _, name in lake.catalog.list_tables(lake.settings.namespace))
+    return lake.tables
 
 
 def by_duckdb(lake: Lake, query: str) -> pa.Table:
@@ -54,8 +56,10 @@ def by_duckdb(lake: Lake, query: str) -> pa.Table:
         raise LakeError("DuckDB is not installed: install the extra `duckdb`, or leave --engine out") from None
     inner = views(lake, query)
     with duckdb.connect() as connection:
-        for name in ("avro", "iceberg"):
+        for name in ("avro", "iceberg", *(("httpfs",) if lake.settings.on_s3 else ())):
             connection.execute(f"LOAD '{extension(name)}'")
+        if lake.settings.on_s3:
+            connection.execute(_access())
         connection.execute("SET TimeZone = 'UTC'")
         try:
             statements = connection.extract_statements(query)
@@ -85,6 +89,29 @@ def first_line(text: str) -> str:
 
 def _named(name: str, query: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
+
+
+def _access() -> str:
+    """DuckDB's secret for S3: the credentials that AWS's own tools would find, and the server that they would ask.
+
+    Raises `LakeError` where there are none.
+    """
+    try:
+        import boto3
+    except ImportError:
+        raise LakeError("boto3 is not installed: install the extra `aws`, or leave --engine out") from None
+    session = boto3.Session()
+    found = session.get_credentials()
+    if found is None:
+        raise LakeError("there are no credentials for S3: set AWS_PROFILE, or log in, or leave --engine out")
+    keys, at = found.get_frozen_credentials(), endpoint("s3")
+    said = {"KEY_ID": keys.access_key, "SECRET": keys.secret_key, "SESSION_TOKEN": keys.token}
+    said |= {"REGION": session.region_name}
+    if at is not None:
+        place = urlparse(at)
+        said |= {"ENDPOINT": place.netloc, "URL_STYLE": "path", "USE_SSL": str(place.scheme == "https").lower()}
+    words = (f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in said.items() if value)
+    return f"CREATE SECRET lake (TYPE s3, {', '.join(words)})"
 
 
 def extension(name: str) -> Path:

@@ -103,7 +103,7 @@ def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
     """Every log and every pipeline of the namespace, as far as their tables tell without a definition."""
     if not lake.exists:
         return [], []
-    tables = sorted(name[-1] for name in lake.catalog.list_tables(lake.settings.namespace))
+    tables = lake.tables
     logs = [name.removesuffix("__rejected") for name in tables if name.endswith("__rejected")]
     pipelines = [name.removesuffix(LEDGER) for name in tables if name.endswith(LEDGER)]
     return [log_status(lake, name) for name in logs], [pipeline_status(lake, name) for name in pipelines]

@@ -147,6 +147,6 @@ def _range(table: Table, column: str) -> tuple[int, int] | None:
 
 def readers(lake: Lake, pipeline: Pipeline) -> list[str]:
     """The definitions that read its panes, by what the tables say of their meaning."""
-    tables = [name for _, name in lake.catalog.list_tables(lake.settings.namespace) if name.endswith(LEDGER)]
+    tables = [name for name in lake.tables if name.endswith(LEDGER)]
     meanings = {name.removesuffix(LEDGER): lake.table(name).properties.get(MEANING) for name in sorted(tables)}
     return [name for name, text in meanings.items() if text and read(text).get("reads") == pipeline.name]

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 from tailrace.runners.private import folder, runs
-from tailrace.settings import PREFIX
+from tailrace.settings import PREFIX, Place
 
 USAGE, GAVE_WAY = 2, 4
 """Exit statuses of `tailrace stream` that another start does not mend, as `tailrace --help` has them."""
@@ -172,7 +172,7 @@ class Keeping:
         raise NotImplementedError
 
 
-def end_all(warehouse: Path) -> int:
+def end_all(warehouse: Place) -> int:
     """End the streams of a lake that run on this machine, all at once; gives how many there were."""
     ended = []
     for state in folder().glob("*.json"):

@@ -24,11 +24,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 import tailrace
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
 from tailrace.runners.keeping import Keeper, Keeping
 from tailrace.runners.private import folder, runs
-from tailrace.settings import PREFIX, Settings
+from tailrace.settings import PREFIX, Place, Settings
 
 STARTING = 60.0
 """Seconds that a worker may take until it listens; Spark starts after that."""
@@ -161,12 +163,12 @@ class Local(Keeping):
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @staticmethod
-    def stop_all(warehouse: Path) -> int:
+    def stop_all(warehouse: Place) -> int:
         """Stop every worker of a lake and wait until it has ended; gives how many there were."""
         return sum(_stopped(place, warehouse) for place in folder().glob("*.sock"))
 
 
-def _stopped(place: Path, warehouse: Path) -> bool:
+def _stopped(place: Path, warehouse: Place) -> bool:
     """Whether there was a worker of this lake, which has ended now."""
     connection = _connection(place)
     if connection is None:
@@ -189,6 +191,8 @@ def _stopped(place: Path, warehouse: Path) -> bool:
 
 def _written(value: object) -> str:
     """A setting as its variable says it."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
     return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)
 
 

@@ -15,10 +15,13 @@ from tailrace.lake.following import Following
 from tailrace.lake.generations import settle
 from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import END_OF_TIME, duration, hours
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answers import SPAN, VERSION, latest, told
 from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
+
+_HOUR = duration(hours(1))
 
 
 class Follower(Following):
@@ -59,12 +62,13 @@ class Follower(Following):
         keys = names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.results]
         columns = [*keys, *SPAN, *results, "timing", *VERSION]
-        if fresh or empty:
+        span = None if fresh or empty else self._span(view)
+        if span is None:
             rows = told(self.pipeline, view) if fresh else latest(self.pipeline, view)
             insert = f"INSERT INTO {self.branch.target} ({listed(columns)})"
             self.spark.sql(f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction")
             return
-        on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN)])
+        on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN), span])
         sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *VERSION])
         self.spark.sql(
             f"MERGE INTO {self.branch.target} t "
@@ -74,6 +78,18 @@ class Follower(Following):
             f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
             f"VALUES ({', '.join(f's.{n}' for n in columns)})"
         )
+
+    def _span(self, view: str) -> str | None:
+        """Where in `p` the rows are that panes may meet: no file of others is read. None where there are no panes.
+
+        It is by whole hours, so that it is seldom another one, for which Spark would compile the MERGE anew.
+        """
+        ends = ", ".join(f"UNIX_MICROS({end}(window_end))" for end in ("MIN", "MAX"))
+        ((low, high),) = self.spark.sql(f"SELECT {ends} FROM {view}").collect()
+        if low is None:
+            return None
+        low, high = low - low % _HOUR, min(high - high % _HOUR + _HOUR, END_OF_TIME)
+        return f"t.window_end >= TIMESTAMP_MICROS({low}L) AND t.window_end <= TIMESTAMP_MICROS({high}L)"
 
     def _panes(self, since: int | None, until: int) -> DataFrame:
         table = self.lake.spark_name(f"{self.pipeline.name}__ledger").replace("`", "")

@@ -150,7 +150,11 @@ class _Table:
             # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
-        return len(self._rows("remove_orphan_files", f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"))
+        arguments = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
+        if self.lake.settings.on_s3:
+            # By the client that wrote them: Hadoop may have none for the addresses of S3.
+            arguments += ", prefix_listing => true"
+        return len(self._rows("remove_orphan_files", arguments))
 
     def _tried(self, what: str, work: Callable[[], Any]) -> Any:
         """What `work` gives; None where another commit got in its way each time."""

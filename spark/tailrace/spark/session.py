@@ -1,4 +1,4 @@
-"""Opens a Spark session on the embedded Iceberg catalog.
+"""Opens a Spark session on the lake's catalog.
 
 One process has one JVM. The first session starts it, in about 5 s; later ones share it and differ in what a session can
 differ in: the catalog and its warehouse, the default namespace, SQL settings, temporary views. So a test, or a thread
@@ -19,28 +19,21 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tailrace.lake.catalogs import Sqlite, endpoint, kind, storage
+from tailrace.lake.catalogs import jars as lake_jars
 from tailrace.settings import Settings
 from tailrace.toolchain import ToolchainError, class_path, pinned, quiet_home, require_java
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
-# Milliseconds that a commit waits for another process's: SQLite's default gives up while a slow disk syncs.
-BUSY_TIMEOUT = 60_000
-
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """The configuration of the embedded catalog, Iceberg's JDBC catalog on SQLite, under `settings.catalog`.
-
-    pyiceberg's `SqlCatalog` on the same file, name and warehouse sees the same tables.
-    """
+    """The configuration of the catalog that the settings name, under its name: the tables that `Lake` has."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
+    told = kind(settings).spark | storage(settings)[1]
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        f"{prefix}.uri": f"jdbc:sqlite:{settings.catalog_file}?journal_mode=WAL&busy_timeout={BUSY_TIMEOUT}",
-        f"{prefix}.warehouse": settings.warehouse_uri,
-        # V1 is the layout that pyiceberg has too.
-        f"{prefix}.jdbc.schema-version": "V1",
+        **{f"{prefix}.{name}": value for name, value in told.items()},
         # A cached table would hide what another process committed.
         f"{prefix}.cache-enabled": "false",
         f"{prefix}.default-namespace": settings.namespace,
@@ -62,13 +55,13 @@ def session_conf(settings: Settings) -> dict[str, str]:
 
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[str, str]:
     """What is fixed when a process starts its JVM. Raises ToolchainError when a pinned jar is missing."""
-    jars = class_path(settings.jars, groups)
+    jars = class_path(settings.jars, tuple(dict.fromkeys((*groups, *lake_jars(settings)))))
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
     conf = {
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalogImplementation": "in-memory",
         # Where Spark's own catalog would keep tables; nothing here makes one.
-        "spark.sql.warehouse.dir": f"file://{settings.warehouse}/.spark",
+        "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": tempfile.gettempdir(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -78,10 +71,19 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC",
     }
+    if "aws" in lake_jars(settings):
+        conf |= _files_in_s3()
     if not settings.spark_master.startswith("local"):
         # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
+
+
+def _files_in_s3() -> dict[str, str]:
+    """How Hadoop reads and writes `s3://`: sources, and checkpoints. On EMR that is EMR's own."""
+    at = endpoint("s3")
+    conf = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    return conf | ({"spark.hadoop.fs.s3a.endpoint": at, "spark.hadoop.fs.s3a.path.style.access": "true"} if at else {})
 
 
 def open_session(
@@ -91,7 +93,7 @@ def open_session(
     extra: Mapping[str, str] | None = None,
     groups: Sequence[str] = ("lake",),
 ) -> SparkSession:
-    """A Spark session whose default catalog is the embedded Iceberg catalog of `settings`.
+    """A Spark session whose default catalog is the one that the settings name.
 
     The process's first call starts Spark; `app`, `groups` (which pinned jars, `("lake", "kafka")` for a Kafka source),
     the master and the memory count only then. Every call returns a session with its own SQL settings and views, and
@@ -101,11 +103,12 @@ def open_session(
 
     Raises ToolchainError when there is no Java, a pinned jar is missing, or the process's JVM runs without one of them.
     """
-    local = settings.catalog_file.parent
-    local.mkdir(parents=True, exist_ok=True)
+    made = kind(settings)
+    if isinstance(made, Sqlite):
+        made.file.parent.mkdir(parents=True, exist_ok=True)
     if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none
         running = SparkSession.builder.getOrCreate()
-        _require_jars(running, groups)
+        _require_jars(running, (*groups, *lake_jars(settings)))
         return _with(running.newSession(), {**session_conf(settings), **(extra or {})})
     conf = {**session_conf(settings), **(extra or {})}
     if "PYSPARK_GATEWAY_PORT" in os.environ:

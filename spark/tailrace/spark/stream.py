@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -94,7 +93,7 @@ class Stream:
             # Before any lease is taken: a stream that runs is not to stop for one that cannot.
             check_definition(lake, stage)
         self.landing = Landing(spark, lake, self.log)
-        self.checkpoint = Checkpoint.taken(spark, str(checkpoint_folder(lake, self.log)), self.landing.log.token)
+        self.checkpoint = Checkpoint.taken(spark, checkpoint_folder(lake, self.log), self.landing.log.token)
         self.mended = self._mend_checkpoint()
         # A fold that is lost while the log is still ours is one that another process has taken over.
         self.folds = Folds(spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log)
@@ -314,6 +313,6 @@ class Stream:
         )
 
 
-def checkpoint_folder(lake: Lake, log: Log) -> Path:
-    """Where Spark keeps how far a log's source was read, in a folder for each writer."""
-    return lake.settings.warehouse / "_checkpoints" / lake.settings.namespace / log.name
+def checkpoint_folder(lake: Lake, log: Log) -> str:
+    """Where Spark keeps how far a log's source was read, in a folder for each writer; a path, or an address of S3."""
+    return lake.settings.checkpoint(lake.settings.namespace, log.name)

@@ -24,15 +24,15 @@ from tailrace.toolchain import trust
 from tailrace.toolchain.errors import ToolchainError
 from tailrace.toolchain.java import Java, is_packaged
 
-GROUPS = ("lake", "kafka", "kafka-broker")
-"""What there is to fetch: the embedded Iceberg catalog, Spark's Kafka connector, a broker for tests."""
+GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server")
+"""What there is to fetch: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests a Kafka broker and an S3."""
 
 CHECKED = ".checked.json"
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: its group here, its Maven coordinates, and the sha256 of its file."""
+    """One pinned jar: its group here, its Maven coordinates (with its classifier, if any), and its file's sha256."""
 
     group: str
     coordinates: str
@@ -41,8 +41,8 @@ class Jar:
     @property
     def file(self) -> str:
         """Where it lies, relative to the folder of jars."""
-        _, name, version = self.coordinates.split(":")
-        return f"{self.group}/{name}-{version}.jar"
+        _, *named = self.coordinates.split(":")
+        return f"{self.group}/{'-'.join(named)}.jar"
 
 
 @cache
@@ -154,11 +154,11 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         f"<resolvers>{resolver}</resolvers></ivysettings>"
     )
     wanted = scratch / "ivy.xml"
-    dependency = "<dependency org={} name={} rev={} transitive='false' conf='default->default'/>"
-    lines = [dependency.format(*map(quoteattr, jar.coordinates.split(":"))) for jar in jars]
+    lines = [_dependency(*jar.coordinates.split(":")) for jar in jars]
     wanted.write_text(
-        "<ivy-module version='2.0'><info organisation='tailrace' module='jars'/><configurations><conf name='default'/>"
-        f"</configurations><dependencies>{''.join(lines)}</dependencies></ivy-module>"
+        "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
+        "<info organisation='tailrace' module='jars'/><configurations><conf name='default'/></configurations>"
+        f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
     )
     options = trust.java_options(scratch) if is_packaged(java) else []
     command = [
@@ -171,7 +171,7 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         "-warn",
     ]
     command += ["-settings", str(settings), "-ivy", str(wanted), "-confs", "default"]
-    command += ["-retrieve", f"{scratch}/{jars[0].group}/[artifact]-[revision].[ext]"]
+    command += ["-retrieve", f"{scratch}/{jars[0].group}/[artifact]-[revision](-[classifier]).[ext]"]
     ran = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )
@@ -179,6 +179,13 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         # Ivy draws progress with dots; what it has to say is in the other lines.
         said = [line.strip() for line in ran.stdout.splitlines() if line.strip(". \t\n") and "....." not in line]
         raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(said[-20:]))
+
+
+def _dependency(organisation: str, name: str, revision: str, classifier: str = "") -> str:
+    """A jar as Ivy's file says it."""
+    said = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
+    inner = f"<artifact name={quoteattr(name)} ext='jar' m:classifier={quoteattr(classifier)}/>" if classifier else ""
+    return f"<dependency {said} transitive='false' conf='default->default'>{inner}</dependency>"
 
 
 def _ivy() -> Path:

@@ -1,0 +1,57 @@
+"""Streams and backfills of real processes on each kind of lake that is not the embedded one (rules X1, X2, X4)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.catalogs import LAKES, Servers
+from support.racing import PATIENT, next_epoch, racing
+
+from tailrace.cli.errors import Status
+from tailrace.lake.catalog import Lake
+from tailrace.lake.runs import Runs
+from tailrace.settings import Settings
+
+pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("servers")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", LAKES[1:])
+def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_nothing(
+    kind: str, servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, env = servers.lake(kind, settings)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with racing(told, tmp_path, env) as race:
+        race.landing.land(3)
+        first = race.stream()
+        next_epoch(first)
+        run = race.backfill("--from", "2023-12-31", "--reason", "beside a stream")
+        while run.poll() is None:
+            if race.landing.count < 8:
+                race.landing.land(1)
+            time.sleep(2)
+        race.ended(run, Status.OK)
+        heir = race.stream()
+        race.landing.land(2)
+        _, said = race.ended(first, Status.GAVE_WAY)
+        assert "another stream took the lease" in said
+        next_epoch(heir)
+        race.tell(heir, signal.SIGKILL)
+        heir.wait(PATIENT)
+        race.landing.land(2)
+        race.drained()
+        counts = race.audited()["counts"]
+        assert (counts["records"], counts["rejected"]) == (race.landing.records, race.landing.broken)
+        made = [one for one in Runs(Lake(told), race.pipeline).all() if one.kind == "backfill"]
+        assert [one.status for one in made] == ["committed"]

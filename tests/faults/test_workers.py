@@ -1,0 +1,72 @@
+"""Workers of a real cluster that are lost, their executors with them, in an epoch and in a backfill (X2)."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.cluster import SUBMIT, Cluster, cluster
+from support.racing import PATIENT, Race, racing
+
+from tailrace.cli.errors import Status
+from tailrace.lake.catalog import Lake
+from tailrace.lake.runs import Runs
+from tailrace.settings import Settings
+
+JOBS = Path(__file__).parents[2] / "spark" / "jobs"
+SEED = 20240101
+EPOCHS = 8
+LOST = (2, 5)
+"""After which epochs a worker is lost."""
+
+
+def submitted(race: Race, place: Cluster, job: str, *words: str) -> subprocess.Popen[str]:
+    """A job of the cluster."""
+    command = [SUBMIT, *place.options, "--driver-memory", "1g", str(JOBS / f"{job}.py"), race.definition, *words]
+    race.running.append(
+        subprocess.Popen(
+            command, env=race.env | place.env,
+            text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+    )  # fmt: skip
+    return race.running[-1]
+
+
+@pytest.mark.slow
+def test_X2_workers_that_are_lost_in_an_epoch_and_in_a_backfill_lose_and_double_nothing(
+    settings: Settings, spark: SparkSession, tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    with racing(settings, tmp_path) as race, cluster(tmp_path / "cluster", settings) as place:
+        race.landing.land(EPOCHS)
+        source = ("--from", str(race.landing.folder), "--per-epoch", "1", "--json")
+        stream = submitted(race, place, "stream", *source, "--once")
+        assert stream.stdout is not None
+        epochs = []
+        for line in stream.stdout:
+            if not line.startswith('{"event": "epoch"'):
+                continue
+            epochs.append(json.loads(line)["epoch"])
+            if epochs[-1] in LOST:
+                time.sleep(chance.random())
+                place.lose()
+                place.add()
+        assert stream.wait(PATIENT) == Status.OK
+        assert epochs == list(range(EPOCHS))
+        before = place.said.count("Launching executor")
+        run = submitted(race, place, "backfill", "--from", "2023-12-31", "--reason", "a worker is lost")
+        place.launched(before + 2)
+        time.sleep(4 + 4 * chance.random())
+        assert run.poll() is None
+        place.lose()
+        out, err = run.communicate(timeout=PATIENT)
+        assert run.returncode == Status.OK, f"{out}\n{err}"
+        assert place.said.count("Removing executor") >= len(LOST) + 1, "each was one that ran something"
+        (made,) = (one for one in Runs(Lake(settings), race.pipeline).all() if one.kind == "backfill")
+        assert made.status == "committed"
+        race.ends_clean(spark)
