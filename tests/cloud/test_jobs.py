@@ -32,14 +32,14 @@ def test_a_driver_prints_to_the_log_group_that_is_named(cloud: Aws) -> None:
     made = emr.create_application(name="a", type="SPARK", releaseLabel="emr-spark-8.1.0")["applicationId"]
     # moto knows of an application without job runs by none of them.
     emr.start_job_run(applicationId=made, executionRoleArn=ROLE, jobDriver={"sparkSubmit": {"entryPoint": "s3://a/b"}})
-    cloud.client("s3").create_bucket(Bucket="a", CreateBucketConfiguration={"LocationConstraint": cloud.region})
-    runner = EmrServerless(Application(made, ROLE, "s3://a/tailrace", log_group="/tailrace-dev/stream"))
+    cloud.client("s3").create_bucket(Bucket="runs", CreateBucketConfiguration={"LocationConstraint": cloud.region})
+    runner = EmrServerless(Application(made, ROLE, "s3://runs/tailrace", log_group="/tailrace-dev/stream"))
     run = runner.stream(
         StreamJob(definitions=("/dags/flights.py",), topic="flights", bootstrap="b:9092"), lambda _: None
     ).run
     told = emr.get_job_run(applicationId=made, jobRunId=run)["jobRun"]["configurationOverrides"]
     assert told["monitoringConfiguration"] == {
-        "s3MonitoringConfiguration": {"logUri": "s3://a/tailrace/logs/"},
+        "s3MonitoringConfiguration": {"logUri": "s3://runs/tailrace/logs/"},
         "cloudWatchLoggingConfiguration": {
             "enabled": True,
             "logGroupName": "/tailrace-dev/stream",
