@@ -20,7 +20,7 @@ JARS := build/jars/.lake
 TEST_JARS := build/jars/.tests
 PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
-CHECKOV := build/checkov-$(CHECKOV_VERSION)
+CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
 .PHONY: help setup check lint test cloud-test demo dbt airflow bench soak format lock clean distclean FORCE
@@ -42,9 +42,9 @@ lint: $(INSTALLED)
 test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 $(ARGS)
 
-cloud-test: $(INSTALLED) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
+cloud-test: setup $(TEST_JARS) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/cloud $(ARGS)
-	@if [ -x $(CHECKOV)/bin/checkov ]; then $(CHECKOV)/bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
+	@if [ -e $(CHECKOV) ]; then $(dir $(CHECKOV))bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
 	else echo "cloud-test: checkov could not be installed, its checks are left out" >&2; fi
 
 dbt: setup ## build the dbt project on the demo's lake (make demo first)
@@ -84,8 +84,8 @@ distclean: ## remove everything that is not in git
 
 # A tool of its own, with some hundred packages that nothing else needs: out of reach is no error.
 $(CHECKOV): $(INSTALLED)
-	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $@.new
-	@if build/uv/bin/uv pip install --quiet --python $@.new/bin/python checkov==$(CHECKOV_VERSION); then rm -rf $@; mv $@.new $@; touch $@; fi
+	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $(dir $@)
+	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python checkov==$(CHECKOV_VERSION); then touch $@; fi
 
 # Changes only when other extras are asked for.
 build/.extras: FORCE

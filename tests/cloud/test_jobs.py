@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
@@ -16,6 +22,7 @@ from tailrace.spark.sources import SECURITY, Kafka
 
 pytestmark = pytest.mark.cloud
 
+ROOT = Path(__file__).parents[2]
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/tailrace-dev-stream"
 
 
@@ -32,14 +39,14 @@ def test_a_driver_prints_to_the_log_group_that_is_named(cloud: Aws) -> None:
     made = emr.create_application(name="a", type="SPARK", releaseLabel="emr-spark-8.1.0")["applicationId"]
     # moto knows of an application without job runs by none of them.
     emr.start_job_run(applicationId=made, executionRoleArn=ROLE, jobDriver={"sparkSubmit": {"entryPoint": "s3://a/b"}})
-    cloud.client("s3").create_bucket(Bucket="a", CreateBucketConfiguration={"LocationConstraint": cloud.region})
-    runner = EmrServerless(Application(made, ROLE, "s3://a/tailrace", log_group="/tailrace-dev/stream"))
+    cloud.client("s3").create_bucket(Bucket="runs", CreateBucketConfiguration={"LocationConstraint": cloud.region})
+    runner = EmrServerless(Application(made, ROLE, "s3://runs/tailrace", log_group="/tailrace-dev/stream"))
     run = runner.stream(
         StreamJob(definitions=("/dags/flights.py",), topic="flights", bootstrap="b:9092"), lambda _: None
     ).run
     told = emr.get_job_run(applicationId=made, jobRunId=run)["jobRun"]["configurationOverrides"]
     assert told["monitoringConfiguration"] == {
-        "s3MonitoringConfiguration": {"logUri": "s3://a/tailrace/logs/"},
+        "s3MonitoringConfiguration": {"logUri": "s3://runs/tailrace/logs/"},
         "cloudWatchLoggingConfiguration": {
             "enabled": True,
             "logGroupName": "/tailrace-dev/stream",
@@ -91,3 +98,22 @@ def test_brokers_are_talked_to_as_the_setting_says(security: str, monkeypatch: p
     assert {name: value for name, value in reader.told.items() if name not in own} == SECURITY[security]
     protocols = {"plaintext": None, "tls": "SSL", "iam": "SASL_SSL"}
     assert reader.told.get("kafka.security.protocol") == protocols[security]
+
+
+def test_the_dags_of_the_page_parse_beside_a_runner(tmp_path: Path) -> None:
+    pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH=airflow")
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "cloud.md").read_text(), re.DOTALL)
+    dags = tmp_path / "dags"
+    (dags / "pipelines").mkdir(parents=True)
+    copy(ROOT / "pipelines" / "flights.py", dags / "pipelines")
+    told = {"id": "a1", "role": ROLE, "place": "s3://runs/tailrace", "definitions": ".", "log_group": "/tailrace/a"}
+    told |= {"environment": {"TAILRACE_NAMESPACE": "tailrace_dev"}, "conf": {"spark.executor.cores": "4"}}
+    (dags / "runner.json").write_text(json.dumps({"stream": told, "backfill": told}))
+    shown = "print(streams().application.log_group, os.environ['TAILRACE_NAMESPACE'])"
+    (dags / "flights.py").write_text(f"{block}\n{shown}\n")
+    env = {"AIRFLOW_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "spark")}
+    done = subprocess.run(
+        [sys.executable, dags / "flights.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "/tailrace/a tailrace_dev"

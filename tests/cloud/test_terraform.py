@@ -115,8 +115,17 @@ def test_an_environment_is_made_stays_as_it_is_and_is_taken_away(tmp_path: Path,
     assert {f"{prefix}-flights-watermark-lag", f"{prefix}-flights-no-epochs", f"{prefix}-rides-lease-lost"} <= told
     assert f"{prefix}-rides-no-epochs" not in told
 
+    s3, kept = cloud.client("s3"), f"{prefix}-access-{ACCOUNT}"
+    if name == "prod":
+        # S3 has logged there who made the lake: a bucket of prod that has anything in it is not deleted.
+        said = terraform.run(where, "destroy", "-auto-approve", "-input=false", "-no-color", fails=True)
+        assert "BucketNotEmpty" in said
+        for one in s3.list_object_versions(Bucket=kept)["Versions"]:
+            s3.delete_object(Bucket=kept, Key=one["Key"], VersionId=one["VersionId"])
+    else:
+        s3.put_object(Bucket=f"{prefix}-lake-{ACCOUNT}", Key="warehouse/a", Body=b"1")
     terraform.run(where, "destroy", "-auto-approve", "-input=false", "-no-color")
-    assert cloud.client("s3").list_buckets()["Buckets"] == []
+    assert s3.list_buckets()["Buckets"] == []
     assert cloud.client("glue").get_databases()["DatabaseList"] == []
 
 

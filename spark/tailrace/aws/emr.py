@@ -193,11 +193,13 @@ class EmrServerless:
     def _submit(self, command: str, words: Sequence[str], name: str, **more: Any) -> str:
         token = uuid.uuid4().hex
         outcome = self.application.under("outcomes", token)
-        driver = {
+        driver: dict[str, Any] = {
             "entryPoint": self.application.under("jobs", f"{command}.py"),
             "entryPointArguments": [f"--outcome={outcome}", *words],
-            "sparkSubmitParameters": self.application.parameters,
         }
+        if parameters := self.application.parameters:
+            # EMR refuses an empty text.
+            driver["sparkSubmitParameters"] = parameters
         overrides = {"monitoringConfiguration": self.application.monitoring}
         answer = self._asked(
             "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,

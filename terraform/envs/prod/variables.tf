@@ -10,12 +10,13 @@ variable "region" {
 }
 
 variable "zones" {
-  description = "Availability zones of the subnets that are made: named, so that a new zone of the region moves nothing."
+  description = "Availability zones of the subnets that are made; null: a, b and so on of the region. Named, so that a new zone moves nothing."
   type        = list(string)
+  default     = null
 
   validation {
-    condition     = length(var.zones) >= 2 && alltrue([for one in var.zones : startswith(one, var.region)])
-    error_message = "zones: set two or more zones of the region, such as [\"eu-central-1a\", \"eu-central-1b\"]."
+    condition     = var.zones == null || try(length(var.zones) >= 2 && alltrue([for one in var.zones : startswith(one, var.region)]), false)
+    error_message = "zones: set two or more zones of the region, such as [\"eu-central-1a\", \"eu-central-1b\"], where it has no a, b and c."
   }
 }
 

@@ -25,7 +25,6 @@ resource "aws_mwaa_environment" "this" {
   requirements_s3_path           = "${var.artifacts_prefix}/requirements.txt"
   requirements_s3_object_version = var.requirements_version
 
-  #checkov:skip=CKV_AWS_66:the pages are the VPC's own unless public_webserver asks for the other
   webserver_access_mode = var.public_webserver ? "PUBLIC_ONLY" : "PRIVATE_ONLY"
 
   airflow_configuration_options = merge(
