@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -18,11 +19,19 @@ from moto.glue.exceptions import JsonRESTError
 from moto.glue.models import GlueBackend
 from moto.glue.responses import GlueResponse
 from moto.server import ThreadedMotoServer
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+from support.catalogs import CATALOGS, Servers
 from typer.testing import CliRunner
 from werkzeug.serving import WSGIRequestHandler
 
 from tailrace.cli.main import app
+from tailrace.lake import checks
+from tailrace.lake.catalog import Lake
 from tailrace.runners import installed
+from tailrace.settings import Settings
 
 REGION = "eu-central-1"
 BUCKET = "lake-of-a-test"
@@ -60,7 +69,7 @@ def glue(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server compares the VersionId that a table's change brings, as Glue does."""
     asked, lock, change = threading.local(), threading.Lock(), GlueBackend.update_table
 
-    def update(self: GlueResponse) -> Any:
+    def change_of(self: GlueResponse) -> Any:
         asked.version = self.parameters.get("VersionId")
         return answer(self)
 
@@ -72,8 +81,41 @@ def glue(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
             change(self, database_name, table_name, table_input)
 
     answer = GlueResponse.update_table
-    monkeypatch.setattr(GlueResponse, "update_table", update)
+    monkeypatch.setattr(GlueResponse, "update_table", change_of)
     monkeypatch.setattr(GlueBackend, "update_table", compared)
+
+
+@pytest.mark.parametrize("catalog", CATALOGS)
+def test_a_catalog_that_compares_what_it_swaps_refuses_a_commit_that_was_overtaken(
+    catalog: str, settings: Settings
+) -> None:
+    with Servers() as servers:
+        told = servers.settings(catalog, settings)
+        with closing(Lake(told).catalog):
+            assert checks.swap(told, checks.swept) == "a commit that was overtaken by another is refused"
+        assert Lake(told).tables == []
+
+
+@pytest.mark.parametrize("catalog", CATALOGS)
+def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
+    catalog: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(self: SqlCatalog, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        loaded = self.load_table(table.name())
+        staged = self._update_and_stage_table(loaded, table.name(), requirements, updates)
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+        with Session(self.engine) as session:
+            mine = IcebergTables.table_name == table.name()[-1]
+            session.execute(update(IcebergTables).where(mine).values(metadata_location=staged.metadata_location))
+            session.commit()
+        return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", careless)
+    with Servers() as servers:
+        told = servers.settings(catalog, settings)
+        with closing(Lake(told).catalog), pytest.raises(checks.WrongError, match="loses the other in silence"):
+            checks.swap(told, checks.swept)
+        assert Lake(told).tables == []
 
 
 def run(*words: str) -> dict[str, Any]:
