@@ -196,6 +196,35 @@ def test_no_credentials_at_all_are_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert (told["state"], told["found"]) == ("wrong", "there are no credentials of AWS")
 
 
+def test_a_store_of_ones_own_is_looked_at_without_an_sts(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto)
+    monkeypatch.setenv("TAILRACE_CATALOG_URI", f"sqlite:///{tmp_path}/catalog.db")
+    with closing(Lake(Settings()).catalog):
+        told = run()
+    assert told["credentials"]["state"] == "not looked at"
+    assert "the store is one of your own" in told["credentials"]["found"]
+    assert {name for name, one in told.items() if one["state"] == "wrong"} == set()
+    assert {told[name]["state"] for name in ("warehouse", "objects", "conditional writes", "commits")} == {"ok"}
+
+
+@pytest.mark.usefixtures("moto")
+def test_a_lake_on_this_machine_is_looked_at_whatever_the_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_WAREHOUSE", str(tmp_path / "lake"))
+    monkeypatch.delenv("TAILRACE_CATALOG_URI")
+    with closing(Lake(Settings()).catalog):
+        pass
+    monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)
+    told = run("--application", "00none")
+    assert told["credentials"]["state"] == "wrong"
+    assert told["application"]["found"] == "something has to be right first: credentials"
+    assert told["commits"]["state"] == "ok"
+
+
 @pytest.mark.usefixtures("moto")
 def test_credentials_of_another_account_than_the_catalogs_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_CATALOG_URI", "glue://210987654321")

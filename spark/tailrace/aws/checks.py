@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlparse
 
 from tailrace.aws.objects import client
-from tailrace.lake.catalogs import Glue, kind
+from tailrace.lake.catalogs import Glue, endpoint, kind
 from tailrace.lake.checks import SCRATCH, Finding, UnseenError, WrongError, allowing, looked
 from tailrace.settings import Settings
 
@@ -38,9 +38,13 @@ def needs_aws(settings: Settings) -> bool:
 
 @dataclass
 class Aws:
-    """The checks for a lake. A client of each service is made once, and is not patient."""
+    """The checks for a lake. A client of each service is made once, and is not patient.
+
+    `asks` is `s3` where nothing but the warehouse is at AWS.
+    """
 
     settings: Settings
+    asks: Literal["all", "s3"] = "all"
     _skew: float | None = field(default=None, init=False)
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
@@ -77,9 +81,15 @@ class Aws:
                 self._asked("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
+        # A store that only speaks S3 has nobody to say whose its keys are.
+        alone = endpoint("s3") and self.asks == "s3"
+        if alone and not endpoint("sts"):
+            raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
         try:
             found = self._asked("sts", "get_caller_identity")
         except WrongError as error:
+            if alone and _code(error) not in ("", *_NOBODY):
+                raise UnseenError(f"the service at {endpoint('sts')} has no STS to ask", "") from error
             raise WrongError(error.found, error.mend or _CREDENTIALS) from error
         account = found["Account"]
         wanted = self.settings.catalog_uri.removeprefix("glue://")
@@ -272,21 +282,22 @@ def findings(settings: Settings, application: str | None = None, role: str | Non
     """What there is to say of AWS; nothing is asked where nothing of the lake is there, and no application is given."""
     if not needs_aws(settings) and application is None:
         return
-    aws = Aws(settings)
+    at_glue = isinstance(kind(settings), Glue)
+    aws = Aws(settings, "all" if at_glue or application is not None else "s3")
     who = list(aws.who())
     yield from who
     parts: list[tuple[str, Callable[[], Iterator[Finding]]]] = []
     if settings.on_s3:
         parts.append(("warehouse", aws.bucket))
-    if isinstance(kind(settings), Glue):
+    if at_glue:
         parts.append(("glue", aws.glue))
     if application is not None:
         parts.append(("application", partial(aws.application, application, role)))
     for name, part in parts:
-        if who[0].state == "ok":
-            yield from part()
-        else:
+        if who[0].state == "wrong":
             yield _without(name, "credentials")
+        else:
+            yield from part()
 
 
 def _without(name: str, what: str) -> Finding:

@@ -60,7 +60,7 @@ def doctor(
 
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
     """Every check that the settings ask for, one after the other."""
-    from tailrace.aws.checks import Aws, findings
+    from tailrace.aws.checks import Aws, findings, needs_aws
     from tailrace.lake.checks import Finding, catalog, folder, looked, swap, swept
     from tailrace.runners.installed import brokers, installed
 
@@ -69,7 +69,8 @@ def examined(settings: Settings, application: str | None = None, role: str | Non
     yield from asked
     place = [] if settings.on_s3 else [looked("warehouse", lambda: folder(settings))]
     yield from place
-    barred = {one.name for one in (*asked, *place) if one.state == "wrong"} & {"credentials", "warehouse", "objects"}
+    first = {"warehouse", "objects", *(["credentials"] if needs_aws(settings) else [])}
+    barred = {one.name for one in (*asked, *place) if one.state == "wrong"} & first
     if barred:
         why = f"right first: {', '.join(sorted(barred))}"
         yield from (Finding(name, "not looked at", f"something has to be {why}") for name in ("catalog", "commits"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from tailrace.lake.catalogs import jars as groups_of
@@ -33,7 +34,7 @@ def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Findin
         yield looked("jars", lambda: _jars(settings))
     pins = _pins()
     for name in PACKAGES:
-        yield looked(name, lambda name=name: _package(name, pins), "install what uv.lock says: `make setup`")  # type: ignore[misc]
+        yield looked(name, partial(_package, name, pins))
 
 
 def brokers(settings: Settings) -> str:
