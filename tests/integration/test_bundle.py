@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,7 +22,9 @@ from tailrace.aws import bundle, uploading
 from tailrace.aws.bundle import Bundle, archived, conf, sealed
 from tailrace.aws.objects import AwsError
 from tailrace.aws.uploading import MANIFEST, sum_of, uploaded
+from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
+from tailrace.toolchain import quiet_home, require_java
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "bundles-of-a-test"
@@ -147,6 +150,24 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> Non
         Bundle(tmp_path, tmp_path)
 
 
+def test_a_build_that_fails_leaves_the_bundle_that_is_there(small: Path, tmp_path: Path) -> None:
+    root = tmp_path / "checkout"
+    (root / "spark" / "jobs").mkdir(parents=True)
+    for name in ("pyproject.toml", "uv.lock"):
+        (root / name).write_text("")
+    before = (small / MANIFEST).read_text()
+    with pytest.raises(AwsError, match="uv is not there: run `make setup`"):
+        Bundle(root, tmp_path).build(small, quiet)
+    (root / "build" / "uv" / "bin").mkdir(parents=True)
+    uv = root / "build" / "uv" / "bin" / "uv"
+    uv.write_text("#!/bin/sh\necho 'no such extra' >&2\nexit 2\n")
+    uv.chmod(0o755)
+    with pytest.raises(AwsError, match="no such extra"):
+        Bundle(root, tmp_path).build(small, quiet)
+    assert (small / MANIFEST).read_text() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".bundle-")] == []
+
+
 def test_an_archive_of_the_same_files_is_the_same(tmp_path: Path) -> None:
     for name, at in (("one", 10**9), ("two", 2 * 10**9)):
         folder = tmp_path / name / "bin"
@@ -199,6 +220,7 @@ def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
     with zipfile.ZipFile(held / "plugins.zip") as file:
         assert file.namelist() == [wheel]
     runs_elsewhere(held, tmp_path / "elsewhere")
+    streams_elsewhere(held, tmp_path / "elsewhere")
 
 
 def runs_elsewhere(held: Path, folder: Path) -> None:
@@ -226,3 +248,29 @@ def runs_elsewhere(held: Path, folder: Path) -> None:
     env = os.environ | {"AIRFLOW_HOME": str(folder / "home")}
     done = subprocess.run(dag, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def streams_elsewhere(held: Path, folder: Path) -> None:
+    """A stream as a cluster starts it: its own Spark and Java, and nothing else that is not of the bundle."""
+    import pyspark
+
+    settings = Settings()
+    (folder / "landing").mkdir()
+    shutil.copy(ROOT / "docs" / "model" / "flights.jsonl", folder / "landing")
+    python = "./environment/bin/python"
+    env = {
+        "PATH": "/usr/bin:/bin", "HOME": str(folder / "home"), "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_HOME": str(quiet_home(require_java(settings.java_home), settings.jars)),
+        "PYSPARK_DRIVER_PYTHON": python, "PYSPARK_PYTHON": python,
+        "TAILRACE_WAREHOUSE": "lake", "TAILRACE_CONTRACTS": "definitions/iceberg_schemas",
+    }  # fmt: skip
+    jars = ",".join(str(path) for path in sorted((held / "jars").glob("*.jar")))
+    command = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "1g",
+        "--conf", "spark.driver.host=127.0.0.1", "--jars", jars, str(held / "jobs" / "stream.py"),
+        "definitions/pipelines/flights.py", "--from", "landing", "--format", "json", "--once",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = Lake(settings.model_copy(update={"warehouse": folder / "lake"})).table("flights").scan().to_arrow()
+    assert found.num_rows == 37
