@@ -44,20 +44,27 @@ def test_X2_workers_that_are_lost_in_an_epoch_and_in_a_backfill_lose_and_double_
     chance = random.Random(SEED)
     with racing(settings, tmp_path) as race, cluster(tmp_path / "cluster", settings) as place:
         race.landing.land(EPOCHS)
-        source = ("--from", str(race.landing.folder), "--per-epoch", "1", "--json")
-        stream = submitted(race, place, "stream", *source, "--once")
-        assert stream.stdout is not None
-        epochs = []
-        for line in stream.stdout:
-            if not line.startswith('{"event": "epoch"'):
-                continue
-            epochs.append(json.loads(line)["epoch"])
-            if epochs[-1] in LOST:
-                time.sleep(chance.random())
-                place.lose()
-                place.add()
-        assert stream.wait(PATIENT) == Status.OK
-        assert epochs == list(range(EPOCHS))
+        source = ("--from", str(race.landing.folder), "--per-epoch", "1", "--json", "--once")
+        epochs, lost, starts = [], list(LOST), 0
+        while starts <= len(LOST):
+            # A stream whose executor is lost may end with it, as it holds its state in memory; the next goes on.
+            stream = submitted(race, place, "stream", *source)
+            starts += 1
+            assert stream.stdout is not None
+            for line in stream.stdout:
+                if not line.startswith('{"event": "epoch"'):
+                    continue
+                epochs.append(json.loads(line)["epoch"])
+                if lost and epochs[-1] >= lost[0]:
+                    del lost[0]
+                    time.sleep(chance.random())
+                    place.lose()
+                    place.add()
+            if stream.wait(PATIENT) == Status.OK:
+                break
+            assert stream.returncode == Status.FAILED
+        assert {*epochs} == {*range(EPOCHS)}
+        assert not lost
         before = place.said.count("Launching executor")
         run = submitted(race, place, "backfill", "--from", "2023-12-31", "--reason", "a worker is lost")
         place.launched(before + 2)
@@ -66,7 +73,7 @@ def test_X2_workers_that_are_lost_in_an_epoch_and_in_a_backfill_lose_and_double_
         place.lose()
         out, err = run.communicate(timeout=PATIENT)
         assert run.returncode == Status.OK, f"{out}\n{err}"
-        assert place.said.count("Removing executor") >= len(LOST) + 1, "each was one that ran something"
+        assert place.said.count("Removing worker") == len(LOST) + 1
         (made,) = (one for one in Runs(Lake(settings), race.pipeline).all() if one.kind == "backfill")
         assert made.status == "committed"
         race.ends_clean(spark)
