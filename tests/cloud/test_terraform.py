@@ -115,15 +115,18 @@ def test_an_environment_is_made_stays_as_it_is_and_is_taken_away(tmp_path: Path,
     assert {f"{prefix}-flights-watermark-lag", f"{prefix}-flights-no-epochs", f"{prefix}-rides-lease-lost"} <= told
     assert f"{prefix}-rides-no-epochs" not in told
 
-    s3, kept = cloud.client("s3"), f"{prefix}-access-{ACCOUNT}"
+    s3, lake = cloud.client("s3"), f"{prefix}-lake-{ACCOUNT}"
+    s3.put_object(Bucket=lake, Key="warehouse/a", Body=b"1")
     if name == "prod":
-        # S3 has logged there who made the lake: a bucket of prod that has anything in it is not deleted.
         said = terraform.run(where, "destroy", "-auto-approve", "-input=false", "-no-color", fails=True)
         assert "BucketNotEmpty" in said
-        for one in s3.list_object_versions(Bucket=kept)["Versions"]:
-            s3.delete_object(Bucket=kept, Key=one["Key"], VersionId=one["VersionId"])
-    else:
-        s3.put_object(Bucket=f"{prefix}-lake-{ACCOUNT}", Key="warehouse/a", Body=b"1")
+        # What is in it can be found and read as before.
+        assert cloud.client("glue").get_database(Name="tailrace_prod")
+        keys = [cloud.client("kms").describe_key(KeyId=one["KeyId"]) for one in cloud.client("kms").list_keys()["Keys"]]
+        assert [one["KeyMetadata"]["KeyState"] for one in keys] == ["Enabled"]
+        for bucket in (one["Name"] for one in s3.list_buckets()["Buckets"]):
+            for one in s3.list_object_versions(Bucket=bucket).get("Versions", []):
+                s3.delete_object(Bucket=bucket, Key=one["Key"], VersionId=one["VersionId"])
     terraform.run(where, "destroy", "-auto-approve", "-input=false", "-no-color")
     assert s3.list_buckets()["Buckets"] == []
     assert cloud.client("glue").get_databases()["DatabaseList"] == []
