@@ -23,7 +23,7 @@ CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test cloud-test demo dbt airflow bench soak format lock clean distclean FORCE
+.PHONY: help setup check lint test cloud-test demo dbt airflow bundle bench soak format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
 
 airflow: setup $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
 	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
+
+bundle: $(INSTALLED) ## what a cluster and an Airflow need, into build/bundle; ARGS="--to s3://BUCKET/PREFIX" uploads it
+	$(BIN)/python -m tailrace.aws.bundle $(ARGS)
 
 build/demo/lake:
 	@$(MAKE) demo ARGS=

@@ -102,6 +102,11 @@ def run_all(running: Shell, pages: list[Path]) -> int:
     return len(said)
 
 
+def test_the_commands_of_the_page_on_the_doctor_find_nothing_wrong(tmp_path: Path) -> None:
+    with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
+        assert run_all(running, [ROOT / "docs" / "doctor.md"]) >= 2
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_running_page_run_in_their_order(tmp_path: Path) -> None:
     place = Place(tmp_path, date(2013, 3, 7), date(2013, 3, 11))

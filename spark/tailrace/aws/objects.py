@@ -12,14 +12,17 @@ class AwsError(TailraceError, RuntimeError):
     """A service that did not do what it was asked to, or an address that is none. The message says why."""
 
 
-def client(service: str) -> Any:
-    """A client of a service, which tries again what may succeed then. Raises `AwsError` where boto3 is not there."""
+def client(service: str, **config: Any) -> Any:
+    """A client of a service, which tries again what may succeed then. Raises `AwsError` where boto3 is not there.
+
+    `config` are settings of botocore's, for who would not wait that long.
+    """
     try:
         import boto3
         from botocore.config import Config
     except ImportError:
         raise AwsError("boto3 is not installed: install tailrace[aws]") from None
-    return boto3.client(service, config=Config(retries={"mode": "standard", "max_attempts": 5}))
+    return boto3.client(service, config=Config(**{"retries": {"mode": "standard", "max_attempts": 5}} | config))
 
 
 def put(address: str, text: str) -> None:

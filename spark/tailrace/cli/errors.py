@@ -25,7 +25,7 @@ class Status(IntEnum):
 
 MEANING = {
     Status.OK: "done, nothing found",
-    Status.FOUND: "a difference found: an audit that does not add up, a replay that differs, a changed table",
+    Status.FOUND: "found: an audit that does not add up, a replay that differs, a changed table, an ill setup",
     Status.USAGE: "wrong arguments, definition, settings or installation",
     Status.FAILED: "the run failed; running it again goes on where it was",
     Status.GAVE_WAY: "gave way to another stream, or to a newer backfill",

@@ -23,6 +23,7 @@ from tailrace.cli import (
     audit,
     backfill,
     dbt,
+    doctor,
     evolve,
     explain,
     generate,
@@ -160,7 +161,7 @@ _TRY = "Try (this starts no Spark)"
 _panels: dict[str, tuple[Callable[..., None], ...]] = {
     _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
     _ASK: (sql.sql, dbt.dbt),
-    _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late),
+    _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late, doctor.doctor),
     _TRY: (generate.generate,),
     _TELL: (watermark.watermark, signals.signal),
     _BACK: (apply.rollback, restore.restore),

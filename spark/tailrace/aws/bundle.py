@@ -1,0 +1,295 @@
+"""`python -m tailrace.aws.bundle`: all that a cluster and an Airflow need to run this checkout, as files to upload.
+
+The same tree on the same platform gives the same bytes: archives are sorted, and have no time, owner or path of the
+machine that made them, but for the interpreter that the environment's `bin/python` is a link to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tailrace
+from tailrace.aws.objects import AwsError
+from tailrace.aws.uploading import MANIFEST, address, contents, uploaded
+from tailrace.model.errors import TailraceError
+from tailrace.settings import Settings
+from tailrace.toolchain import class_path, fetch, missing, require_java
+
+EPOCH = 315_532_800
+"""The time of everything in an archive, in seconds: 1980, before which a zip file knows none."""
+
+GROUPS = ("lake", "aws")
+"""The groups of jars that are in each bundle."""
+
+MWAA = "/usr/local/airflow/plugins"
+"""Where Amazon's Airflow unpacks plugins.zip."""
+
+_LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
+"""What runs leave in folders of the project."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle is to have.
+
+    `root` is the checkout, `jars` the folder of the pinned jars. `python` is the interpreter of the environment: of the
+    platform that it is to run on, and in the same place there. `extras` are those of tailrace that the drivers need,
+    `groups` the jars. `spark` puts pyspark in, which EMR brings by itself. Raises `AwsError` where `root` is none.
+    """
+
+    root: Path
+    jars: Path
+    python: str = sys.executable
+    extras: tuple[str, ...] = ("aws",)
+    groups: tuple[str, ...] = GROUPS
+    spark: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("pyproject.toml", "uv.lock", "spark/jobs"):
+            if not (self.root / name).exists():
+                raise AwsError(f"{self.root} has no {name}: a bundle is made of a checkout of the project")
+
+    def build(self, out: Path, tell: Callable[[str], None]) -> None:
+        """Make it in a folder, in place of the bundle that is there.
+
+        Raises `AwsError` where a part cannot be made or the folder holds something else, and `ToolchainError` where a
+        jar cannot be had.
+        """
+        if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
+            raise AwsError(f"{out} holds something that is no bundle: give another folder by --out")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".bundle-") as name:
+            made, scratch = Path(name) / "bundle", Path(name) / "scratch"
+            for folder in (made, scratch):
+                folder.mkdir()
+            tell("the wheel, and what it needs")
+            wheel = self._wheel(made)
+            self._requirements(made, wheel)
+            tell(f"the environment of the drivers: {', '.join(self._extras)}")
+            self._environment(made, scratch, wheel)
+            tell(f"jars: {', '.join(self.groups)}")
+            self._jars(made)
+            tell("jobs, definitions and DAGs")
+            self._sources(made)
+            self._manifest(made)
+            shutil.rmtree(out, ignore_errors=True)
+            made.replace(out)
+
+    @property
+    def _extras(self) -> tuple[str, ...]:
+        # Its other packages, pandas above all, are what the executors need; pyspark is left out of it.
+        return tuple(dict.fromkeys((*self.extras, "spark")))
+
+    def _wheel(self, made: Path) -> Path:
+        self._uv("build", "--wheel", "--out-dir", made)
+        (made / ".gitignore").unlink(missing_ok=True)
+        (wheel,) = made.glob("*.whl")
+        return wheel
+
+    def _requirements(self, made: Path, wheel: Path) -> None:
+        extras = ("airflow", *self.extras)
+        said = self._pinned(extras, "--no-hashes")
+        (made / "requirements.txt").write_text(said)
+        # Amazon's Airflow is there before them, and keeps its own version.
+        said = self._pinned(extras, "--no-hashes", "--prune", "apache-airflow")
+        (made / "requirements-mwaa.txt").write_text(f"{said}{MWAA}/{wheel.name}\n")
+        with zipfile.ZipFile(made / "plugins.zip", "w") as file:
+            held = zipfile.ZipInfo(wheel.name)
+            held.external_attr = 0o644 << 16
+            file.writestr(held, wheel.read_bytes())
+
+    def _environment(self, made: Path, scratch: Path, wheel: Path) -> None:
+        place, pins = scratch / "environment", scratch / "requirements.txt"
+        pins.write_text(self._pinned(self._extras, *(() if self.spark else ("--prune", "pyspark"))))
+        self._uv("venv", "--relocatable", "--python", self.python, place)
+        into = ("pip", "install", "--python", place / "bin" / "python", "--no-deps")
+        self._uv(*into, "--require-hashes", "-r", pins)
+        # By its name: what is installed by its path notes the path.
+        self._uv(*into, "--no-cache", "--no-index", "--find-links", made, f"tailrace=={tailrace.__version__}")
+        _forget(place, "uv_cache.json")
+        archived(made / "environment.tar.gz", {"": place})
+
+    def _jars(self, made: Path) -> None:
+        if missing(self.jars, self.groups):
+            fetch(self.jars, self.groups, require_java())
+        (made / "jars").mkdir()
+        for path in class_path(self.jars, self.groups):
+            shutil.copyfile(path, made / "jars" / path.name)
+
+    def _sources(self, made: Path) -> None:
+        copied(self.root / "spark" / "jobs", made / "jobs", "*.py")
+        copied(self.root / "pipelines", made / "pipelines", "*.py")
+        # As in the checkout, one beside the other: a DAG names its definition by where it is itself.
+        for name in ("dags", "pipelines", "iceberg_schemas", "dbt"):
+            copied(self.root / name, made / "dags" / name, "**/*")
+        (made / "dags" / ".airflowignore").write_text("pipelines/\ndbt/\n")
+        archived(
+            made / "definitions.tar.gz",
+            {name: made / "dags" / name for name in ("pipelines", "iceberg_schemas")},
+        )
+
+    def _manifest(self, made: Path) -> None:
+        ask = "import json, sys, sysconfig; print(json.dumps([sys.version.split()[0], sysconfig.get_platform()]))"
+        python, platform = json.loads(_ran([self.python, "-c", ask]))
+        commit, changed = self._commit()
+        about = {
+            "version": tailrace.__version__, "commit": commit, "changed": changed, "python": python,
+            "platform": platform, "extras": [*self.extras], "jars": [*self.groups], "pyspark": self.spark,
+        }  # fmt: skip
+        sealed(made, about)
+
+    def _commit(self) -> tuple[str | None, bool | None]:
+        """The commit of the checkout, and whether it has changes since; none of an export without its history."""
+        git = ["git", "-C", str(self.root)]
+        try:
+            return _ran([*git, "rev-parse", "HEAD"]).strip(), bool(_ran([*git, "status", "--porcelain"]).strip())
+        except AwsError:
+            return None, None
+
+    def _pinned(self, extras: Iterable[str], *words: str) -> str:
+        """The packages that uv.lock has for extras, without tailrace itself."""
+        flags = [word for extra in extras for word in ("--extra", extra)]
+        told = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
+        return self._uv("export", *told, *flags, *words)
+
+    def _uv(self, *words: str | Path) -> str:
+        uv = self.root / "build" / "uv" / "bin" / "uv"
+        if not uv.is_file():
+            raise AwsError(f"{uv} is not there: run `make setup`")
+        return _ran([str(uv), "--quiet", "--no-python-downloads", *map(str, words)], cwd=self.root)
+
+
+def sealed(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write a bundle's manifest: what is said about it, and each file with its sha256 and how long it is."""
+    told = {**about, "files": contents(folder)}
+    (folder / MANIFEST).write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+
+
+def copied(folder: Path, to: Path, pattern: str) -> None:
+    """Copy the files of a folder of the project, without what runs leave there."""
+    for path in sorted(folder.glob(pattern)):
+        below = path.relative_to(folder)
+        if path.is_file() and not _LEFT & {*below.parts}:
+            (to / below).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, to / below)
+
+
+def archived(file: Path, folders: Mapping[str, Path]) -> None:
+    """Pack folders by the names that they are to have, sorted, with nothing of this machine."""
+    with (
+        file.open("wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, folder in sorted(folders.items()):
+            for path in _walked(folder):
+                held = tar.gettarinfo(path, arcname=os.path.join(name, path.relative_to(folder)))
+                held.uid = held.gid = 0
+                held.uname = held.gname = ""
+                held.mtime = EPOCH
+                held.mode = 0o755 if held.isdir() or held.mode & 0o100 else 0o644
+                if held.isreg() or held.islnk():
+                    # Two that are one file here would be a link in the one archive and none in the next.
+                    held.type, held.size, held.linkname = tarfile.REGTYPE, path.stat().st_size, ""
+                    with path.open("rb") as content:
+                        tar.addfile(held, content)
+                else:
+                    tar.addfile(held)
+
+
+def _forget(environment: Path, name: str) -> None:
+    """Take a file of the installer's own, which says when it was installed, out of each package of an environment."""
+    for noted in environment.glob(f"lib/*/site-packages/*.dist-info/{name}"):
+        noted.unlink()
+        record = noted.with_name("RECORD")
+        lines = record.read_text().splitlines(keepends=True)
+        # Written anew: the file may be the cache's, too.
+        record.unlink()
+        record.write_text("".join(line for line in lines if f"/{name}," not in line))
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name in {"__pycache__", ".lock"}:
+            continue
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _walked(path)
+
+
+def conf(place: str, files: Iterable[str]) -> dict[str, str]:
+    """What Spark of EMR Serverless has to be told to run with the bundle that was uploaded to `place`.
+
+    `files` are the paths of its manifest. The definitions are then in `definitions/pipelines` of a driver's folder, the
+    contracts in `definitions/iceberg_schemas`.
+    """
+    at, python = place.rstrip("/"), "./environment/bin/python"
+    return {
+        "spark.archives": f"{at}/environment.tar.gz#environment,{at}/definitions.tar.gz#definitions",
+        "spark.jars": ",".join(f"{at}/{path}" for path in sorted(files) if path.startswith("jars/")),
+        "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": python,
+        "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": python,
+        "spark.executorEnv.PYSPARK_PYTHON": python,
+    }
+
+
+def _ran(command: Sequence[str], cwd: Path | None = None) -> str:
+    """What a command prints. Raises `AwsError` with its last words where it fails."""
+    # An environment that is active here is not the one that is meant.
+    env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    try:
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise AwsError(f"{command[0]} cannot be run ({error.strerror})") from error
+    if done.returncode:
+        said = " ".join(done.stderr.split())[-600:]
+        raise AwsError(f"`{' '.join(Path(command[0]).name if n == 0 else w for n, w in enumerate(command))}`: {said}")
+    return done.stdout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments and return its exit status: 0 when all is done, 1 when something failed."""
+    parser = argparse.ArgumentParser(
+        "python -m tailrace.aws.bundle", description="Bundle this checkout, and upload it."
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/bundle"), metavar="DIR", help="default: build/bundle")
+    parser.add_argument("--to", metavar="s3://BUCKET/PREFIX", help="upload it: what has changed, and the manifest last")
+    parser.add_argument("--extra", action="append", default=[], help="an extra of tailrace for the drivers, as observe")
+    parser.add_argument("--kafka", action="store_true", help="with Spark's Kafka connector")
+    parser.add_argument("--postgres", action="store_true", help="with PostgreSQL's driver, for a catalog there")
+    parser.add_argument("--spark", action="store_true", help="with pyspark, for a cluster that does not bring it")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter; it must be in that place there, too")
+    given = parser.parse_args(arguments)
+    more = tuple(name for name in ("kafka", "postgres") if getattr(given, name))
+    try:
+        if given.to is not None:
+            address(given.to)  # so that a wrong one is said before the work
+        extras = tuple(dict.fromkeys(("aws", *more, *given.extra)))
+        root = Path(__file__).resolve().parents[3]
+        bundle = Bundle(root, Settings().jars, given.python, extras, (*GROUPS, *more), given.spark)
+        bundle.build(given.out, lambda text: print(f"bundle: {text}", flush=True))
+        print(f"bundle: {given.out}")
+        if given.to is not None:
+            sent = uploaded(given.out, given.to, lambda text: print(f"upload: {text}", flush=True))
+            print(f"upload: {len(sent)} files sent to {given.to}")
+    except TailraceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Uploads a bundle to S3: what is not there as it is here, and its manifest last.
+
+While files are being changed there is no manifest there: who finds one finds every file that it names, as it says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from tailrace.aws.objects import AwsError, client
+
+MANIFEST = "manifest.json"
+"""The file of a bundle that names the others."""
+
+SUM = "sha256"
+"""The metadata of an object that says what is in it."""
+
+
+def contents(folder: Path) -> dict[str, dict[str, Any]]:
+    """The files of a bundle by their paths in it, each with its sha256 and how many bytes it has."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    return {path.relative_to(folder).as_posix(): {SUM: sum_of(path), "bytes": path.stat().st_size} for path in paths}
+
+
+def sum_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def address(place: str) -> tuple[str, str]:
+    """The bucket and the prefix, with its slash, of an address. Raises `AwsError` where it is none."""
+    found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
+    if found is None:
+        raise AwsError(f"--to {place!r}: expected an address such as s3://my-bucket/tailrace")
+    prefix = found[2].strip("/")
+    return found[1], f"{prefix}/" if prefix else ""
+
+
+def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
+    """Bring a bundle to an address; gives the paths of what was sent, none where all was there.
+
+    What an earlier one had and this one has not stays; no manifest names it. Raises `AwsError` where the folder has
+    changed since its manifest was written, or S3 does not do what it is asked to.
+    """
+    bucket, prefix = address(place)
+    try:
+        named: Mapping[str, Mapping[str, Any]] = json.loads((folder / MANIFEST).read_text())["files"]
+    except (OSError, ValueError, KeyError):
+        raise AwsError(f"{folder} has no {MANIFEST} that holds: build the bundle anew") from None
+    here = contents(folder)
+    if odd := sorted({*here} ^ {*named} | {path for path in {*here} & {*named} if here[path] != named[path]}):
+        raise AwsError(f"{folder} has changed since its manifest was written ({odd[0]}): build the bundle anew")
+    to = _Place(bucket, prefix)
+    sums = {path: one[SUM] for path, one in here.items()} | {MANIFEST: sum_of(folder / MANIFEST)}
+    changed = [path for path in here if to.holds(path) != sums[path]]
+    if changed:
+        to.remove(MANIFEST)
+    elif to.holds(MANIFEST) == sums[MANIFEST]:
+        return []
+    for path in (*changed, MANIFEST):
+        tell(f"{path}, {(folder / path).stat().st_size / 1e6:,.1f} MB")
+        to.put(folder / path, path, sums[path])
+    return [*changed, MANIFEST]
+
+
+class _Place:
+    """Objects of a bucket whose keys start alike."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self.bucket, self.prefix, self.s3 = bucket, prefix, client("s3")
+
+    def holds(self, path: str) -> str | None:
+        """The sum of what is there; None where nothing is, or something that was not put by us."""
+        found = self._asked("head_object", path)
+        return None if found is None else found["Metadata"].get(SUM, "")
+
+    def remove(self, path: str) -> None:
+        """Delete an object, where it is there."""
+        self._asked("delete_object", path)
+
+    def put(self, file: Path, path: str, digest: str) -> None:
+        """Upload a file, in parts where it is long; S3 compares the sum of what it gets."""
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        more = {"Metadata": {SUM: digest}, "ChecksumAlgorithm": "SHA256"}
+        try:
+            self.s3.upload_file(str(file), self.bucket, self.prefix + path, ExtraArgs=more)
+        except (Boto3Error, BotoCoreError, ClientError) as error:
+            raise AwsError(f"s3://{self.bucket}/{self.prefix}{path} cannot be written ({error})") from error
+
+    def _asked(self, what: str, path: str) -> dict[str, Any] | None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            found: dict[str, Any] = getattr(self.s3, what)(Bucket=self.bucket, Key=self.prefix + path)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404 and what == "head_object":
+                return None
+            raise AwsError(f"s3://{self.bucket}/{self.prefix}{path}: {error}") from error
+        except BotoCoreError as error:
+            raise AwsError(f"S3 cannot be asked ({error})") from error
+        return found

@@ -1,0 +1,276 @@
+"""The bundle of this checkout: what is in it, that it runs by itself elsewhere, and what an upload sends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+import tailrace
+from tailrace.aws import bundle, uploading
+from tailrace.aws.bundle import Bundle, archived, conf, sealed
+from tailrace.aws.objects import AwsError
+from tailrace.aws.uploading import MANIFEST, sum_of, uploaded
+from tailrace.lake.catalog import Lake
+from tailrace.settings import Settings
+from tailrace.toolchain import quiet_home, require_java
+
+ROOT = Path(__file__).parents[2]
+BUCKET = "bundles-of-a-test"
+TO = f"s3://{BUCKET}/tailrace"
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def quiet(text: str) -> None:
+    """Tell nobody."""
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty bucket, of moto on this machine."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    told = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in (told | {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    boto3.client("s3").create_bucket(Bucket=BUCKET)
+    yield
+    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
+    server.stop()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A bundle of three files, one of them longer than what S3 is sent in one part."""
+    folder = tmp_path / "bundle"
+    (folder / "jobs").mkdir(parents=True)
+    (folder / "jobs" / "stream.py").write_text("print('stream')\n")
+    (folder / "jobs" / "backfill.py").write_text("print('backfill')\n")
+    (folder / "environment.tar.gz").write_bytes(os.urandom(9_000_000))
+    sealed(folder, {"version": "1"})
+    return folder
+
+
+def there() -> dict[str, int]:
+    """The objects of the bucket by their keys, and how many bytes each has."""
+    found = boto3.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", [])
+    return {one["Key"].removeprefix("tailrace/"): one["Size"] for one in found}
+
+
+@pytest.mark.usefixtures("s3")
+def test_an_upload_sends_everything_once_and_the_manifest_last(small: Path) -> None:
+    sent = uploaded(small, TO, quiet)
+    assert sent == ["environment.tar.gz", "jobs/backfill.py", "jobs/stream.py", MANIFEST]
+    assert there() == {path: (small / path).stat().st_size for path in sent}
+    asked = {"Bucket": BUCKET, "ChecksumMode": "ENABLED"}
+    for path in sent:
+        held = boto3.client("s3").head_object(Key=f"tailrace/{path}", **asked)
+        assert held["Metadata"] == {"sha256": sum_of(small / path)}
+        assert held["ChecksumSHA256"], "S3 has compared what it got"
+    assert uploaded(small, TO, quiet) == []
+
+
+@pytest.mark.usefixtures("s3")
+def test_an_upload_sends_what_has_changed(small: Path) -> None:
+    uploaded(small, TO, quiet)
+    (small / "jobs" / "stream.py").write_text("print('another')\n")
+    sealed(small, {"version": "1"})
+    assert uploaded(small, TO, quiet) == ["jobs/stream.py", MANIFEST]
+    sealed(small, {"version": "2"})
+    assert uploaded(small, TO, quiet) == [MANIFEST]
+
+
+@pytest.mark.usefixtures("s3")
+def test_half_an_upload_has_no_manifest_and_goes_on_where_it_was(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploaded(small, TO, quiet)
+    for name in ("backfill", "stream"):
+        (small / "jobs" / f"{name}.py").write_text("print('another')\n")
+    sealed(small, {"version": "2"})
+    put = uploading._Place.put
+
+    def cut_off(self: uploading._Place, file: Path, path: str, digest: str) -> None:
+        if path == "jobs/stream.py":
+            raise AwsError("the line went dead")
+        put(self, file, path, digest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(uploading._Place, "put", cut_off)
+        with pytest.raises(AwsError, match="the line went dead"):
+            uploaded(small, TO, quiet)
+    assert MANIFEST not in there(), "nobody takes it for a whole one"
+    assert uploaded(small, TO, quiet) == ["jobs/stream.py", MANIFEST]
+
+
+def test_a_bundle_that_has_changed_since_it_was_built_is_not_uploaded(small: Path) -> None:
+    (small / "jobs" / "stream.py").write_text("print('by hand')\n")
+    with pytest.raises(AwsError, match=r"has changed since its manifest was written \(jobs/stream.py\)"):
+        uploaded(small, TO, quiet)
+    (small / MANIFEST).unlink()
+    with pytest.raises(AwsError, match=r"has no manifest.json that holds: build the bundle anew"):
+        uploaded(small, TO, quiet)
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_bucket_that_is_not_there_is_said(small: Path) -> None:
+    with pytest.raises(AwsError, match="NoSuchBucket"):
+        uploaded(small, "s3://no-such-bucket", quiet)
+
+
+def test_a_wrong_address_is_said_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bundle.main(["--to", "my-bucket/tailrace", "--out", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err == (
+        "error: --to 'my-bucket/tailrace': expected an address such as s3://my-bucket/tailrace\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(AwsError, match="holds something that is no bundle"):
+        Bundle(ROOT, tmp_path).build(tmp_path, quiet)
+    assert (tmp_path / "mine").read_text() == "precious"
+    with pytest.raises(AwsError, match="a bundle is made of a checkout"):
+        Bundle(tmp_path, tmp_path)
+
+
+def test_a_build_that_fails_leaves_the_bundle_that_is_there(small: Path, tmp_path: Path) -> None:
+    root = tmp_path / "checkout"
+    (root / "spark" / "jobs").mkdir(parents=True)
+    for name in ("pyproject.toml", "uv.lock"):
+        (root / name).write_text("")
+    before = (small / MANIFEST).read_text()
+    with pytest.raises(AwsError, match="uv is not there: run `make setup`"):
+        Bundle(root, tmp_path).build(small, quiet)
+    (root / "build" / "uv" / "bin").mkdir(parents=True)
+    uv = root / "build" / "uv" / "bin" / "uv"
+    uv.write_text("#!/bin/sh\necho 'no such extra' >&2\nexit 2\n")
+    uv.chmod(0o755)
+    with pytest.raises(AwsError, match="no such extra"):
+        Bundle(root, tmp_path).build(small, quiet)
+    assert (small / MANIFEST).read_text() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".bundle-")] == []
+
+
+def test_an_archive_of_the_same_files_is_the_same(tmp_path: Path) -> None:
+    for name, at in (("one", 10**9), ("two", 2 * 10**9)):
+        folder = tmp_path / name / "bin"
+        folder.mkdir(parents=True)
+        (folder / "tool").write_text("#!/bin/sh\n")
+        (folder / "tool").chmod(0o755 if name == "one" else 0o700)
+        (folder / "python").symlink_to("/usr/bin/python3")
+        os.link(folder / "tool", folder / "twin") if name == "one" else (folder / "twin").write_text("#!/bin/sh\n")
+        (folder / "twin").chmod(0o755)
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / name).write_text(name)
+        os.utime(folder / "tool", (at, at))
+        archived(tmp_path / f"{name}.tar.gz", {"": tmp_path / name})
+    assert sum_of(tmp_path / "one.tar.gz") == sum_of(tmp_path / "two.tar.gz")
+    with tarfile.open(tmp_path / "one.tar.gz") as tar:
+        assert tar.getnames() == ["bin", "bin/python", "bin/tool", "bin/twin"]
+        assert tar.getmember("bin/twin").isreg(), "a link to another name is a file of its own"
+
+
+def test_spark_is_told_where_the_parts_are() -> None:
+    told = conf("s3://b/t/", ["jars/b.jar", "jobs/stream.py", "jars/a.jar"])
+    assert told["spark.jars"] == "s3://b/t/jars/a.jar,s3://b/t/jars/b.jar"
+    assert told["spark.archives"] == "s3://b/t/environment.tar.gz#environment,s3://b/t/definitions.tar.gz#definitions"
+
+
+@pytest.mark.slow
+def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
+    made = Bundle(ROOT, Settings().jars)
+    for name in ("one", "two"):
+        made.build(tmp_path / name, quiet)
+    held = tmp_path / "one"
+    assert (held / MANIFEST).read_text() == (tmp_path / "two" / MANIFEST).read_text()
+    told = json.loads((held / MANIFEST).read_text())
+    wheel = f"tailrace-{tailrace.__version__}-py3-none-any.whl"
+    jobs = {f"jobs/{one}.py" for one in ("stream", "backfill", "maintain")}
+    assert {*told["files"]} >= {
+        "environment.tar.gz", "definitions.tar.gz", "plugins.zip", "requirements.txt", "requirements-mwaa.txt", wheel,
+        "pipelines/flights.py", "dags/dags/flights.py", "dags/pipelines/flights.py", *jobs,
+    }  # fmt: skip
+    assert {path: one["sha256"] for path, one in told["files"].items()} == {
+        path.relative_to(held).as_posix(): sum_of(path)
+        for path in held.rglob("*")
+        if path.is_file() and path.name != MANIFEST
+    }
+    for name in ("requirements.txt", "requirements-mwaa.txt"):
+        lines = (held / name).read_text().splitlines()
+        assert any(line.startswith("boto3==") for line in lines)
+        assert any(line.startswith("apache-airflow==") for line in lines) == (name == "requirements.txt")
+        assert not any("://" in line for line in lines), "no address of an index"
+    with zipfile.ZipFile(held / "plugins.zip") as file:
+        assert file.namelist() == [wheel]
+    runs_elsewhere(held, tmp_path / "elsewhere")
+    streams_elsewhere(held, tmp_path / "elsewhere")
+
+
+def runs_elsewhere(held: Path, folder: Path) -> None:
+    """The environment and the definitions, unpacked as a driver has them, with nothing else."""
+    for name in ("environment", "definitions"):
+        with tarfile.open(held / f"{name}.tar.gz") as tar:
+            tar.extractall(folder / name, filter="fully_trusted")
+            assert not [one for one in tar.getnames() if one.endswith(("direct_url.json", ".pyc"))]
+    (folder / "home").mkdir()
+
+    def run(*words: str | Path) -> str:
+        env = {"HOME": str(folder / "home"), "TAILRACE_CONTRACTS": "definitions/iceberg_schemas"}
+        command = [folder / "environment" / "bin" / "python", "-I", *words]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = run("-c", "import tailrace.cli.main as main, boto3, pandas; print(main.__file__)")
+    assert where.startswith(str(folder / "environment" / "lib")), "it is not the checkout's"
+    assert "Usage: tailrace backfill" in run(held / "jobs" / "backfill.py", "--help")
+    assert "8 not made yet" in run("-m", "tailrace.cli.main", "tables", "definitions/pipelines/flights.py")
+    gone = "import importlib.util as u; print([n for n in ('pyspark', 'airflow', 'pytest') if u.find_spec(n)])"
+    assert run("-c", gone).strip() == "[]"
+    dag = [sys.executable, str(held / "dags" / "dags" / "flights.py")]
+    env = os.environ | {"AIRFLOW_HOME": str(folder / "home")}
+    done = subprocess.run(dag, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def streams_elsewhere(held: Path, folder: Path) -> None:
+    """A stream as a cluster starts it: its own Spark and Java, and nothing else that is not of the bundle."""
+    import pyspark
+
+    settings = Settings()
+    (folder / "landing").mkdir()
+    shutil.copy(ROOT / "docs" / "model" / "flights.jsonl", folder / "landing")
+    python = "./environment/bin/python"
+    env = {
+        "PATH": "/usr/bin:/bin", "HOME": str(folder / "home"), "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_HOME": str(quiet_home(require_java(settings.java_home), settings.jars)),
+        "PYSPARK_DRIVER_PYTHON": python, "PYSPARK_PYTHON": python,
+        "TAILRACE_WAREHOUSE": "lake", "TAILRACE_CONTRACTS": "definitions/iceberg_schemas",
+    }  # fmt: skip
+    jars = ",".join(str(path) for path in sorted((held / "jars").glob("*.jar")))
+    command = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]", "--driver-memory", "1g",
+        "--conf", "spark.driver.host=127.0.0.1", "--jars", jars, str(held / "jobs" / "stream.py"),
+        "definitions/pipelines/flights.py", "--from", "landing", "--format", "json", "--once",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = Lake(settings.model_copy(update={"warehouse": folder / "lake"})).table("flights").scan().to_arrow()
+    assert found.num_rows == 37
