@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from support.aws import ACCOUNT, REGION, Aws, aws
 from support.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
 
+from tailrace.aws.bundle import conf
 from tailrace.aws.emr import Application
 from tailrace.settings import PREFIX, Settings
 
@@ -167,6 +168,12 @@ def _runs_can_be_asked_for(cloud: Aws, runner: Mapping[str, Any], prefix: str) -
         assert found["name"] == f"{prefix}-{name}"
         role = cloud.client("iam").get_role(RoleName=application.role.rsplit("/", 1)[1])["Role"]
         assert role["Arn"] == application.role
+        # What the bundle says of itself, with any of its jars.
+        assert conf(application.place, ["jars/*.jar"]).items() <= application.conf.items()
+        assert (application.definitions, application.environment["TAILRACE_CONTRACTS"]) == (
+            "definitions/pipelines",
+            "definitions/iceberg_schemas",
+        )
         assert "--conf spark.sql.shuffle.partitions=8" in application.parameters
         groups = cloud.client("logs").describe_log_groups(logGroupNamePrefix=application.log_group)["logGroups"]
         assert [one["logGroupName"] for one in groups] == [application.log_group]
