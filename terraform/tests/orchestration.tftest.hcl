@@ -24,7 +24,7 @@ run "airflow_has_the_dags_plugins_and_requirements" {
   }
 
   assert {
-    condition     = aws_mwaa_environment.this[0].dag_s3_path == "tailrace/dags" && aws_mwaa_environment.this[0].plugins_s3_path == "tailrace/plugins.zip" && aws_mwaa_environment.this[0].requirements_s3_path == "tailrace/requirements.txt"
+    condition     = aws_mwaa_environment.this[0].dag_s3_path == "tailrace/dags" && aws_mwaa_environment.this[0].plugins_s3_path == "tailrace/plugins.zip" && aws_mwaa_environment.this[0].requirements_s3_path == "tailrace/requirements-mwaa.txt"
     error_message = "they are where the artifacts are"
   }
   assert {

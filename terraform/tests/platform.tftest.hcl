@@ -15,7 +15,6 @@ run "jobs_are_told_what_they_need" {
     source = "./modules/platform"
   }
   variables {
-    definitions     = ["flights.py", "ads.py"]
     kafka_bootstrap = "b-1:9092,b-2:9092"
     job_environment = { TAILRACE_KEEP_SNAPSHOTS = "7d" }
     job_conf        = { "spark.executor.memory" = "20g" }
@@ -30,11 +29,11 @@ run "jobs_are_told_what_they_need" {
     error_message = "where the brokers are, and what else was said"
   }
   assert {
-    condition     = output.runner.stream.conf["spark.archives"] == "${output.artifacts}/environment.tar.gz#environment" && output.runner.stream.conf["spark.jars"] == "${output.artifacts}/jars/*.jar" && output.runner.stream.conf["spark.files"] == "${output.artifacts}/pipelines/flights.py,${output.artifacts}/pipelines/ads.py"
+    condition     = output.runner.stream.conf["spark.archives"] == "${output.artifacts}/environment.tar.gz#environment,${output.artifacts}/definitions.tar.gz#definitions" && output.runner.stream.conf["spark.jars"] == "${output.artifacts}/jars/*.jar"
     error_message = "the code is out of the artifacts"
   }
   assert {
-    condition     = output.runner.stream.conf["spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON"] == "./environment/bin/python" && output.runner.backfill.conf["spark.executor.memory"] == "20g" && output.runner.stream.definitions == "."
+    condition     = output.runner.stream.conf["spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON"] == "./environment/bin/python" && output.runner.backfill.conf["spark.executor.memory"] == "20g" && output.runner.stream.definitions == "definitions/pipelines" && output.runner.stream.environment.TAILRACE_CONTRACTS == "definitions/iceberg_schemas"
     error_message = "Python is the packed one; settings of one's own win"
   }
   assert {
@@ -54,12 +53,13 @@ run "an_image_brings_all_that_jobs_need" {
   variables {
     image_uri          = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/tailrace:1"
     packed_python      = false
+    packed_definitions = false
     jars               = []
     definitions_folder = "/opt/tailrace/pipelines"
   }
 
   assert {
-    condition     = length(setintersection(keys(output.runner.stream.conf), ["spark.archives", "spark.jars", "spark.files", "spark.executorEnv.PYSPARK_PYTHON"])) == 0 && output.runner.stream.definitions == "/opt/tailrace/pipelines"
+    condition     = length(setintersection(keys(output.runner.stream.conf), ["spark.archives", "spark.jars", "spark.executorEnv.PYSPARK_PYTHON"])) == 0 && output.runner.stream.definitions == "/opt/tailrace/pipelines"
     error_message = "nothing is taken out of the artifacts but the entry points"
   }
 }
@@ -125,7 +125,6 @@ run "bad_inputs_are_refused" {
     environment      = "PROD"
     catalog          = "Lake"
     jars             = ["jars/a.jar"]
-    definitions      = ["pipelines/flights.py"]
     stream_workers   = { cores = 3, memory = "14g", most = 1 }
     backfill_workers = { cores = 4, memory = "lots", most = 1 }
     job_environment  = { TAILRACE_NAMESPACE = "two words" }
@@ -135,7 +134,7 @@ run "bad_inputs_are_refused" {
     kafka_security   = "none"
   }
   expect_failures = [
-    var.project, var.environment, var.catalog, var.jars, var.definitions, var.stream_workers, var.backfill_workers, var.job_environment,
+    var.project, var.environment, var.catalog, var.jars, var.stream_workers, var.backfill_workers, var.job_environment,
     var.job_conf, var.kafka_bootstrap, var.kafka_security,
   ]
 }

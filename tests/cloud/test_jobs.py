@@ -16,7 +16,9 @@ from support.aws import ACCOUNT, Aws, aws
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
+from tailrace.cli.submitted import MOST, submitted
 from tailrace.runners.jobs import StreamJob
+from tailrace.runners.submit import last_object
 from tailrace.settings import Settings
 from tailrace.spark.sources import SECURITY, Kafka
 
@@ -103,17 +105,40 @@ def test_brokers_are_talked_to_as_the_setting_says(security: str, monkeypatch: p
 def test_the_dags_of_the_page_parse_beside_a_runner(tmp_path: Path) -> None:
     pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH=airflow")
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "cloud.md").read_text(), re.DOTALL)
-    dags = tmp_path / "dags"
-    (dags / "pipelines").mkdir(parents=True)
+    dags = tmp_path / "folder"
+    for name in ("dags", "pipelines"):
+        (dags / name).mkdir(parents=True)
     copy(ROOT / "pipelines" / "flights.py", dags / "pipelines")
     told = {"id": "a1", "role": ROLE, "place": "s3://runs/tailrace", "definitions": ".", "log_group": "/tailrace/a"}
     told |= {"environment": {"TAILRACE_NAMESPACE": "tailrace_dev"}, "conf": {"spark.executor.cores": "4"}}
     (dags / "runner.json").write_text(json.dumps({"stream": told, "backfill": told}))
     shown = "print(streams().application.log_group, os.environ['TAILRACE_NAMESPACE'])"
-    (dags / "flights.py").write_text(f"{block}\n{shown}\n")
+    (dags / "dags" / "flights.py").write_text(f"{block}\n{shown}\n")
     env = {"AIRFLOW_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "spark")}
     done = subprocess.run(
-        [sys.executable, dags / "flights.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        [sys.executable, dags / "dags" / "flights.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "/tailrace/a tailrace_dev"
+
+
+def test_of_a_run_that_says_much_the_last_is_left(cloud: Aws) -> None:
+    cloud.client("s3").create_bucket(Bucket="runs", CreateBucketConfiguration={"LocationConstraint": cloud.region})
+
+    def command(args: Any, *, prog_name: str) -> None:
+        for n in range(5 * MOST // 100):
+            print(f"{n:099}")
+        print(json.dumps({"changed": 1}, indent=2))
+
+    with pytest.raises(SystemExit) as ended:
+        submitted(command, "stream", ["--outcome=s3://runs/outcomes/a"])
+    assert ended.value.code == 0
+    found = json.loads(cloud.client("s3").get_object(Bucket="runs", Key="outcomes/a")["Body"].read())
+    assert (found["status"], found["err"], len(found["out"])) == (0, "", MOST)
+    assert last_object(found["out"]) == {"changed": 1}
+    assert found["out"].splitlines()[-4] == f"{5 * MOST // 100 - 1:099}"

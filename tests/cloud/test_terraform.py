@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from support.aws import ACCOUNT, REGION, Aws, aws
 from support.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
 
+from tailrace.aws.bundle import conf
 from tailrace.aws.emr import Application
 from tailrace.settings import PREFIX, Settings
 
@@ -115,15 +116,18 @@ def test_an_environment_is_made_stays_as_it_is_and_is_taken_away(tmp_path: Path,
     assert {f"{prefix}-flights-watermark-lag", f"{prefix}-flights-no-epochs", f"{prefix}-rides-lease-lost"} <= told
     assert f"{prefix}-rides-no-epochs" not in told
 
-    s3, kept = cloud.client("s3"), f"{prefix}-access-{ACCOUNT}"
+    s3, lake = cloud.client("s3"), f"{prefix}-lake-{ACCOUNT}"
+    s3.put_object(Bucket=lake, Key="warehouse/a", Body=b"1")
     if name == "prod":
-        # S3 has logged there who made the lake: a bucket of prod that has anything in it is not deleted.
         said = terraform.run(where, "destroy", "-auto-approve", "-input=false", "-no-color", fails=True)
         assert "BucketNotEmpty" in said
-        for one in s3.list_object_versions(Bucket=kept)["Versions"]:
-            s3.delete_object(Bucket=kept, Key=one["Key"], VersionId=one["VersionId"])
-    else:
-        s3.put_object(Bucket=f"{prefix}-lake-{ACCOUNT}", Key="warehouse/a", Body=b"1")
+        # What is in it can be found and read as before.
+        assert cloud.client("glue").get_database(Name="tailrace_prod")
+        keys = [cloud.client("kms").describe_key(KeyId=one["KeyId"]) for one in cloud.client("kms").list_keys()["Keys"]]
+        assert [one["KeyMetadata"]["KeyState"] for one in keys] == ["Enabled"]
+        for bucket in (one["Name"] for one in s3.list_buckets()["Buckets"]):
+            for one in s3.list_object_versions(Bucket=bucket).get("Versions", []):
+                s3.delete_object(Bucket=bucket, Key=one["Key"], VersionId=one["VersionId"])
     terraform.run(where, "destroy", "-auto-approve", "-input=false", "-no-color")
     assert s3.list_buckets()["Buckets"] == []
     assert cloud.client("glue").get_databases()["DatabaseList"] == []
@@ -164,6 +168,12 @@ def _runs_can_be_asked_for(cloud: Aws, runner: Mapping[str, Any], prefix: str) -
         assert found["name"] == f"{prefix}-{name}"
         role = cloud.client("iam").get_role(RoleName=application.role.rsplit("/", 1)[1])["Role"]
         assert role["Arn"] == application.role
+        # What the bundle says of itself, with any of its jars.
+        assert conf(application.place, ["jars/*.jar"]).items() <= application.conf.items()
+        assert (application.definitions, application.environment["TAILRACE_CONTRACTS"]) == (
+            "definitions/pipelines",
+            "definitions/iceberg_schemas",
+        )
         assert "--conf spark.sql.shuffle.partitions=8" in application.parameters
         groups = cloud.client("logs").describe_log_groups(logGroupNamePrefix=application.log_group)["logGroups"]
         assert [one["logGroupName"] for one in groups] == [application.log_group]

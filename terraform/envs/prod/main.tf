@@ -39,7 +39,6 @@ module "platform" {
   existing_kms_key_arn = var.existing_kms_key_arn
   image_uri            = var.image_uri
   artifacts_prefix     = var.artifacts_prefix
-  definitions          = var.definitions
   streams              = var.streams
   landing              = var.landing
   create_msk           = var.create_msk

@@ -61,12 +61,6 @@ variable "artifacts_prefix" {
   default     = "tailrace"
 }
 
-variable "definitions" {
-  description = "Files under pipelines/ in the artifacts that the jobs are given."
-  type        = list(string)
-  default     = ["flights.py"]
-}
-
 variable "streams" {
   description = "Streams to watch, by the name of the log that each reads: lag_seconds and silent_minutes, each 0 to have no such alarm."
   type = map(object({
@@ -107,7 +101,7 @@ variable "create_mwaa" {
 }
 
 variable "mwaa" {
-  description = "Airflow's version, size, reach, and the versions of plugins.zip and requirements.txt."
+  description = "Airflow's version, size, reach, and the versions of plugins.zip and requirements-mwaa.txt."
   type = object({
     airflow_version      = optional(string, "3.0.6")
     environment_class    = optional(string, "mw1.small")

@@ -4,6 +4,10 @@ locals {
   arns    = { for part, name in local.names : part => "arn:${var.context.partition}:s3:::${name}" }
 }
 
+resource "terraform_data" "key" {
+  input = var.kms_key_arn
+}
+
 resource "aws_s3_bucket" "this" {
   for_each = local.buckets
 
@@ -12,6 +16,9 @@ resource "aws_s3_bucket" "this" {
   #checkov:skip=CKV2_AWS_62:nothing is started by an object; streams list, and Glue says what was committed
   bucket        = local.names[each.key]
   force_destroy = var.force_destroy
+
+  # A destroy that stops at a bucket with data in it has not yet taken the key that reads it, nor the catalog.
+  depends_on = [terraform_data.key, aws_glue_catalog_database.this]
 }
 
 resource "aws_s3_bucket_versioning" "this" {

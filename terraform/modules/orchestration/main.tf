@@ -22,7 +22,7 @@ resource "aws_mwaa_environment" "this" {
   dag_s3_path                    = "${var.artifacts_prefix}/dags"
   plugins_s3_path                = "${var.artifacts_prefix}/plugins.zip"
   plugins_s3_object_version      = var.plugins_version
-  requirements_s3_path           = "${var.artifacts_prefix}/requirements.txt"
+  requirements_s3_path           = "${var.artifacts_prefix}/requirements-mwaa.txt"
   requirements_s3_object_version = var.requirements_version
 
   webserver_access_mode = var.public_webserver ? "PUBLIC_ONLY" : "PRIVATE_ONLY"

@@ -60,7 +60,7 @@ variable "artifacts_bucket" {
 }
 
 variable "artifacts_prefix" {
-  description = "Prefix in the bucket of artifacts, with dags/, requirements.txt and plugins.zip under it."
+  description = "Prefix in the bucket of artifacts, with dags/, requirements-mwaa.txt and plugins.zip under it."
   type        = string
 }
 
@@ -71,7 +71,7 @@ variable "plugins_version" {
 }
 
 variable "requirements_version" {
-  description = "Version of the object requirements.txt; null: the latest when the environment is made or changed."
+  description = "Version of the object requirements-mwaa.txt; null: the latest when the environment is made or changed."
   type        = string
   default     = null
 }

@@ -64,19 +64,14 @@ variable "jars" {
   }
 }
 
-variable "definitions" {
-  description = "Files under pipelines/ in the artifacts that the jobs are given; empty where the image has them in definitions_folder."
-  type        = list(string)
-  default     = []
-
-  validation {
-    condition     = alltrue([for one in var.definitions : can(regex("^[A-Za-z0-9._-]+\\.py$", one))])
-    error_message = "definitions: set names of files such as flights.py, without a folder."
-  }
+variable "packed_definitions" {
+  description = "Whether jobs are given the definitions and contracts of definitions.tar.gz in the artifacts; false where the image has them."
+  type        = bool
+  default     = true
 }
 
 variable "definitions_folder" {
-  description = "Folder that drivers find definitions in; null: the working directory, which the files of `definitions` are put into."
+  description = "Folder that drivers find definitions in; null: that of definitions.tar.gz, or pipelines of the working directory without it."
   type        = string
   default     = null
 }
@@ -178,16 +173,20 @@ locals {
     var.job_environment,
   )
 
+  # What `tailrace.aws.bundle.conf` says; a test holds both together.
+  archives = compact([
+    var.packed_python ? "${local.place}/environment.tar.gz#environment" : "",
+    var.packed_definitions ? "${local.place}/definitions.tar.gz#definitions" : "",
+  ])
   python = "./environment/bin/python"
   shared_conf = merge(
     var.packed_python ? {
-      "spark.archives"                                       = "${local.place}/environment.tar.gz#environment"
       "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON" = local.python
       "spark.emr-serverless.driverEnv.PYSPARK_PYTHON"        = local.python
       "spark.executorEnv.PYSPARK_PYTHON"                     = local.python
     } : {},
     length(var.jars) > 0 ? { "spark.jars" = join(",", [for one in var.jars : "${local.place}/jars/${one}"]) } : {},
-    length(var.definitions) > 0 ? { "spark.files" = join(",", [for one in var.definitions : "${local.place}/pipelines/${one}"]) } : {},
+    length(local.archives) > 0 ? { "spark.archives" = join(",", local.archives) } : {},
   )
 
   conf = {
@@ -205,8 +204,8 @@ locals {
       id          = { stream = module.streaming.stream_application.id, backfill = module.streaming.backfill_application.id }[name]
       role        = { stream = module.security.stream_role_arn, backfill = module.security.backfill_role_arn }[name]
       place       = local.place
-      definitions = coalesce(var.definitions_folder, ".")
-      environment = local.job_environment
+      definitions = coalesce(var.definitions_folder, var.packed_definitions ? "definitions/pipelines" : "pipelines")
+      environment = merge(var.packed_definitions ? { TAILRACE_CONTRACTS = "definitions/iceberg_schemas" } : {}, local.job_environment)
       conf        = local.conf[name]
       log_group   = module.observability.log_groups[name]
     }

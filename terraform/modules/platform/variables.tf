@@ -160,7 +160,7 @@ variable "create_mwaa" {
 }
 
 variable "mwaa" {
-  description = "Airflow's version, size, whether its pages are on the internet, and the versions of plugins.zip and requirements.txt."
+  description = "Airflow's version, size, whether its pages are on the internet, and the versions of plugins.zip and requirements-mwaa.txt."
   type = object({
     airflow_version      = optional(string, "3.0.6")
     environment_class    = optional(string, "mw1.small")
