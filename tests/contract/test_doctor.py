@@ -23,7 +23,7 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy import update
 from sqlalchemy.orm import Session
-from support.catalogs import CATALOGS, Servers
+from support.catalogs import Servers
 from typer.testing import CliRunner
 from werkzeug.serving import WSGIRequestHandler
 
@@ -85,20 +85,20 @@ def glue(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GlueBackend, "update_table", compared)
 
 
-@pytest.mark.parametrize("catalog", CATALOGS)
+@pytest.mark.parametrize("catalog", ["sqlite", "postgres"])
 def test_a_catalog_that_compares_what_it_swaps_refuses_a_commit_that_was_overtaken(
-    catalog: str, settings: Settings
+    catalog: str, settings: Settings, tmp_path: Path
 ) -> None:
-    with Servers() as servers:
-        told = servers.settings(catalog, settings)
+    with Servers(tmp_path) as servers:
+        told, _ = servers.lake(catalog, settings)
         with closing(Lake(told).catalog):
             assert checks.swap(told, checks.swept) == "a commit that was overtaken by another is refused"
         assert Lake(told).tables == []
 
 
-@pytest.mark.parametrize("catalog", CATALOGS)
+@pytest.mark.parametrize("catalog", ["sqlite", "postgres"])
 def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
-    catalog: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    catalog: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def careless(self: SqlCatalog, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
         loaded = self.load_table(table.name())
@@ -111,8 +111,8 @@ def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
         return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
 
     monkeypatch.setattr(SqlCatalog, "commit_table", careless)
-    with Servers() as servers:
-        told = servers.settings(catalog, settings)
+    with Servers(tmp_path) as servers:
+        told, _ = servers.lake(catalog, settings)
         with closing(Lake(told).catalog), pytest.raises(checks.WrongError, match="loses the other in silence"):
             checks.swap(told, checks.swept)
         assert Lake(told).tables == []
@@ -226,12 +226,11 @@ def test_a_lake_on_this_machine_is_looked_at_whatever_the_credentials(
 
 
 @pytest.mark.usefixtures("moto")
-def test_credentials_of_another_account_than_the_catalogs_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_another_account_than_the_catalogs_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_CATALOG_URI", "glue://210987654321")
     told = run()["credentials"]
-    assert told["state"] == "wrong"
-    assert f"is of account {DEFAULT_ACCOUNT_ID}, and the catalog is glue://210987654321" in told["found"]
-    assert f"TAILRACE_CATALOG_URI=glue://{DEFAULT_ACCOUNT_ID}" in told["mend"]
+    assert told["state"] == "ok", "a catalog may be shared"
+    assert told["found"].endswith(f", account {DEFAULT_ACCOUNT_ID}; the catalog is of account 210987654321")
 
 
 @pytest.mark.usefixtures("moto")

@@ -93,12 +93,11 @@ class Aws:
             raise WrongError(error.found, error.mend or _CREDENTIALS) from error
         account = found["Account"]
         wanted = self.settings.catalog_uri.removeprefix("glue://")
+        said = f"{found['Arn']}, account {account}"
         if isinstance(kind(self.settings), Glue) and wanted and wanted != account:
-            raise WrongError(
-                f"{found['Arn']} is of account {account}, and the catalog is {self.settings.catalog_uri}",
-                f"use credentials of account {wanted} (AWS_PROFILE), or set TAILRACE_CATALOG_URI=glue://{account}",
-            )
-        return f"{found['Arn']}, account {account}"
+            # One that is shared may be asked from another account, which the check of Glue finds out.
+            return f"{said}; the catalog is of account {wanted}"
+        return said
 
     def _clock(self) -> str:
         if self._skew is None:
