@@ -80,5 +80,10 @@ def test_jars_that_the_process_started_without_are_named(
         open_session(settings)
 
 
+def test_a_lake_whose_jars_the_process_started_without_names_them(spark: SparkSession, settings: Settings) -> None:
+    with pytest.raises(ToolchainError, match=r"without the jars of postgres.*groups=\('lake', 'postgres'\)"):
+        open_session(settings.model_copy(update={"catalog_uri": "postgresql://me@db/lake"}))
+
+
 def test_starting_spark_leaves_the_environment_as_it_was(spark: SparkSession) -> None:
     assert "SPARK_LOCAL_IP" not in os.environ

@@ -55,7 +55,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
 
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[str, str]:
     """What is fixed when a process starts its JVM. Raises ToolchainError when a pinned jar is missing."""
-    jars = class_path(settings.jars, tuple(dict.fromkeys((*groups, *lake_jars(settings)))))
+    jars = class_path(settings.jars, _needed(settings, groups))
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
     conf = {
         "spark.sql.extensions": EXTENSIONS,
@@ -77,6 +77,11 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[
         # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
+
+
+def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:
+    """The groups of jars that are asked for, and those that the lake needs."""
+    return tuple(dict.fromkeys((*groups, *lake_jars(settings))))
 
 
 def _files_in_s3() -> dict[str, str]:
@@ -108,7 +113,7 @@ def open_session(
         made.file.parent.mkdir(parents=True, exist_ok=True)
     if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none
         running = SparkSession.builder.getOrCreate()
-        _require_jars(running, (*groups, *lake_jars(settings)))
+        _require_jars(running, _needed(settings, groups))
         return _with(running.newSession(), {**session_conf(settings), **(extra or {})})
     conf = {**session_conf(settings), **(extra or {})}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
