@@ -102,10 +102,10 @@ def test_an_operators_day(lake: Lake, airflow: Any, admin: Api, page: Any) -> No
     """One test of what are several claims: they share an Airflow, and tests may run in several processes."""
     person = Person(page, airflow, "admin")
     an_operator_tries_a_range_dry_and_backfills_three_days(lake, admin, person)
-    what_came_too_late_is_proposed_approved_and_taken_in(lake, airflow, person)
+    with the_marts_being_built(airflow):
+        what_came_too_late_is_proposed_approved_and_taken_in(lake, airflow, person)
     maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake, airflow)
-    with built_once_they_have_changed(airflow):
-        a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake, admin)
+    a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake, admin)
     a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake, admin)
     a_viewer_may_look_and_nothing_else(airflow, admin)
 
@@ -236,8 +236,8 @@ def a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake: Lake, 
 
 
 @contextmanager
-def built_once_they_have_changed(airflow: Any) -> Iterator[None]:
-    """The marts of dbt are built after a run of a backfill, and say what the answers do."""
+def the_marts_being_built(airflow: Any) -> Iterator[None]:
+    """The marts of dbt are built once what they read has changed."""
     admin = Api(airflow, "admin", "dbt.build")
     admin.call("/dags/dbt.build", {"is_paused": False}, "PATCH")
     yield
