@@ -45,6 +45,11 @@ def free(frame: DataFrame) -> None:
     frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
+def lost_with_an_executor(error: Exception) -> bool:
+    """Whether a job failed as it read blocks of a checkpointed frame that went with the executor that had them."""
+    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A bundle after the definition's steps: the records, those that a step rejected, and the checkpoint of both."""

@@ -214,12 +214,20 @@ class Fold:
         self._published += 1
         return True
 
-    def _take_back(self) -> None:
-        """Go on from what the run has left that borrowed the lease, once it gives it back."""
-        self.lease.regain()
+    def anew(self) -> None:
+        """Go on from what the ledger has; what was staged is not published."""
+        try:
+            self.lease.head = self.lease.branch.start(self.lease.check())
+        except LentError:
+            self.lease.regain()
         self.generation = self.lease.head.number("generation", 1)
         self.state.forget()
         self.state, self._staged = self._restored(), None
+
+    def _take_back(self) -> None:
+        """Go on from what the run has left that borrowed the lease, once it gives it back."""
+        self.lease.regain()
+        self.anew()
 
     def due(self) -> int | None:
         """The processing time at which an open window may fire without any record, in microseconds; None if none may.

@@ -179,6 +179,12 @@ class Folds(Sequence[Folding]):
                 fold.stage(bundle, recorded_clock(last, clock, fold.state.clock), Phases())
                 fold.publish()
 
+    def anew(self) -> None:
+        """Have each fold go on from what its ledger has."""
+        for fold in self:
+            if self.there(fold):
+                self.ask(fold, fold.anew)
+
     def catch_up(self, last: int, caught: Caught) -> None:
         """Fold the epochs up to `last` that are in the log but not in a ledger, with the recorded clocks."""
         behind = [fold for fold in self if fold.epoch < last]

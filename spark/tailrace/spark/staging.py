@@ -77,6 +77,9 @@ class Folding(Protocol):
     def publish(self) -> bool:
         """Make the staged epoch visible; gives False where it is to be staged again, on another state (X4)."""
 
+    def anew(self) -> None:
+        """Go on from what the ledger has; what was staged is not published."""
+
     def due(self) -> int | None:
         """The processing time at which something may happen without a record, in microseconds; None if nothing may."""
 

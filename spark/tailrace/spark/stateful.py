@@ -59,8 +59,7 @@ class ComputationFold:
         check_definition(lake, computation)
         lake.ensure(contract, {"epoch": "-1", "generation": "1", "fingerprint": computation.fingerprint})
         self.lease = Lease.take(lake, contract.table, landing)
-        head = self.lease.head
-        self.state = self.execution.nothing() if self.epoch < 0 else self._restored(_clock(self.epoch, head.said))
+        self.state = self._held()
         self._staged: _Staged | None = None
         self._due: tuple[Keys, int | None] | None = None
 
@@ -130,6 +129,12 @@ class ComputationFold:
         self.state, self._staged = staged.computed.keys, None
         return True
 
+    def anew(self) -> None:
+        """Go on from what the ledger has; what was staged is not published."""
+        self.lease.head = self.lease.branch.start(self.lease.check())
+        self.state.forget()
+        self.state, self._staged = self._held(), None
+
     def due(self) -> int | None:
         if self._due is None or self._due[0] is not self.state:
             self._due = (self.state, self.state.due())
@@ -147,6 +152,10 @@ class ComputationFold:
 
     def leave(self) -> None:
         self.lease.give_back()
+
+    def _held(self) -> Keys:
+        """What the keys have by the ledger."""
+        return self.execution.nothing() if self.epoch < 0 else self._restored(_clock(self.epoch, self.lease.head.said))
 
     def _restored(self, clock: Clock) -> Keys:
         ledger = as_of_snapshot(self.spark, self.lake, self.lease.table, self.lease.head.snapshot)

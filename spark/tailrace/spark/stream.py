@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -29,6 +30,7 @@ from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
 from tailrace.spark.checkpoint import Checkpoint, CheckpointError, Reached, file_names
+from tailrace.spark.execution import lost_with_an_executor
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, only_log
 from tailrace.spark.intake import Bundle, Intake
@@ -255,10 +257,20 @@ class Stream:
                 return fold.stage(bundle.records, bundle.clock, phases)
             return fold.stage_after(earlier, phases)
 
-        folded = self.folds.each(stage)
-        landed = published.result()
-        phases.end("wait")
-        folded |= self.folds.publish(stage)
+        try:
+            folded = self.folds.each(stage)
+            landed = published.result()
+            phases.end("wait")
+            folded |= self.folds.publish(stage)
+        except Exception as error:
+            if not lost_with_an_executor(error):
+                raise
+            # The log has the epoch, and the ledgers the state before it: it is folded as after a start.
+            landed = published.result()
+            self.folds.anew()
+            self.folds.catch_up(bundle.clock.epoch, partial(self._caught_up, landed=landed))
+            bundle.kept.unpersist()
+            return
         bundle.kept.unpersist()
         phases.end("publish")
         self.folds.follow()
@@ -274,8 +286,10 @@ class Stream:
         if self.watch is not None:
             self.watch(report)
 
-    def _caught_up(self, epoch: int, folded: dict[str, Folded], seconds: float, phases: Phases) -> None:
-        self._report(EpochReport(epoch, Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
+    def _caught_up(
+        self, epoch: int, folded: dict[str, Folded], seconds: float, phases: Phases, landed: Landed | None = None
+    ) -> None:
+        self._report(EpochReport(epoch, landed or Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 
     def _mend_checkpoint(self) -> str | None:
         """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
