@@ -5,15 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tailrace import BoundedDisorder, Computation, Context, Field, Log, Timer, minutes, seconds
+from queries import queries
 
-queries = Log(
-    name="queries",
-    columns={"term": "string", "at": "timestamp"},
-    event_time="at",
-    # Silence of a part of the source is no news of a term: it is waited for.
-    watermark=BoundedDisorder(seconds(5), idle=None),
-)
+from tailrace import Computation, Context, Field, Timer, minutes, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
