@@ -39,8 +39,8 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-test: setup lint $(TEST_JARS) ## what CI runs: lint and every test
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 $(ARGS)
+test: setup lint $(TEST_JARS) ## what CI runs: lint and every test but those of cloud-test
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not cloud" $(ARGS)
 
 cloud-test: setup $(TEST_JARS) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/cloud $(ARGS)

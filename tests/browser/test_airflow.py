@@ -50,7 +50,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     settings = Settings(warehouse=folder / "lake", driver_memory="2g", shuffle_partitions=2)
     write_files(load_flights(FIRST, LAST), folder / "landing", landing_cuts(FIRST, LAST, every=hours(8)))
     made = Lake(settings)
-    stream = Stream(session(settings), made, [PIPELINE], Files(str(folder / "landing"), "json", per_epoch=1))
+    source = Files(str(folder / "landing"), "json", per_epoch=1)
+    # The answers are brought up so often that there are small files, which maintenance then writes together.
+    stream = Stream(session(settings), made, [PIPELINE], source, follow_every=1)
     stream.start(once=True)
     stream.wait()
     stream.close()
@@ -211,11 +213,14 @@ def maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake: Lake
     assert admin.call(place)["is_paused"] is True
     admin.call(place, {"is_paused": False}, "PATCH")
     run = admin.trigger()
-    (state,) = [one["state"] for one in admin.ended() if one["dag_run_id"] == run]
-    assert state == "success"
-    did = admin.did(run, "maintain")
-    assert {one["table"] for one in did["tables"]} >= {"flights", "hourly_departures", "hourly_departures__ledger"}
-    assert any(one["rewritten"] for one in did["tables"])
+    ended = admin.ended()
+    assert run in {one["dag_run_id"] for one in ended}
+    assert {one["state"] for one in ended} == {"success"}
+    # Once it is wanted, its schedule may have had a run before the one by hand, which then finds little to do.
+    did = [admin.did(one["dag_run_id"], "maintain")["tables"] for one in ended]
+    for tables in did:
+        assert {one["table"] for one in tables} >= {"flights", "hourly_departures", "hourly_departures__ledger"}
+    assert any(one["rewritten"] for tables in did for one in tables)
     assert rows(lake) == before
 
 
