@@ -56,6 +56,6 @@ def plain(spark: SparkSession) -> SparkSession:
 @pytest.fixture
 def spark(settings: Settings) -> SparkSession:
     """A Spark session on the lake of `settings`. Tests share the JVM, but no catalog, SQL setting or view."""
-    from support.sessions import session
+    from tests.support.sessions import session
 
     return session(settings)

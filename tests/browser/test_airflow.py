@@ -11,8 +11,6 @@ from datetime import date
 from typing import Any
 
 import pytest
-from support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
-from support.sessions import session
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.late import late_report
@@ -20,6 +18,8 @@ from tailrace.lake.runs import Runs
 from tailrace.model.time import hours, moment, text
 from tailrace.plan.loading import load
 from tailrace.settings import Settings
+from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
+from tests.support.sessions import session
 
 pytestmark = [
     pytest.mark.airflow,

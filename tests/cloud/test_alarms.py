@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import small_lake
-from support.terraform import SOURCES
 
 from tailrace.lake.notices import Noted, Outcome, Publication
 from tailrace.lake.runs import Run
@@ -25,6 +23,8 @@ from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport
+from tests.support import small_lake
+from tests.support.terraform import SOURCES
 
 pytestmark = pytest.mark.cloud
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from support.aws import Aws, aws
+
+from tests.support.aws import Aws, aws
 
 pytestmark = pytest.mark.cloud
 

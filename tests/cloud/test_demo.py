@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aws import aws
-from support.racing import PATIENT, next_epoch
-from support.terraform import Terraform
 
 from tailrace.cli.errors import Status
 from tailrace.model.time import hours
 from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights
+from tests.support.aws import aws
+from tests.support.racing import PATIENT, next_epoch
+from tests.support.terraform import Terraform
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 

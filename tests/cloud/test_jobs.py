@@ -12,7 +12,6 @@ from shutil import copy
 from typing import Any
 
 import pytest
-from support.aws import ACCOUNT, Aws, aws
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
@@ -21,6 +20,7 @@ from tailrace.runners.jobs import StreamJob
 from tailrace.runners.submit import last_object
 from tailrace.settings import Settings
 from tailrace.spark.sources import SECURITY, Kafka
+from tests.support.aws import ACCOUNT, Aws, aws
 
 pytestmark = pytest.mark.cloud
 

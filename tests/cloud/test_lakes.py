@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.catalogs import Servers
-from support.racing import PATIENT, next_epoch, racing
 
 from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
+from tests.support.catalogs import Servers
+from tests.support.racing import PATIENT, next_epoch, racing
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 

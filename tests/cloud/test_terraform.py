@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from support.aws import ACCOUNT, REGION, Aws, aws
-from support.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
 
 from tailrace.aws.bundle import conf
 from tailrace.aws.emr import Application
 from tailrace.settings import PREFIX, Settings
+from tests.support.aws import ACCOUNT, REGION, Aws, aws
+from tests.support.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
 
 pytestmark = pytest.mark.cloud
 

@@ -23,7 +23,6 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy import update
 from sqlalchemy.orm import Session
-from support.catalogs import Servers
 from typer.testing import CliRunner
 from werkzeug.serving import WSGIRequestHandler
 
@@ -32,6 +31,7 @@ from tailrace.lake import checks
 from tailrace.lake.catalog import Lake
 from tailrace.runners import installed
 from tailrace.settings import Settings
+from tests.support.catalogs import Servers
 
 REGION = "eu-central-1"
 BUCKET = "lake-of-a-test"

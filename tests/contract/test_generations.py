@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
-from support.small_lake import HOURLY, LEDGER, append, make
 
 from tailrace import Count, Max, Sum
 from tailrace.lake.catalog import head_of
@@ -17,6 +16,7 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.generations import GENERATION, Held, beside, generation_of, go_over, left
 from tailrace.lake.tables import BEGINS
 from tailrace.settings import Settings
+from tests.support.small_lake import HOURLY, LEDGER, append, make
 
 CHANGED = replace(HOURLY, what={"rides": Count(), "total": Sum("price"), "mean_price": Max("price")})
 """A result more, one less, and one of another type."""

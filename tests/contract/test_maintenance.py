@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from support.small_lake import HOURLY, RIDES, make
 
 from tailrace.lake.archive import archive, commits
 from tailrace.lake.catalog import MAIN, Lake, ref_of
@@ -30,6 +29,7 @@ from tailrace.lake.runs import Runs
 from tailrace.lake.signals import Completions
 from tailrace.lake.trimming import Trimming
 from tailrace.settings import Settings
+from tests.support.small_lake import HOURLY, RIDES, make
 
 LOG = "rides"
 NEVER, AT_ONCE = timedelta(days=1), timedelta(0)

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from support.catalogs import LAKES, Servers
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract, log_contract
@@ -20,6 +19,7 @@ from tailrace.lake.querying import by_duckdb
 from tailrace.lake.runs import Runs
 from tailrace.model import examples
 from tailrace.settings import Settings
+from tests.support.catalogs import LAKES, Servers
 
 PIPELINE = examples.figure(14)
 LEDGER = ledger_contract(PIPELINE).table

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.killing import KILLS, SEED, run_and_kill
-from support.landing import DEFINITION, Landing
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
+from tests.support.killing import KILLS, SEED, run_and_kill
+from tests.support.landing import DEFINITION, Landing
 
 
 @pytest.mark.slow

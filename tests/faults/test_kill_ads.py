@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.ads import DAY, FILES, FIRST, by_hand, definitions, made, paid, rows
-from support.killing import KILLS, SEED, run_and_kill
 
 from tailrace.generate.delivery import HOUR
 from tailrace.generate.landing import land
@@ -22,6 +20,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import backfill
+from tests.support.ads import DAY, FILES, FIRST, by_hand, definitions, made, paid, rows
+from tests.support.killing import KILLS, SEED, run_and_kill
 
 
 @pytest.mark.slow

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.clicks import BUSY, TIMES, VISITS, land
-from support.killing import KILLS, SEED, run_and_kill
-from support.ledgers import as_ever
 
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.audit_computation import audit_computation
+from tests.support.clicks import BUSY, TIMES, VISITS, land
+from tests.support.killing import KILLS, SEED, run_and_kill
+from tests.support.ledgers import as_ever
 
 ROOT = Path(__file__).parents[2]
 

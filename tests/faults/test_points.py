@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.dying import POINT
-from support.landing import DEFINITION, Landing
 
 from tailrace.cli.definitions import load
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
+from tests.support.dying import POINT
+from tests.support.landing import DEFINITION, Landing
 
 TABLES = ("clicks__rejected", "clicks", "visits__ledger", "visits_by_length__ledger", "visits_by_length")
 """In the order in which an epoch is published to them; the last one follows."""
@@ -39,13 +39,13 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     definition.write_text(DEFINITION)
     landing = Landing(tmp_path / "landing", random.Random(11))
     env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
-    env["PYTHONPATH"] = str(Path(__file__).parents[1])
+    env["PYTHONPATH"] = str(Path(__file__).parents[2])
     stages = f"{definition}:visits_by_length"
     given = ["stream", stages, "--from", str(landing.folder), "--json", "--once", "--per-epoch", "4"]
     for point in POINTS:
         while True:
             landing.land(4)
-            command = [sys.executable, "-m", "support.dying", *given]
+            command = [sys.executable, "-m", "tests.support.dying", *given]
             done = subprocess.run(
                 command, env=env | {POINT: point}, capture_output=True, text=True, start_new_session=True, check=False
             )

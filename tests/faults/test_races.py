@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.racing import PATIENT, Race, next_epoch, racing
 
 from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import BACKFILLED
 from tailrace.settings import Settings
+from tests.support.racing import PATIENT, Race, next_epoch, racing
 
 
 @pytest.fixture

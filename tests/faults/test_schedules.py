@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support import laws
 
 from tailrace.lake import lease
 from tailrace.model.clock import Clock
@@ -27,6 +26,7 @@ from tailrace.model.step import Record, State
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.triggers import AfterCount, AfterWatermark
 from tailrace.model.windows import Fixed, Sessions, Sliding, Windowing
+from tests.support import laws
 from tests.support.reference import Epochs, backfill, recorded, stream
 from tests.support.strategies import BASE
 from tests.support.worlds import Chances, World, Writer

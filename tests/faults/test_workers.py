@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.cluster import SUBMIT, Cluster, cluster
-from support.racing import PATIENT, Race, racing
 
 from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
+from tests.support.cluster import SUBMIT, Cluster, cluster
+from tests.support.racing import PATIENT, Race, racing
 
 JOBS = Path(__file__).parents[2] / "spark" / "jobs"
 SEED = 20240101

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.clicks import land
 
 from tailrace.lake.catalog import Lake
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.settings import Settings
+from tests.support.clicks import land
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "model" / "computations.md"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.clicks import BUSY, CLICKS, QUICK, TIMES, VISITS, land
-from support.ledgers import as_ever, expected, run
 
 from tailrace import Computation, Context, RecordError
 from tailrace.lake.catalog import Lake
 from tailrace.model.computation import ComputationError
 from tailrace.settings import Settings
+from tests.support.clicks import BUSY, CLICKS, QUICK, TIMES, VISITS, land
+from tests.support.ledgers import as_ever, expected, run
 
 
 def test_X2_computations_come_and_go_and_their_ledgers_are_those_of_one_run(

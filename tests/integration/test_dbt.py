@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.shell import shell
-from support.thrift import thrift
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import moment
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.settings import Settings
+from tests.support.shell import shell
+from tests.support.thrift import thrift
 
 ROOT = Path(__file__).parents[2]
 CHANGED = """

@@ -16,7 +16,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from support.shell import Shell, shell
+
+from tests.support.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -12,8 +12,6 @@ from shutil import copy
 
 import pytest
 from pyspark.sql import SparkSession
-from support import rides
-from support.emr import ROLE, Emr, emr
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
@@ -21,6 +19,8 @@ from tailrace.model.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, RunnerError, StreamJob
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java
+from tests.support import rides
+from tests.support.emr import ROLE, Emr, emr
 
 ROOT = Path(__file__).parents[2]
 FIRST = instant(datetime(2026, 1, 1, tzinfo=UTC))

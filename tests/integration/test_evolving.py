@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.rides import HOURLY, RIDES, Case, within
 
 from tailrace.lake.contracts import Column, Contract, answer_contract, ledger_contract, log_contract
 from tailrace.lake.evolution import changes
@@ -19,6 +18,7 @@ from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import backfill
 from tailrace.spark.replay import replay
+from tests.support.rides import HOURLY, RIDES, Case, within
 
 LOG = replace(RIDES, columns=dict(RIDES.columns) | {"cents": "int"})
 PIPELINE = replace(HOURLY, log=LOG)

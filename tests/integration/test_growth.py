@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.rides import HOURLY, within
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import moment
@@ -18,6 +17,7 @@ from tailrace.settings import Settings
 from tailrace.spark.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tests.support.rides import HOURLY, within
 
 FIRST = 20_454
 """The first day, in days since 1970."""

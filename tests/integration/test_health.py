@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from support.rides import HOURLY, Case
 
 from tailrace.lake.health import Health, answers, health, unwell
 from tailrace.model.time import duration, hours, instant
 from tailrace.settings import Settings
+from tests.support.rides import HOURLY, Case
 
 LANDED = [("ann", 1, "08:00"), ("bob", 2, "09:30")]
 AT = instant(datetime(2026, 1, 1, 12, 25, tzinfo=UTC))

@@ -29,9 +29,9 @@ from tailrace.spark.sources import Kafka
 from tailrace.spark.stream import EpochReport, Stream, StreamError, checkpoint_folder
 
 if TYPE_CHECKING:
-    from support.kafka import Broker
+    from tests.support.kafka import Broker
 
-pytest_plugins = ["support.kafka"]
+pytest_plugins = ["tests.support.kafka"]
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 3

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from support.rides import HOURLY, RIDES, Case, within
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Computation, Context, Count, Field, Fixed, Pipeline, days
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.audit_computation import audit_computation
 from tailrace.spark.stream import EpochReport, Stream
+from tests.support.rides import HOURLY, RIDES, Case, within
 
 BY_CENTS = Pipeline(
     name="by_cents", log=HOURLY.panes, key="cents", what={"windows": Count()}, where=Fixed(days(1)),

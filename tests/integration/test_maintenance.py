@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.sessions import session
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
 from tailrace.lake.archive import commits
@@ -29,6 +28,7 @@ from tailrace.spark.maintaining import Maintenance, maintain
 from tailrace.spark.replay import replay
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tests.support.sessions import session
 
 RIDES = Log(
     name="rides",

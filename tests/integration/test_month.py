@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.airflows import ROOT, Api, missing
-from support.postgres import POSTGRES, postgres
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.reports import log_status
@@ -27,6 +25,8 @@ from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.plan.loading import load as definition
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
+from tests.support.airflows import ROOT, Api, missing
+from tests.support.postgres import POSTGRES, postgres
 
 pytestmark = [
     pytest.mark.airflow,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from pyspark.sql import SparkSession
-from support.scraping import Scraped, collecting, scraped
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
 from tailrace.cli.console import Output
@@ -32,6 +31,7 @@ from tailrace.spark.backfill import Backfilled, backfill
 from tailrace.spark.folding import Fold
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tests.support.scraping import Scraped, collecting, scraped
 
 ROOT = Path(__file__).parents[2]
 DROPS = Log(
@@ -239,11 +239,11 @@ def test_the_command_is_scraped_while_it_runs_logs_json_and_sends_its_lineage(tm
     folder = tmp_path / "landing"
     land_first(folder)
     definition = tmp_path / "counted.py"
-    definition.write_text("from integration.test_observing import COUNTED\n")
+    definition.write_text("from tests.integration.test_observing import COUNTED\n")
     with collecting() as (url, events):
         env = os.environ | {
             "TAILRACE_JARS": str(ROOT / "build" / "jars"), "TAILRACE_LOG_FORMAT": "json", "OPENLINEAGE_URL": url,
-            "TAILRACE_METRICS_PORT": "0", "PYTHONPATH": str(ROOT / "tests"),
+            "TAILRACE_METRICS_PORT": "0", "PYTHONPATH": str(ROOT),
         }  # fmt: skip
         command = [sys.executable, "-m", "tailrace.cli.main", "stream", str(definition), "--from", "landing"]
         running = subprocess.Popen(

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.rides import HOURLY, Case, within
-from support.sessions import session
 
 from tailrace import Pipeline, Sessions, minutes
 from tailrace.lake.errors import FencedError
@@ -20,6 +18,8 @@ from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import BackfillError, backfill
+from tests.support.rides import HOURLY, Case, within
+from tests.support.sessions import session
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from support.files import Outcome, lines, outcome, put
 
 from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.spark.reading import read_files, read_messages
 from tailrace.spark.sources import Files, Format, SourceError
+from tests.support.files import Outcome, lines, outcome, put
 
 LOG = Log(
     name="things",

@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.native import bundle_frame, in_micros
-from support.recorded import ordered, record, windows_of
-from support.strategies import BASE, LOG
 from typer.testing import CliRunner
 
 from tailrace import (
@@ -45,6 +42,9 @@ from tailrace.spark.recording import Recording, ReplayError
 from tailrace.spark.replay import replay
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tests.support.native import bundle_frame, in_micros
+from tests.support.recorded import ordered, record, windows_of
+from tests.support.strategies import BASE, LOG
 
 DEFINITION = """
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Max, Pipeline, Sessions, Sum

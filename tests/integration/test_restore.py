@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.rides import HOURLY, Case
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Pipeline, Sum, minutes
 from tailrace.lake.errors import LakeError
@@ -17,6 +16,7 @@ from tailrace.lake.tables import MAIN
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import backfill
+from tests.support.rides import HOURLY, Case
 
 BUSY = Pipeline(
     name="busy", log=HOURLY.panes, key="n", what={"riders": Count(), "cents": Sum("cents")}, where=Fixed(minutes(240)),

@@ -14,7 +14,6 @@ from shutil import copy
 
 import pytest
 from pyspark.sql import SparkSession
-from support import rides
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
@@ -22,6 +21,7 @@ from tailrace.model.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, Outcome, RunnerError
 from tailrace.runners.local import Local
 from tailrace.settings import Settings
+from tests.support import rides
 
 MIDNIGHT = instant(datetime(2026, 1, 1, tzinfo=UTC))
 HOUR = 3_600_000_000

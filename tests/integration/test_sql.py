@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from support import small_lake
 from typer.testing import CliRunner
 
 from tailrace.cli import main
@@ -17,6 +16,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.querying import QueryError, by_duckdb
 from tailrace.settings import Settings
 from tailrace.spark.querying import by_spark
+from tests.support import small_lake
 
 QUERIES = [
     "select city, rides, mean_price, window_start from hourly_rides order by city, window_start",

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.native import said_by_ledger, said_by_reference
 
 from tailrace import (
     EARLIEST,
@@ -42,6 +41,7 @@ from tailrace.spark.audit import audit
 from tailrace.spark.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tests.support.native import said_by_ledger, said_by_reference
 
 CLICKS = Log(
     name="clicks",

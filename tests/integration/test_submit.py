@@ -9,13 +9,13 @@ from shutil import copy
 
 import pytest
 from pyspark.sql import SparkSession
-from support import rides
-from support.cluster import SUBMIT, Cluster, cluster
 
 from tailrace.model.time import instant
 from tailrace.runners.jobs import BackfillJob, MaintainJob, RunnerError
 from tailrace.runners.submit import Submit
 from tailrace.settings import Settings
+from tests.support import rides
+from tests.support.cluster import SUBMIT, Cluster, cluster
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,6 @@ from collections import Counter
 
 from hypothesis import event, given
 from hypothesis import strategies as st
-from support import strategies
-from support.strategies import examples
 
 from tailrace.model import stateful
 from tailrace.model.clock import Clock
@@ -15,7 +13,9 @@ from tailrace.model.folded import Run, fold_chain
 from tailrace.model.stateful import State, onward, step
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME
+from tests.support import strategies
 from tests.support.computing import Desk, Machine, by_key, machines, readers, told, without_late
+from tests.support.strategies import examples
 
 Epochs = list[tuple[list[Record], Clock]]
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from support.native import bundle_frame, in_micros, in_parts
-from support.strategies import epochs
 
 from tailrace.lake.contracts import LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model import stateful
@@ -18,6 +16,8 @@ from tailrace.model.stateful import Feedback, KeyState, Outcome, State, onward, 
 from tailrace.model.time import instant
 from tailrace.spark.computing import Computing, Keys
 from tests.support.computing import Machine, machines
+from tests.support.native import bundle_frame, in_micros, in_parts
+from tests.support.strategies import epochs
 
 CASES = 8
 """How many random computations go through real Spark and its Python workers."""

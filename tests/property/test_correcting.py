@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support import laws
-from support.strategies import Epochs, epochs, everything, examples, pipelines
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.correcting import Corrected, correct
@@ -17,6 +15,8 @@ from tailrace.model.reference import Run, batch, fold
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
+from tests.support import laws
+from tests.support.strategies import Epochs, epochs, everything, examples, pipelines
 
 GENERATION = 7
 

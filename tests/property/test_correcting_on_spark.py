@@ -9,8 +9,6 @@ import pyarrow as pa
 from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
-from support.strategies import Epochs, epochs, everything, pipelines
 
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.shapes import iceberg_schema
@@ -25,6 +23,8 @@ from tailrace.spark.correcting import As, OpenWindowsCorrected, PythonCorrected
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
+from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
+from tests.support.strategies import Epochs, epochs, everything, pipelines
 
 GENERATION = 7
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis import event, given
 from hypothesis import strategies as st
-from support.strategies import epochs, examples
 
 from tailrace.model.clock import Clock
 from tailrace.model.folded import fold_chain
@@ -16,6 +15,7 @@ from tailrace.model.stateful import State, step
 from tailrace.model.time import EPOCH, instant, seconds
 from tests.support.computing import Ring, machines
 from tests.support.groups import LINKS, Groups, by_hand
+from tests.support.strategies import epochs, examples
 
 
 @examples(100)

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import in_parts, run_native, said_by_reference
-from support.strategies import epochs, pipelines
 
 from tailrace.model import examples
 from tailrace.model.calendars import UNITS, Calendar
@@ -22,6 +20,8 @@ from tailrace.model.time import END_OF_TIME, instant
 from tailrace.model.windows import Window
 from tailrace.spark.assigning import assigned
 from tailrace.spark.compile import reasons
+from tests.support.native import in_parts, run_native, said_by_reference
+from tests.support.strategies import epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
 CASES = 64

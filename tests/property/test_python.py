@@ -12,8 +12,6 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import in_parts, run_native, said_by_reference
-from support.strategies import LOG, epochs, pipelines
 
 from tailrace import Collect, Distinct, Fixed, OwnCombiner, OwnWindows, Pipeline, Quantile, TopK, minutes, seconds
 from tailrace.lake.catalog import Lake
@@ -29,6 +27,8 @@ from tailrace.spark.backfill import backfill
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tests.support.native import in_parts, run_native, said_by_reference
+from tests.support.strategies import LOG, epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
 CASES = 24

@@ -9,16 +9,16 @@ from tempfile import TemporaryDirectory
 from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import in_parts
-from support.recorded import record
-from support.sessions import session
-from support.strategies import epochs, pipelines
 
 from tailrace import Collect, Pipeline, Quantile, TopK
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.compile import reasons
 from tailrace.spark.replay import replay
+from tests.support.native import in_parts
+from tests.support.recorded import record
+from tests.support.sessions import session
+from tests.support.strategies import epochs, pipelines
 
 CASES = 3
 """How many random definitions are streamed into tables and replayed, in either execution."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import event, given
 from hypothesis import strategies as st
-from support.stages import chains, holds_for_stages
-from support.strategies import epochs, everything, examples
 
 from tailrace.model.panes import answers
 from tailrace.model.reference import backfilled, batch, fold
 from tailrace.model.time import BEGINNING, END_OF_TIME
+from tests.support.stages import chains, holds_for_stages
+from tests.support.strategies import epochs, everything, examples
 
 
 @examples(300)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.native import in_parts, run_stages, said_by_reference
-from support.stages import chains
-from support.strategies import epochs
 
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import fold_stages
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
+from tests.support.native import in_parts, run_stages, said_by_reference
+from tests.support.stages import chains
+from tests.support.strategies import epochs
 from tests.transcripts import Staged, staged
 
 CASES = 12

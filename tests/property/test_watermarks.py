@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import examples
 
 from tailrace.model.progress import Progress, Seen
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, minutes, seconds
 from tailrace.model.watermarks import BoundedDisorder, Injected, ObservedLag, WatermarkStrategy, lag_bucket, lag_edge
+from tests.support.strategies import examples
 
 SECOND = 1_000_000
 NAMES = ("a", "b", "c")

@@ -10,10 +10,10 @@ from types import TracebackType
 
 import pytest
 
-from support.aws import aws
-from support.postgres import POSTGRES, postgres
-from support.s3proxy import s3proxy
 from tailrace.settings import Settings
+from tests.support.aws import aws
+from tests.support.postgres import POSTGRES, postgres
+from tests.support.s3proxy import s3proxy
 
 LAKES = ("sqlite", "postgres", "glue", "s3")
 """SQLite and PostgreSQL with tables in a folder, Glue and SQLite with tables in an S3 each."""

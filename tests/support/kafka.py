@@ -1,6 +1,7 @@
 """A real Kafka broker for tests: one KRaft node from the pinned jars, on loopback, gone with what started it.
 
-Fixture `broker` starts it once for all tests of a process: `pytest_plugins = ["support.kafka"]` gives it to a module.
+Fixture `broker` starts it once for all tests of a process: `pytest_plugins = ["tests.support.kafka"]` gives it to
+a module.
 """
 
 from __future__ import annotations

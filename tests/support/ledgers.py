@@ -10,8 +10,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from support.clicks import CLICKS
-from support.native import in_micros, said_by_ledger, said_by_reference
 from tailrace import Pipeline
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import recorded
@@ -23,6 +21,8 @@ from tailrace.model.step import State
 from tailrace.model.time import instant
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tests.support.clicks import CLICKS
+from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 
 def run(spark: SparkSession, lake: Lake, folder: Path, *definitions: Definition) -> list[EpochReport]:

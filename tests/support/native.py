@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from support.strategies import DEEP
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.clock import Clock
@@ -28,6 +27,7 @@ from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.preparing import changed
+from tests.support.strategies import DEEP
 
 Said = Counter[tuple[Any, ...]]
 """What a fold said, as comparable rows: panes, retractions and late records, each with how often."""

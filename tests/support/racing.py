@@ -16,13 +16,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from support.landing import DEFINITION, Landing
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
+from tests.support.landing import DEFINITION, Landing
 
 PATIENT = 240.0
 """Seconds after which a process that does not get on is taken for stuck."""

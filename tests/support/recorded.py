@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from support.native import bundle_frame, in_micros
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract
 from tailrace.model.clock import Clock
@@ -16,6 +15,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.spark.execution import OpenWindows
 from tailrace.spark.folding import Fold, Phases
+from tests.support.native import bundle_frame, in_micros
 
 
 def record(

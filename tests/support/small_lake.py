@@ -32,7 +32,7 @@ HOURLY = Pipeline(
 )
 
 DEFINITION = """
-from support.small_lake import HOURLY
+from tests.support.small_lake import HOURLY
 """
 
 

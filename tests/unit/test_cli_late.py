@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import small_lake
-from support.small_lake import HOURLY, RIDES, append, at
 from typer.testing import CliRunner
 
 from tailrace import Count, Fixed, Global, Pipeline, Sessions, hours, minutes
@@ -25,6 +23,8 @@ from tailrace.lake.late import LateRange, late_report
 from tailrace.lake.runs import Runs
 from tailrace.model.time import instant, moment
 from tailrace.settings import Settings
+from tests.support import small_lake
+from tests.support.small_lake import HOURLY, RIDES, append, at
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
@@ -159,7 +159,7 @@ def test_records_for_a_window_of_all_time_are_repaired_by_a_backfill_of_all_time
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
     file = tmp_path / "ever.py"
     file.write_text(
-        "from support.small_lake import RIDES\nfrom tailrace import AfterCount, Count, Global, Pipeline\n"
+        "from tests.support.small_lake import RIDES\nfrom tailrace import AfterCount, Count, Global, Pipeline\n"
         "EVER = Pipeline(\n    name='ever', log=RIDES, what={'rides': Count()}, where=Global(), when=AfterCount(3), "
         "finishing='close'\n)\n"
     )

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import small_lake
-from support.small_lake import DEFINITION, append
 from typer.testing import CliRunner, Result
 
 from tailrace.cli import maintain as command
@@ -19,6 +17,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark import maintaining
 from tailrace.spark.maintaining import Maintained, Maintenance
+from tests.support import small_lake
+from tests.support.small_lake import DEFINITION, append
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

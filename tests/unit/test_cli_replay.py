@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import small_lake
 from typer.testing import CliRunner, Result
 
 import tailrace.spark.as_of as spark_as_of
@@ -22,6 +21,7 @@ from tailrace.spark.as_of import AsOf
 from tailrace.spark.comparing import Count, Difference
 from tailrace.spark.recording import ReplayError
 from tailrace.spark.replay import Replayed
+from tests.support import small_lake
 
 
 @pytest.fixture

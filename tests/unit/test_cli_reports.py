@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from pyiceberg.types import StringType
-from support import small_lake
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
@@ -19,6 +18,7 @@ from tailrace.lake.catalogs import Sqlite
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.reports import status
 from tailrace.settings import Settings
+from tests.support import small_lake
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
@@ -123,7 +123,8 @@ def test_status_before_the_first_stream(lake: Lake, definition: str) -> None:
 def test_status_warns_of_another_definition(made: Lake, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(
-        "from dataclasses import replace\nfrom support.small_lake import HOURLY\nfrom tailrace import Fixed, days\n"
+        "from dataclasses import replace\nfrom tests.support.small_lake import HOURLY\n"
+        "from tailrace import Fixed, days\n"
         "one = replace(HOURLY, where=Fixed(days(1)))\ndel HOURLY\n"
     )
     assert "a definition with another meaning" in run("status", str(other)).stdout

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support import small_lake
 from typer.testing import CliRunner, Result
 
 import tailrace.spark.audit as spark_audit
@@ -37,6 +36,7 @@ from tailrace.spark.backfill import Backfilled, BackfillError
 from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.stream import EpochReport, StreamError
+from tests.support import small_lake
 
 LANDING = "tests"
 WATERMARK = instant(small_lake.at(12))

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import small_lake
-from support.small_lake import RIDES, append, at
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
@@ -18,6 +16,8 @@ from tailrace.lake.signals import Completions
 from tailrace.model.progress import Partition, Progress
 from tailrace.model.time import BEGINNING, instant
 from tailrace.settings import Settings
+from tests.support import small_lake
+from tests.support.small_lake import RIDES, append, at
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

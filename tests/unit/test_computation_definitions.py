@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from support.clicks import CLICKS, QUICK, VISITS
 
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
 from tailrace.model.clock import Clock
@@ -14,6 +13,7 @@ from tailrace.model.computation import ComputationError, NotKeptError
 from tailrace.model.stateful import State, step
 from tailrace.model.time import EPOCH
 from tailrace.model.visits import clicks, example
+from tests.support.clicks import CLICKS, QUICK, VISITS
 
 
 class Wrong(Computation):

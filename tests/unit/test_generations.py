@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.small_lake import HOURLY, RIDES, append, make
 from typer.testing import CliRunner
 
 from tailrace import (
@@ -34,6 +33,7 @@ from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.meaning import Change, change, changed, kept, read
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
+from tests.support.small_lake import HOURLY, RIDES, append, make
 
 BOTH = dict(HOURLY.what)
 
@@ -101,7 +101,9 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 def planned(tmp_path: Path, change: str) -> dict[str, Any]:
     file = tmp_path / "changed.py"
-    imports = "from dataclasses import replace\nfrom tailrace import *\nfrom support.small_lake import HOURLY as H\n"
+    imports = (
+        "from dataclasses import replace\nfrom tailrace import *\nfrom tests.support.small_lake import HOURLY as H\n"
+    )
     file.write_text(f"{imports}p = replace(H, {change})\ndel H\n")
     found = CliRunner().invoke(app, ["plan", str(file), "--json"])
     assert found.exit_code == 0, found.output

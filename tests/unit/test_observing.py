@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import small_lake
-from support.scraping import Scraped, collecting, scraped
 
 from tailrace.cli.console import Output
 from tailrace.cli.errors import Status, status_of
@@ -43,6 +41,8 @@ from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.sources import Files, Kafka
 from tailrace.spark.stream import EpochReport
+from tests.support import small_lake
+from tests.support.scraping import Scraped, collecting, scraped
 
 MINUTE = 60_000_000
 NOW = instant(small_lake.at(14))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.small_lake import HOURLY
 from typer.testing import CliRunner
 
 from tailrace import (
@@ -46,6 +45,7 @@ from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
 from tailrace.plan.stages import Execution
 from tailrace.spark.native import Native
+from tests.support.small_lake import HOURLY
 
 WHERE = [
     Fixed(hours(1)),
