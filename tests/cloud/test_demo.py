@@ -17,8 +17,9 @@ from tailrace.model.time import hours
 from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights
 from tests.support.aws import aws
-from tests.support.racing import PATIENT, next_epoch
+from tests.support.racing import next_epoch
 from tests.support.terraform import Terraform
+from tests.support.waiting import PATIENT
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 

@@ -14,7 +14,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
 from tests.support.catalogs import Servers
-from tests.support.racing import PATIENT, next_epoch, racing
+from tests.support.racing import next_epoch, racing
+from tests.support.waiting import PATIENT
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 

@@ -1,12 +1,10 @@
-"""`tailrace doctor` on a lake in S3 and Glue, by moto on this machine."""
+"""`tailrace doctor` on a lake in S3 and Glue, on this machine."""
 
 from __future__ import annotations
 
 import json
-import threading
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -14,11 +12,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID
-from moto.glue.exceptions import JsonRESTError
-from moto.glue.models import GlueBackend
-from moto.glue.responses import GlueResponse
-from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy import update
@@ -31,9 +24,9 @@ from tailrace.lake import checks
 from tailrace.lake.catalog import Lake
 from tailrace.runners import installed
 from tailrace.settings import Settings
+from tests.support.aws import ACCOUNT, REGION, aws
 from tests.support.catalogs import Servers
 
-REGION = "eu-central-1"
 BUCKET = "lake-of-a-test"
 
 pytestmark = [
@@ -42,47 +35,33 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server as moto has it, with a bucket and a database; who asks boto3 in this process asks it."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    told = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}
-    told |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
-    told |= {"TAILRACE_WAREHOUSE": f"s3://{BUCKET}/lake", "TAILRACE_CATALOG_URI": f"glue://{DEFAULT_ACCOUNT_ID}"}
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    # It remembers whose credentials it found first.
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    monkeypatch.setattr(installed, "missing", lambda folder, groups: [])
-    boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    boto3.client("glue").create_database(DatabaseInput={"Name": "main"})
-    yield told["AWS_ENDPOINT_URL"]
-    # What moto knows it keeps in this process, for the next server.
-    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
-    server.stop()
+@contextmanager
+def served(monkeypatch: pytest.MonkeyPatch, *, by_version: bool = True) -> Iterator[str]:
+    """A server with a bucket and a database, for who asks boto3 in this process."""
+    with aws(by_version=by_version) as cloud:
+        told = {"TAILRACE_WAREHOUSE": f"s3://{BUCKET}/lake", "TAILRACE_CATALOG_URI": f"glue://{ACCOUNT}"}
+        for name, value in (cloud.environment | told).items():
+            monkeypatch.setenv(name, value)
+        # It remembers whose credentials it found first.
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+        monkeypatch.setattr(installed, "missing", lambda folder, groups: [])
+        boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+        boto3.client("glue").create_database(DatabaseInput={"Name": "main"})
+        yield cloud.url
 
 
 @pytest.fixture
-def glue(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server compares the VersionId that a table's change brings, as Glue does."""
-    asked, lock, change = threading.local(), threading.Lock(), GlueBackend.update_table
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that does as AWS does."""
+    with served(monkeypatch) as url:
+        yield url
 
-    def change_of(self: GlueResponse) -> Any:
-        asked.version = self.parameters.get("VersionId")
-        return answer(self)
 
-    def compared(self: GlueBackend, database_name: str, table_name: str, table_input: dict[str, Any]) -> None:
-        with lock:
-            now = self.get_table(database_name, table_name)._current_version
-            if asked.version is not None and asked.version != str(now):
-                raise JsonRESTError("ConcurrentModificationException", f"version {asked.version}, it is {now}")
-            change(self, database_name, table_name, table_input)
-
-    answer = GlueResponse.update_table
-    monkeypatch.setattr(GlueResponse, "update_table", change_of)
-    monkeypatch.setattr(GlueBackend, "update_table", compared)
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One that does not look at the VersionId that a change of a table brings."""
+    with served(monkeypatch, by_version=False) as url:
+        yield url
 
 
 @pytest.mark.parametrize("catalog", ["sqlite", "postgres"])
@@ -148,7 +127,7 @@ def may(actions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)
 
 
-@pytest.mark.usefixtures("glue")
+@pytest.mark.usefixtures("cloud")
 def test_a_lake_in_glue_and_s3_with_nothing_wrong() -> None:
     told = run()
     assert {name: one["found"] for name, one in told.items() if one["state"] == "wrong"} == {}
@@ -157,14 +136,14 @@ def test_a_lake_in_glue_and_s3_with_nothing_wrong() -> None:
         "credentials", "clock", "warehouse", "objects", "conditional writes", "bucket settings", "glue", "catalog",
         "commits",
     }  # fmt: skip
-    assert told["credentials"]["found"].endswith(f", account {DEFAULT_ACCOUNT_ID}")
+    assert told["credentials"]["found"].endswith(f", account {ACCOUNT}")
     assert told["warehouse"]["found"] == f"bucket {BUCKET} is there, in {REGION}"
     assert told["bucket settings"]["found"] == "versioning off, public access not blocked by the bucket itself"
     assert told["commits"]["found"] == "a commit that was overtaken by another is refused"
     assert (objects(), tables()) == ([], []), "it leaves nothing behind"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("careless")
 def test_a_server_that_only_looks_like_glue_is_found_out() -> None:
     told = run()
     assert {name for name, one in told.items() if one["state"] == "wrong"} == {"commits"}
@@ -174,7 +153,7 @@ def test_a_server_that_only_looks_like_glue_is_found_out() -> None:
     assert (objects(), tables()) == ([], []), "it leaves nothing behind"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_credentials_that_are_none_are_said_and_nothing_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)
     told = run()
@@ -185,7 +164,7 @@ def test_credentials_that_are_none_are_said_and_nothing_else_is_asked(monkeypatc
         assert told[name]["found"] == "something has to be right first: credentials"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_no_credentials_at_all_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -197,10 +176,10 @@ def test_no_credentials_at_all_are_said(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_store_of_ones_own_is_looked_at_without_an_sts(
-    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", cloud)
     monkeypatch.setenv("TAILRACE_CATALOG_URI", f"sqlite:///{tmp_path}/catalog.db")
     with closing(Lake(Settings()).catalog):
         told = run()
@@ -210,7 +189,7 @@ def test_a_store_of_ones_own_is_looked_at_without_an_sts(
     assert {told[name]["state"] for name in ("warehouse", "objects", "conditional writes", "commits")} == {"ok"}
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_a_lake_on_this_machine_is_looked_at_whatever_the_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,15 +204,15 @@ def test_a_lake_on_this_machine_is_looked_at_whatever_the_credentials(
     assert told["commits"]["state"] == "ok"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_credentials_of_another_account_than_the_catalogs_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_CATALOG_URI", "glue://210987654321")
     told = run()["credentials"]
     assert told["state"] == "ok", "a catalog may be shared"
-    assert told["found"].endswith(f", account {DEFAULT_ACCOUNT_ID}; the catalog is of account 210987654321")
+    assert told["found"].endswith(f", account {ACCOUNT}; the catalog is of account 210987654321")
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_a_bucket_that_is_not_there_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_WAREHOUSE", "s3://no-such-bucket/lake")
     told = run()
@@ -241,7 +220,7 @@ def test_a_bucket_that_is_not_there_is_wrong(monkeypatch: pytest.MonkeyPatch) ->
     assert told["objects"]["found"] == told["commits"]["found"] == "something has to be right first: warehouse"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_a_bucket_in_another_region_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     where = {"LocationConstraint": "eu-west-3"}
     paris = boto3.client("s3", region_name="eu-west-3")
@@ -252,7 +231,7 @@ def test_a_bucket_in_another_region_is_wrong(monkeypatch: pytest.MonkeyPatch) ->
     assert told["mend"].startswith("set AWS_REGION and AWS_DEFAULT_REGION to eu-west-3")
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_who_may_only_read_is_told_which_actions_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     # AWS asks for s3:ListBucket where moto asks for one that there is not.
     may(["s3:Get*", "s3:ListBucket", "s3:HeadBucket", "glue:Get*"], monkeypatch)
@@ -263,7 +242,7 @@ def test_who_may_only_read_is_told_which_actions_to_be_allowed(monkeypatch: pyte
     assert told["commits"]["found"] == "something has to be right first: objects"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_who_may_not_make_tables_is_told_which_action_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     may(["s3:*", "glue:Get*"], monkeypatch)
     told = run()
@@ -272,7 +251,7 @@ def test_who_may_not_make_tables_is_told_which_action_to_be_allowed(monkeypatch:
     assert told["commits"]["mend"].startswith("allow glue:CreateTable")
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_who_may_not_ask_glue_is_told_which_action_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     may(["s3:*"], monkeypatch)
     told = run()
@@ -281,7 +260,7 @@ def test_who_may_not_ask_glue_is_told_which_action_to_be_allowed(monkeypatch: py
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(90, "90 s behind; from 300 s on"), (-900, "900 s ahead; AWS refuses")])
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_a_clock_that_is_off_is_said(seconds: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shifted = lambda *_: format_datetime(datetime.now(UTC) + timedelta(seconds=seconds + 0.4), usegmt=True)  # noqa: E731
     monkeypatch.setattr(WSGIRequestHandler, "date_time_string", shifted)
@@ -292,7 +271,7 @@ def test_a_clock_that_is_off_is_said(seconds: int, said: str, monkeypatch: pytes
     assert " ".join(words[5:]).startswith(said.split(" ", 1)[1])
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_before_the_database_is_there_glue_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_NAMESPACE", "none_yet")
     told = run()
@@ -300,7 +279,7 @@ def test_before_the_database_is_there_glue_is_not_looked_at(monkeypatch: pytest.
     assert told["catalog"]["state"] == told["commits"]["state"] == "not looked at"
 
 
-@pytest.mark.usefixtures("moto")
+@pytest.mark.usefixtures("cloud")
 def test_an_application_and_its_role_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(tmp_path))
     monkeypatch.delenv("TAILRACE_CATALOG_URI")
@@ -312,7 +291,7 @@ def test_an_application_and_its_role_are_looked_at(tmp_path: Path, monkeypatch: 
         policy = json.dumps({"Version": "2012-10-17", "Statement": [trusts]})
         roles[name] = iam.create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"]
     told = run("--application", made, "--role", roles["job"])
-    assert told["application"]["found"] == "lake, emr-7.12.0, started"
+    assert told["application"]["found"] == "lake, emr-7.12.0, created"
     assert told["job role"]["state"] == "ok"
     assert told["java"]["state"] == told["jars"]["state"] == "not looked at"
     told = run("--application", "00none", "--role", roles["other"])
@@ -325,9 +304,9 @@ def test_an_application_and_its_role_are_looked_at(tmp_path: Path, monkeypatch: 
     assert run("--application", made)["application"]["state"] == "wrong"
 
 
-def test_a_service_that_does_not_answer_is_said(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_answer_is_said(cloud: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     told = run()
     assert told["credentials"]["found"].startswith("sts does not answer (")
     assert told["clock"]["state"] == "not looked at"
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud)

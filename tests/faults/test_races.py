@@ -15,7 +15,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import BACKFILLED
 from tailrace.settings import Settings
-from tests.support.racing import PATIENT, Race, next_epoch, racing
+from tests.support.racing import Race, next_epoch, racing
+from tests.support.waiting import PATIENT
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def test_X1_a_writer_that_was_paused_and_goes_on_publishes_nothing(race: Race, s
 def test_X1_of_two_streams_that_start_at_once_one_goes_on(race: Race, spark: SparkSession) -> None:
     race.landing.land(4)
     both = [race.stream(), race.stream()]
-    until = time.monotonic() + PATIENT
-    while all(one.poll() is None for one in both) and time.monotonic() < until:
+    end = time.monotonic() + PATIENT
+    while all(one.poll() is None for one in both) and time.monotonic() < end:
         # The one that lost finds out when it has something to publish.
         race.landing.land(1)
         time.sleep(3)

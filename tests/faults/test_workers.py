@@ -16,7 +16,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
 from tests.support.cluster import SUBMIT, Cluster, cluster
-from tests.support.racing import PATIENT, Race, racing
+from tests.support.racing import Race, racing
+from tests.support.waiting import PATIENT
 
 JOBS = Path(__file__).parents[2] / "spark" / "jobs"
 SEED = 20240101

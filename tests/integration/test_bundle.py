@@ -8,14 +8,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 import tailrace
 from tailrace.aws import bundle, uploading
@@ -25,6 +23,7 @@ from tailrace.aws.uploading import MANIFEST, sum_of, uploaded
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
+from tests.support.aws import aws
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "bundles-of-a-test"
@@ -42,18 +41,13 @@ def quiet(text: str) -> None:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty bucket, of moto on this machine."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    told = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in (told | {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    boto3.client("s3").create_bucket(Bucket=BUCKET)
-    yield
-    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
-    server.stop()
+    """An empty bucket."""
+    with aws() as cloud:
+        for name, value in cloud.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+        boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": cloud.region})
+        yield
 
 
 @pytest.fixture

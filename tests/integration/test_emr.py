@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copy
@@ -21,6 +20,7 @@ from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java
 from tests.support import rides
 from tests.support.emr import ROLE, Emr, emr
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 FIRST = instant(datetime(2026, 1, 1, tzinfo=UTC))
@@ -44,13 +44,6 @@ def runner(service: Emr, settings: Settings, definitions: Path) -> EmrServerless
     place = "s3://lake/tailrace"
     application = Application(service.application, ROLE, place, definitions=str(definitions), environment=told)
     return EmrServerless(application, every=0.2)
-
-
-def until(holds: Callable[[], object], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import until
+
 ROOT = Path(__file__).parents[2]
 SHOTS = os.environ.get("TAILRACE_TEST_SCREENSHOTS")
 """A folder to keep screenshots in: docs/img makes those of the docs anew."""
@@ -68,10 +70,7 @@ class Api:
         return found
 
     def until(self, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENT
-        while not holds():
-            assert time.monotonic() < end, self.runs()
-            time.sleep(1)
+        until(holds, PATIENT, every=1, told=self.runs)
 
     def ended(self, *, besides: int = 0) -> list[dict[str, Any]]:
         """The runs, once all of those that there are besides some earlier ones have ended."""
@@ -122,8 +121,8 @@ class Person:
         self.shot(name)
 
     def _wait(self, text: str) -> None:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
             if any(frame.get_by_text(text).count() for frame in self.page.frames):
                 return
             self.page.wait_for_timeout(300)

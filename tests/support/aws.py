@@ -65,11 +65,13 @@ class Aws:
 
 
 @contextmanager
-def aws(port: int = 0) -> Iterator[Aws]:
-    """Serve it, empty, at a port that is free, until the block ends."""
+def aws(port: int = 0, *, by_version: bool = True) -> Iterator[Aws]:
+    """Serve it, empty, at a port that is free, until the block ends; Glue looks at versions where it is to."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     with pytest.MonkeyPatch.context() as patch:
         mend(patch)
+        if by_version:
+            _glue_commits_by_version(patch)
         server.start()
         host, found = server.get_host_and_port()
         cloud = Aws(f"http://{host}:{found}")
@@ -82,7 +84,6 @@ def aws(port: int = 0) -> Iterator[Aws]:
 
 def mend(patch: pytest.MonkeyPatch) -> None:
     """Make moto do what AWS does, as long as the patch lasts."""
-    _glue_commits_by_version(patch)
     _applications_as_asked_for(patch)
     _conditions_of_buckets(patch)
     # Stock moto forgets the description of a rule that names a group.

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,11 +16,10 @@ import pyspark
 
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java
+from tests.support.waiting import until
 
 HOME = Path(pyspark.__file__).parent
 SUBMIT = str(Path(sys.executable).with_name("spark-submit"))
-PATIENT = 120.0
-"""Seconds that a process of it may take to begin."""
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Cluster:
         log = self.folder / f"worker{self._made}.log"
         words = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / "work")]
         self.workers.append(_started("worker.Worker", [*words, self.address], log, self.env))
-        self._until(lambda: self.said.count("Registering worker") >= self._made)
+        until(lambda: self.said.count("Registering worker") >= self._made, told=lambda: self.said)
 
     def lose(self, number: int = 0) -> None:
         """Kill a worker, and the executors that it runs, as a machine that is lost."""
@@ -57,19 +55,12 @@ class Cluster:
 
     def launched(self, executors: int) -> None:
         """Wait until so many executors were launched in all."""
-        self._until(lambda: self.said.count("Launching executor") >= executors)
+        until(lambda: self.said.count("Launching executor") >= executors, told=lambda: self.said)
 
     def stop(self) -> None:
         for process in (*self.workers, self.master):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-    def _until(self, holds: object) -> None:
-        assert callable(holds)
-        end = time.monotonic() + PATIENT
-        while not holds():
-            assert time.monotonic() < end, self.said
-            time.sleep(0.1)
 
 
 @contextmanager

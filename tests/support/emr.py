@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,19 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-from moto.core import DEFAULT_ACCOUNT_ID
 from moto.emrserverless.models import EMRServerlessBackend, emrserverless_backends
-from moto.server import ThreadedMotoServer
 
-REGION = "eu-central-1"
-ROLE = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/tailrace-job"
+from tests.support.aws import ACCOUNT, REGION, aws
+
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/tailrace-job"
 
 
 @dataclass
 class Emr:
     """A running one, with an application and a bucket. `options` are more of spark-submit's arguments."""
 
-    address: str
     folder: Path
     options: Sequence[str] = ()
     application: str = ""
@@ -38,7 +35,7 @@ class Emr:
 
     @property
     def backend(self) -> EMRServerlessBackend:
-        return emrserverless_backends[DEFAULT_ACCOUNT_ID][REGION]
+        return emrserverless_backends[ACCOUNT][REGION]
 
     def prepare(self, jobs: Path) -> None:
         """Make the bucket with the entry points in it, and the application."""
@@ -95,12 +92,6 @@ class Emr:
 @contextmanager
 def emr(folder: Path, jobs: Path, options: Sequence[str], monkeypatch: Any) -> Iterator[Emr]:
     """EMR Serverless for whoever asks boto3 in this process or in one that it starts."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    told = {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": REGION}
-    for name, value in (told | {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}).items():
-        monkeypatch.setenv(name, value)
 
     def cancel(backend: Any, application_id: str, job_run_id: str) -> tuple[str, str]:
         run = backend.get_job_run(application_id, job_run_id)
@@ -108,20 +99,20 @@ def emr(folder: Path, jobs: Path, options: Sequence[str], monkeypatch: Any) -> I
         run.state = "CANCELLING"
         return application_id, job_run_id
 
-    monkeypatch.setattr(EMRServerlessBackend, "cancel_job_run", cancel)
-    # To moto a job run has succeeded as soon as it is submitted.
-    monkeypatch.setattr("moto.emrserverless.models.JOB_STATUS", "SUBMITTED")
-    made = Emr(told["AWS_ENDPOINT_URL"], folder, options)
-    made.prepare(jobs)
-    worker = threading.Thread(target=made.work)
-    worker.start()
-    yield made
-    made.over.set()
-    worker.join()
-    for process in made.processes.values():
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    # What moto knows it keeps in this process, for the next server.
-    urllib.request.urlopen(urllib.request.Request(f"{made.address}/moto-api/reset", method="POST")).close()
-    server.stop()
+    with aws() as cloud:
+        for name, value in cloud.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(EMRServerlessBackend, "cancel_job_run", cancel)
+        # To moto a job run has succeeded as soon as it is submitted.
+        monkeypatch.setattr("moto.emrserverless.models.JOB_STATUS", "SUBMITTED")
+        made = Emr(folder, options)
+        made.prepare(jobs)
+        worker = threading.Thread(target=made.work)
+        worker.start()
+        yield made
+        made.over.set()
+        worker.join()
+        for process in made.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -23,9 +23,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tests.support.landing import DEFINITION, Landing
-
-PATIENT = 240.0
-"""Seconds after which a process that does not get on is taken for stuck."""
+from tests.support.waiting import PATIENT
 
 
 @dataclass

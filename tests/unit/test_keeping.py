@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import pytest
 from tailrace.runners import RunnerError, Streaming, StreamJob
 from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
 from tailrace.runners.private import runs
+from tests.support.waiting import PATIENT, until
 
 RUNS = """
 import signal, sys, time
@@ -35,8 +35,6 @@ while not pathlib.Path(sys.argv[3]).exists():
     time.sleep(0.02)
 {ENDS}
 """
-UNTIL = 60.0
-"""Seconds within which a process of a busy machine does something."""
 
 
 @dataclass
@@ -61,13 +59,6 @@ class Stream:
     def noted(self) -> dict[str, object]:
         found: dict[str, object] = json.loads(self.place.with_suffix(".json").read_text())
         return found
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + UNTIL
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -113,7 +104,7 @@ def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> 
 def test_one_that_failed_is_started_again_and_says_why_it_ended(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runners.keeping.SEEN", UNTIL)
+    monkeypatch.setattr("tailrace.runners.keeping.SEEN", PATIENT)
     with pytest.raises(RunnerError, match="the disk is full") as failed:
         stream.kept(ENDS, "3", "the disk is full")
     assert failed.value.again

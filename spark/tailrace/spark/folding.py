@@ -207,7 +207,7 @@ class Fold:
             return True
         if not self.lease.commit(staged.said, partial(self._write, staged.stepped, staged.said, staged.folded.clock)):
             staged.stepped.state.forget()
-            self._take_back()
+            self.anew()
             return False
         self.state.forget()
         self.state, self._staged = staged.stepped.state, None
@@ -215,7 +215,7 @@ class Fold:
         return True
 
     def anew(self) -> None:
-        """Go on from what the ledger has; what was staged is not published."""
+        """Go on from what the ledger has, once a run that borrowed the lease gives it back; drop what was staged."""
         try:
             self.lease.head = self.lease.branch.start(self.lease.check())
         except LentError:
@@ -223,11 +223,6 @@ class Fold:
         self.generation = self.lease.head.number("generation", 1)
         self.state.forget()
         self.state, self._staged = self._restored(), None
-
-    def _take_back(self) -> None:
-        """Go on from what the run has left that borrowed the lease, once it gives it back."""
-        self.lease.regain()
-        self.anew()
 
     def due(self) -> int | None:
         """The processing time at which an open window may fire without any record, in microseconds; None if none may.
@@ -240,7 +235,7 @@ class Fold:
         try:
             self.lease.check()
         except LentError:
-            self._take_back()
+            self.anew()
         if self._due is None or self._due[0] is not self.state:
             # It is the state's own: while nothing is folded it stays.
             self._due = self.state, self._due_of(self.state, periods, delays)
