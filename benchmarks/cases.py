@@ -1,4 +1,4 @@
-"""The cases B1 to B10: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B11: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
@@ -282,6 +282,27 @@ def beside(plan: Plan, events: int, target: float | None) -> Result:
     return Result("B10", what, bench.views.events, "s", during, alone, plan.runs, target)
 
 
+def cores(plan: Plan, events: int, target: float | None) -> list[Result]:
+    """B11: the same with two cores beside one: a backfill, and epochs of one file and of ten."""
+    bench = Bench(plan, "B11", events)
+    lake = bench.folder / "landed-ours"
+    bench.run("ours", "land", lake=lake)
+    jobs: dict[str, Callable[[int, int], Outcome]] = {
+        "a backfill": lambda cores, n: bench.run("ours", "batch", 2 * n + cores, lake=lake, cores=cores),
+        f"an epoch of {VIEWS_A_FILE:,}": lambda cores, n: bench.run("ours", "stream", n, cores=cores, per_epoch=1),
+        f"an epoch of {10 * VIEWS_A_FILE:,}": lambda cores, n: bench.run(
+            "ours", "stream", n, cores=cores, per_epoch=10
+        ),
+    }
+    results = []
+    for what, job in jobs.items():
+        found = _in_turn(plan, (1, 2), job)
+        one, two = (median(steady(each.seconds) for each in found[count]) for count in (1, 2))
+        results.append(Result("B11", f"{what}, two cores beside one", events, "s", two, one, plan.runs))
+    bench.close()
+    return results
+
+
 CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]], float | None]] = {
     "B1": (batch, 0.9),
     "B2": (stream, 2.0),
@@ -293,6 +314,7 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B8": (dedup, 0.7),
     "B9": (growth, 0.2),
     "B10": (beside, 1 / 1.5),
+    "B11": (cores, None),
 }
 """Each case with its target."""
 

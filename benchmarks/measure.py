@@ -41,7 +41,7 @@ class Task:
 
     `warm_up` are views to run the same job on first, untimed. `per_epoch` bounds the files of a micro-batch, None for
     all at once. `repeats` is how often a job that can be repeated in a session is, `number` the place among the runs.
-    `variant` names a way to do it.
+    `variant` names a way to do it. `cores` are those that Spark is given, None for all.
     """
 
     job: str
@@ -53,6 +53,7 @@ class Task:
     repeats: int = 1
     number: int = 0
     variant: str = ""
+    cores: int | None = None
     memory: str = "4g"
     launched: float = 0.0
     """When the process was started, as `time.time` has it."""
@@ -63,7 +64,8 @@ class Task:
         return Settings(
             warehouse=self.lake,
             driver_memory=self.memory,
-            shuffle_partitions=SHUFFLE_PARTITIONS,
+            shuffle_partitions=self.cores or SHUFFLE_PARTITIONS,
+            spark_master=f"local[{self.cores or '*'}]",
             namespace="main",
         )
 
