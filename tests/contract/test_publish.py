@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -52,6 +53,49 @@ def write(lake: Lake, branch: Branch, epoch: int) -> None:
 
 def epochs(lake: Lake) -> list[int]:
     return sorted(lake.table(LEDGER).scan().to_arrow()["epoch"].to_pylist())
+
+
+def test_X1_a_table_that_many_make_at_once_is_made_once_and_is_never_seen_without_what_it_says(lake: Lake) -> None:
+    contract, makers = log_contract(PIPELINE.log), 4
+    begin, over = threading.Barrier(makers + 1), threading.Event()
+
+    def make(number: int) -> str | None:
+        own = Lake(lake.settings)
+        begin.wait()
+        own.ensure(contract, {"by": str(number)})
+        return own.head(contract.table).said.get("by")
+
+    def look() -> list[dict[str, str]]:
+        own, seen = Lake(lake.settings), []
+        begin.wait()
+        while not over.is_set():
+            if own.has(contract.table):
+                seen.append(dict(own.head(contract.table).said))
+        return seen
+
+    with ThreadPoolExecutor(makers + 1) as pool:
+        looking, making = pool.submit(look), [pool.submit(make, number) for number in range(makers)]
+        by = {one.result() for one in making}
+        over.set()
+        seen = looking.result()
+    assert len(by) == 1
+    assert len(lake.table(contract.table).metadata.snapshots) == 1
+    assert all(one["by"] in by for one in seen)
+
+
+def test_X2_who_dies_as_it_makes_a_table_leaves_none(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    contract = log_contract(PIPELINE.log)
+
+    def dies(*given: Any) -> Any:
+        raise RuntimeError("dead")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake.catalog, "commit_table", dies)
+        with pytest.raises(RuntimeError, match="dead"):
+            lake.ensure(contract, {"epoch": "-1"})
+    assert not lake.has(contract.table)
+    lake.ensure(contract, {"epoch": "-1"})
+    assert lake.head(contract.table).said == {"epoch": "-1"}
 
 
 def test_X2_what_is_written_is_not_visible_until_it_is_published(lake: Lake) -> None:

@@ -102,25 +102,30 @@ class Lake:
             ) from None
 
     def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:
-        """The table, made by its contract where there is none; `said` are then the first snapshot's properties."""
+        """The table, made by its contract where there is none; `said` are then the first snapshot's properties.
+
+        A table comes with that snapshot, empty, in one commit: there is always one to branch from and to assert, and
+        nobody sees a table that does not say yet whose it is.
+        """
         if self.has(contract.table):
             return self.table(contract.table)
         contract = agreed(contract, self.settings.contracts)
         schema = iceberg_schema(contract)
-        try:
-            table = self.catalog.create_table(
-                (self.settings.namespace, contract.table),
-                schema,
-                partition_spec=partition_spec(contract, schema),
-                sort_order=sort_order(contract, schema),
-                properties={**stated(contract), "format-version": str(contract.format_version)},
-            )
-        except TableAlreadyExistsError:
-            return self.table(contract.table)
-        # A first snapshot, empty: there is then always one to branch from and to assert.
+        making = self.catalog.create_table_transaction(
+            (self.settings.namespace, contract.table),
+            schema,
+            partition_spec=partition_spec(contract, schema),
+            sort_order=sort_order(contract, schema),
+            properties={**stated(contract), "format-version": str(contract.format_version)},
+        )
         first = {PREFIX + name: value for name, value in (said or {}).items()}
-        table.append(no_rows(table), snapshot_properties=first)
-        return table
+        making.append(making.table_metadata.schema().as_arrow().empty_table(), snapshot_properties=first)
+        try:
+            making.commit_transaction()
+        except (TableAlreadyExistsError, CommitFailedException):
+            if not self.has(contract.table):
+                raise
+        return self.table(contract.table)
 
     def drop(self, table: str) -> None:
         """Remove a table with its files."""

@@ -183,8 +183,9 @@ def opened(settings: Settings) -> Catalog:
             return type(catalog).commit_table(catalog, table, requirements, updates)
         except Exception:
             made = [one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate)]
-            after = catalog.load_table(table.name()) if made else table
-            if not made or any(after.metadata.snapshot_by_id(one) is None for one in made):
+            # One that is to be made by this commit is perhaps not there.
+            after = catalog.load_table(table.name()) if made and catalog.table_exists(table.name()) else None
+            if after is None or any(after.metadata.snapshot_by_id(one) is None for one in made):
                 raise
             return CommitTableResponse(metadata=after.metadata, metadata_location=after.metadata_location)
 
