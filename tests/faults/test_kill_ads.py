@@ -45,7 +45,7 @@ def test_X2_bills_unpopular_ads_and_abuse_are_those_of_plain_sql_over_the_log(
         file.rename(folder / file.name)
     # What is left is drained in larger epochs, which takes less time and must not matter.
     done = subprocess.run(
-        [*command, "--per-epoch", "3", "--once"], env=env, capture_output=True, text=True, check=False
+        [*command, "--per-epoch", "8", "--once"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     lake = Lake(settings)
