@@ -10,6 +10,7 @@ from tailrace.model.combiners import Combiner, Count
 from tailrace.model.elementwise import Each, element_faults
 from tailrace.model.errors import Fault, unknown_column
 from tailrace.model.gathering import Collect
+from tailrace.model.joining import Pairs
 from tailrace.model.log import Log, Productions
 from tailrace.model.matching import condition_faults
 from tailrace.model.names import RESERVED, RESERVED_KEYS, name_faults, reserved
@@ -19,7 +20,7 @@ from tailrace.model.time import duration, waits
 from tailrace.model.triggers import Sequence, Trigger, trigger_faults
 from tailrace.model.types import is_list, is_type
 from tailrace.model.windows import PHASE_TYPES, Fixed
-from tailrace.model.written import length
+from tailrace.model.written import length, written
 
 if TYPE_CHECKING:
     from tailrace.model.pipeline import Pipeline
@@ -145,6 +146,10 @@ def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault(
             "log", f"{earlier.name}, {earlier.how.value}", "a stage that takes back what it said before", remedy
         )
+    for place, one in enumerate(pipeline.each):
+        if isinstance(one, Pairs) and one.near is not None and one.near.windows != earlier.where:
+            expected = f"{written(one.near.windows)} in {earlier.name}, else pairs would be missing or double"
+            yield Fault(f"each[{place}].near", written(earlier.where), expected, "write where=near.windows there")
     if pipeline.where.merges:
         expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
         yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
