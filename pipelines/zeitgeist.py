@@ -14,15 +14,8 @@ from tailrace import Computation, Context, Field, Timer, minutes, seconds
 class Zeitgeist(Computation):
     every: timedelta = seconds(1)
     memory: timedelta = minutes(2)
-    sure: float = 3.5
-    buckets: int = 3
 
-    state = {
-        "n": Field("bigint", 0),
-        "rate": Field("double", 0.0),
-        "seen": Field("bigint", 0),
-        "off": Field("bigint", 0),
-    }
+    state = {"n": Field("bigint", 0), "rate": Field("double", 0), "seen": Field("bigint", 0), "off": Field("bigint", 0)}
     produces = {"what": "string", "n": "bigint", "expected": "double"}
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
@@ -31,16 +24,15 @@ class Zeitgeist(Computation):
             context.set_timer("bucket", record["at"] + self.every)
 
     def process_timer(self, context: Context, timer: Timer) -> None:
-        term = context.state
-        # At first the mean of what there was, then one that forgets.
-        weight, known = max(self.every / self.memory, 1 / (term.seen + 1)), term.seen > self.memory / self.every / 4
+        term, buckets = context.state, self.memory / self.every
         strange = (term.n - term.rate) / max(term.rate, 1.0) ** 0.5
-        way = (strange > self.sure) - (strange < -self.sure)
+        way = (strange > 3.5) - (strange < -3.5)
         term.off = term.off + way if term.off * way > 0 else way
-        if abs(term.off) == self.buckets and known:
+        if abs(term.off) == 3 and term.seen > buckets / 4:
             context.produce({"what": "spike" if way > 0 else "dip", "n": term.n, "expected": term.rate})
-        term.rate, term.seen, term.n = term.rate + weight * (term.n - term.rate), term.seen + 1, 0
-        # A term that nobody asks for any more is forgotten.
+        # At first the mean of what there was, then one that forgets; so does a term that nobody asks for any more.
+        term.rate += max(1 / buckets, 1 / (term.seen + 1)) * (term.n - term.rate)
+        term.seen, term.n = term.seen + 1, 0
         term.clear() if term.rate < 0.01 else context.set_timer("bucket", timer.at + self.every)
 
 

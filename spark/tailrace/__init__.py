@@ -16,6 +16,7 @@ from tailrace.model.elementwise import Derive, Each, RecordError, SparkColumns, 
 from tailrace.model.errors import DefinitionError, TailraceError
 from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
+from tailrace.model.joining import Near, Pack, Pairs
 from tailrace.model.log import Log
 from tailrace.model.matching import Match, Missing
 from tailrace.model.ordered import First, Last
@@ -97,9 +98,12 @@ __all__ = [
     "Mean",
     "Min",
     "Missing",
+    "Near",
     "ObservedLag",
     "OwnCombiner",
     "OwnWindows",
+    "Pack",
+    "Pairs",
     "Pipeline",
     "Quantile",
     "RecordError",

@@ -64,7 +64,11 @@ def canonical(pane: Pane) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> tuple[str, Any]:
-    value = tuple(value) if isinstance(value, list) else value
+    value = (
+        tuple(tuple(one.items()) if isinstance(one, dict) else one for one in value)
+        if isinstance(value, list)
+        else value
+    )
     return (type(value).__name__ if isinstance(value, str) else "value", value)
 
 

@@ -192,6 +192,8 @@ def _comparable(value: Any) -> Any:
         return value.normalize()
     if isinstance(value, list):
         return tuple(map(_comparable, value))
+    if isinstance(value, Row | dict):
+        return tuple(_comparable(one) for one in (value if isinstance(value, Row) else value.values()))
     if isinstance(value, datetime):
         # pyspark gives naive instants in the process's own zone.
         return instant(value.astimezone(UTC))

@@ -40,10 +40,11 @@ class Case:
         return Files(str(self.folder), per_epoch=1)
 
     def land(self, *rides: tuple[str, int, str]) -> None:
-        """Rides by who, cents and the minute of the day."""
+        """Rides by who, cents and the minute of the first day, or of another one: `02T08:15`."""
+        times = [at if "T" in at else f"01T{at}" for _, _, at in rides]
         rows = [
-            {"who": who, "cents": cents, "day": f"2026-01-01T{at}:00Z", "seen": f"2026-01-01T{at}:01Z"}
-            for who, cents, at in rides
+            {"who": who, "cents": cents, "day": f"2026-01-{at}:00Z", "seen": f"2026-01-{at}:01Z"}
+            for (who, cents, _), at in zip(rides, times, strict=True)
         ]
         file = self.folder / f".{self.landed}.json"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -13,6 +13,7 @@ from tailrace.model.combiners import AnyTrue, AnyValue, Combiner, Count, Max, Me
 from tailrace.model.elementwise import Derive, ElementWise
 from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, TopK
+from tailrace.model.joining import KINDS, Near, Pack, Pairs
 from tailrace.model.matching import Match, Missing
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
 from tailrace.model.pipeline import Pipeline
@@ -21,7 +22,7 @@ from tailrace.model.spread import Variance
 from tailrace.model.step import Record, State
 from tailrace.model.time import END_OF_TIME, seconds, text
 from tailrace.model.triggers import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
-from tailrace.model.types import is_exact_number
+from tailrace.model.types import is_exact_number, is_type
 from tailrace.model.windows import Fixed, Global, Sliding
 from tests.support import laws
 from tests.support.laws import Broken, Epochs, Place
@@ -31,35 +32,75 @@ from tests.support.strategies import pipelines
 @st.composite
 def chains(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
     """A random definition of two or three stages; with `python`, some of its combiners do not run natively."""
-    first = draw(pipelines(how=Accumulation.RETRACTING))
-    if first.finishing == "close":
-        first = replace(first, finishing="refuse", when=AfterWatermark(late=AfterCount(1)), allowed_lateness=seconds(2))
+    if draw(st.integers(0, 3)) == 0:
+        return draw(joins(python=python))
+    first = draw(_first())
     if first.where.merges or first.where.longest is not None:
         first = replace(first, timestamp=draw(st.sampled_from([END_OF_WINDOW, END_OF_WINDOW, EARLIEST, LATEST])))
-    made = replace(first, name="first")
-    for name in ("second", "third")[: draw(st.sampled_from([1, 1, 2]))]:
-        made = draw(_later(made, name, python))
-    return made
+    return draw(_stages(first, python))
 
 
 @st.composite
-def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool) -> Pipeline:
-    steps: list[ElementWise] = []
+def joins(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
+    """A random definition whose first stage gathers two sides, and whose second one pairs them."""
+    first, near = draw(_first()), draw(st.none() | NEAR)
+    where = first.where if near is None else near.windows
+    first = replace(first, each=tuple(SIDES.values()), what=gathering(), where=where)
+    return draw(_stages(first, python, Pairs("lefts", "rights", draw(st.sampled_from(KINDS)), near)))
+
+
+@st.composite
+def _first(draw: st.DrawFn) -> Pipeline:
+    first = replace(draw(pipelines(how=Accumulation.RETRACTING)), name="first")
+    if first.finishing == "close":
+        return replace(first, finishing="refuse", when=AfterWatermark(late=AfterCount(1)), allowed_lateness=seconds(2))
+    return first
+
+
+@st.composite
+def _stages(draw: st.DrawFn, first: Pipeline, python: bool, *steps: ElementWise) -> Pipeline:
+    made = draw(_later(first, "second", python, steps))
+    return draw(_later(made, "third", python, ())) if draw(st.integers(0, 2)) == 0 else made
+
+
+SIDES = {
+    side: Pack(side, {f"{side}_id": "id", f"{side}_value": "value", f"{side}_at": "at"}, keep)
+    for side, keep in {"left": Match("value", ">=", 2), "right": Match("good", "==", True)}.items()
+}
+"""Two sides of the records of `LOG`; a record may be on both of them, or on none."""
+
+NEAR = st.builds(
+    Near, st.just("left_at"), st.just("right_at"), st.integers(0, 2).map(seconds), st.integers(1, 3).map(seconds)
+)
+
+
+def gathering() -> dict[str, Combiner]:
+    """Both sides, as a stage that gathers them has them."""
+    return {"lefts": Collect("left"), "rights": Collect("right")}
+
+
+@st.composite
+def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool, joins: tuple[ElementWise, ...]) -> Pipeline:
+    steps = list(joins)
     if draw(st.booleans()):
         length = (Col("window_end") - Col("window_start")) // seconds(1)
         steps.append(Derive({f"{name}_length": length, f"{name}_known": If(Missing("window_end"), Value(0), Value(1))}))
-    sums = [n for n, type in earlier.panes.columns.items() if is_exact_number(type)]
+    columns: Mapping[str, str] = earlier.panes.columns
+    for step in steps:
+        columns = step.columns(columns)
+    sums = [n for n, type in columns.items() if is_exact_number(type)]
     if sums and draw(st.booleans()):
         capped = draw(st.sampled_from(sums))
         cap = Value(draw(st.sampled_from([2, Decimal("2.5")])))
         least = If(Match(capped, ">", 2), cap, Col(capped))
-        if not list(least.faults("", earlier.panes.columns)):
+        if not list(least.faults("", columns)):
             steps.append(Derive({f"{name}_capped": least}))
-    columns: Mapping[str, str] = earlier.panes.columns
+    columns = earlier.panes.columns
     for step in steps:
         columns = step.columns(columns)
     numbers = [n for n, type in columns.items() if is_exact_number(type)]
-    plain = [n for n, type in columns.items() if type != "double" and n not in ("window_start", "window_end")]
+    exact_types = {n: type for n, type in columns.items() if is_type(type) and type != "double"}
+    plain = [n for n in exact_types if n not in ("window_start", "window_end")]
     keys = [n for n in plain if n != "event_time"]
     what: dict[str, Combiner] = {f"{name}_n": Count()}
     for place in range(draw(st.integers(0, 2))):

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tailrace.model.calendars import Calendar
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.gathering import Collect
 from tailrace.model.log import Log
 from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
 from tailrace.model.ordered import First, Last
@@ -104,6 +105,8 @@ EVERYTHING: dict[str, Combiner] = {
     "some_label": AnyValue("label"),
     "earliest_label": First("label"),
     "latest_price": Last("price"),
+    "prices": Collect("price"),
+    "labels": Collect("label"),
 }
 """The results that a random definition picks from."""
 

@@ -22,8 +22,8 @@ from tailrace import (
     AnyOf,
     AtWatermark,
     Calendar,
-    Collect,
     Count,
+    Distinct,
     Every,
     Fixed,
     Global,
@@ -148,7 +148,7 @@ class Own(Fixed):
     ("changed", "why"),
     [
         ({"where": Own(hours(1))}, "where: Own is a windowing of one's own"),
-        ({"what": {"prices": Collect("price"), "n": Count()}}, "what['prices']: Collect combines in Python"),
+        ({"what": {"prices": Distinct("price"), "n": Count()}}, "what['prices']: Distinct combines in Python"),
     ],
 )
 def test_what_cannot_be_compiled_runs_in_python_and_the_plan_says_why(changed: dict[str, Any], why: str) -> None:

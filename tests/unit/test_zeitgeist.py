@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.generate.queries import DIP, SPIKE, queries
 from tailrace.model.clock import Clock
 from tailrace.model.folded import fold_chain
 from tailrace.model.progress import Progress, Seen
@@ -71,3 +72,21 @@ def test_a_spike_and_a_dip_are_found_within_seconds_and_a_stalled_partition_is_n
     for (_, _, second, epoch), began in zip(told, (200, 300), strict=True):
         assert began < second <= began + 8
         assert epoch <= second + 8, "it is known within seconds"
+
+
+def test_in_a_log_that_is_made_up_the_spike_and_the_dip_are_found_and_nothing_else() -> None:
+    length = 240 * SECOND
+    made = queries(rate=120, length=length, seed=1, first=0)
+    bundles: dict[int, list[Mapping[str, Any]]] = {}
+    for one in made:
+        at = EPOCH + seconds(one.record["at"] / SECOND)
+        bundles.setdefault(one.known // SECOND, []).append({"term": one.record["term"], "at": at})
+    found = [
+        (bundle, Clock(place, (known - 5) * SECOND, known * SECOND))
+        for place, (known, bundle) in enumerate(bundles.items())
+    ]
+    [run] = fold_chain(ZEITGEIST, found)
+    told = [(one.values["what"], one.key[0], one.at // SECOND) for one in run.productions]
+    assert [one[:2] for one in told] == [("spike", SPIKE), ("dip", DIP)]
+    for (_, _, second), share in zip(told, (1 / 2, 3 / 4), strict=True):
+        assert 0 <= second - length * share / SECOND <= 8

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
+from tailrace.generate.queries import queries
 
 
 @dataclass(frozen=True)
@@ -30,5 +31,8 @@ class Generated:
 LOGS: Mapping[str, Generated] = {
     "ads": Generated(
         lambda asked: ads(rate=asked.rate, length=asked.length, seed=asked.seed, first=asked.first), ("at", "known")
-    )
+    ),
+    "queries": Generated(
+        lambda asked: queries(rate=asked.rate, length=asked.length, seed=asked.seed, first=asked.first), ("at",)
+    ),
 }

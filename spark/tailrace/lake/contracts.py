@@ -16,6 +16,7 @@ from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.triggers import slot_types
+from tailrace.model.types import struct_fields
 
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
 """A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
@@ -149,23 +150,8 @@ def shape_of(type: str) -> Shape:
     """
     if type.startswith("array<"):
         return [shape_of(type.removeprefix("array<").removesuffix(">"))]
-    if type.startswith("struct<"):
-        fields = _fields(type.removeprefix("struct<").removesuffix(">"))
-        return {name: shape_of(own) for name, _, own in (field.partition(":") for field in fields)}
-    return type
-
-
-def _fields(text: str) -> list[str]:
-    """The fields of a struct's type: the commas between them are those in no brackets."""
-    fields, depth = [""], 0
-    for letter in text:
-        depth += letter in "<("
-        depth -= letter in ">)"
-        if letter == "," and depth == 0:
-            fields.append("")
-        else:
-            fields[-1] += letter
-    return fields
+    fields = struct_fields(type)
+    return type if fields is None else {name: shape_of(own) for name, own in fields.items()}
 
 
 def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:

@@ -81,6 +81,15 @@ class Algebra(Protocol):
     def unstamped(self, a: Term) -> Term:
         """The value of what is stamped; null of null."""
 
+    def no_values(self, type: str) -> Term:
+        """The list of a list's type that holds nothing."""
+
+    def alone(self, a: Term, type: str) -> Term:
+        """A value in a list of this type; the list that holds nothing of null."""
+
+    def gathered(self, a: Term, b: Term) -> Term:
+        """The values of two lists, each as often as it is there, in order."""
+
 
 _EXACT = Context(prec=80)
 _BIGINT = 2**63
@@ -167,6 +176,23 @@ class Scalars:
 
     def unstamped(self, a: Term) -> Term:
         return None if a is None else a["value"]
+
+    def no_values(self, type: str) -> Term:
+        return []
+
+    def alone(self, a: Term, type: str) -> Term:
+        return [] if a is None else [a]
+
+    def gathered(self, a: Term, b: Term) -> Term:
+        return sorted([*a, *b], key=place)
+
+
+def place(value: Any) -> tuple[bool, bool, Any]:
+    """Where a value sorts: nothing first, what is no number after all numbers, and of several values field by field."""
+    if isinstance(value, dict):
+        return (True, False, tuple(place(one) for one in value.values()))
+    odd = value != value
+    return (value is not None, odd, 0 if odd or value is None else value)
 
 
 def _whole(a: Any, b: Any) -> bool:

@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from tailrace.model.combiners import Combiner, Count
 from tailrace.model.elementwise import Each, element_faults
 from tailrace.model.errors import Fault, unknown_column
+from tailrace.model.gathering import Collect
+from tailrace.model.joining import Pairs
 from tailrace.model.log import Log, Productions
 from tailrace.model.matching import condition_faults
 from tailrace.model.names import RESERVED, RESERVED_KEYS, name_faults, reserved
@@ -15,8 +18,9 @@ from tailrace.model.own import OwnWindows
 from tailrace.model.panes import Accumulation, Timestamp
 from tailrace.model.time import duration, waits
 from tailrace.model.triggers import Sequence, Trigger, trigger_faults
+from tailrace.model.types import is_list, is_type
 from tailrace.model.windows import PHASE_TYPES, Fixed
-from tailrace.model.written import length
+from tailrace.model.written import length, written
 
 if TYPE_CHECKING:
     from tailrace.model.pipeline import Pipeline
@@ -74,6 +78,8 @@ def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
             yield unknown_column(f"key[{place}]", column, columns)
         elif columns[column] == "double":
             yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif not is_type(columns[column]):
+            yield Fault(f"key[{place}]", f"{column}: {columns[column]}", "a plain column", "take another column")
         elif column in RESERVED_KEYS:
             yield reserved(f"key[{place}]", column)
     if len(set(pipeline.key)) < len(pipeline.key):
@@ -108,8 +114,18 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
             yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
         elif combiner.column is not None and combiner.column not in pipeline.columns:
             yield unknown_column(f"{path}.column", combiner.column, pipeline.columns)
+        elif not _combines(combiner, type_ := pipeline.type_of(combiner)):
+            expected = "a plain column, or of several in one no more than Count and Collect"
+            yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, "take another column")
         else:
-            yield from combiner.faults(path, pipeline.type_of(combiner))
+            yield from combiner.faults(path, type_)
+
+
+def _combines(combiner: Combiner, type: str | None) -> bool:
+    """Whether a combiner can be over a column of this type at all."""
+    if type is None or is_type(type) or isinstance(combiner, Count):
+        return True
+    return isinstance(combiner, Collect) and not is_list(type)
 
 
 def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
@@ -130,6 +146,10 @@ def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault(
             "log", f"{earlier.name}, {earlier.how.value}", "a stage that takes back what it said before", remedy
         )
+    for place, one in enumerate(pipeline.each):
+        if isinstance(one, Pairs) and one.near is not None and one.near.windows != earlier.where:
+            expected = f"{written(one.near.windows)} in {earlier.name}, else pairs would be missing or double"
+            yield Fault(f"each[{place}].near", written(earlier.where), expected, "write where=near.windows there")
     if pipeline.where.merges:
         expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
         yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")

@@ -26,6 +26,8 @@ class Merge(Enum):
     ADD = "add"
     LEAST = "least"
     GREATEST = "greatest"
+    GATHER = "gather"
+    """All values of both, in order."""
     OWN = "own"
     """By a combiner's own function."""
 
@@ -38,8 +40,15 @@ class Part:
     type: str
     merge: Merge
 
+    @property
+    def has_zero(self) -> bool:
+        """Whether the part of no record at all is a value, and not null."""
+        return self.merge in (Merge.ADD, Merge.GATHER)
+
     def zero(self, o: Algebra) -> Term:
         """The part of no record at all."""
+        if self.merge is Merge.GATHER:
+            return o.no_values(self.type)
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
@@ -49,6 +58,8 @@ class Part:
         """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
+        if self.merge is Merge.GATHER:
+            return o.gathered(a, b)
         return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)
 
 

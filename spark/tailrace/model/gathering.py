@@ -1,18 +1,22 @@
 """Combiners that keep values and not only totals of them: the largest, the distinct ones, a quantile, or all.
 
-They are written as a user would write his own, and run where those do (`tailrace.model.own`).
+`Collect` runs natively. The others are written as a user would write his own, and run where those do
+(`tailrace.model.own`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
+from tailrace.model.algebra import Algebra, Term
+from tailrace.model.combiners import Merge, Part
 from tailrace.model.errors import Fault
 from tailrace.model.own import OwnCombiner
+from tailrace.model.types import struct_fields
 
 
 class _Values(OwnCombiner):
@@ -31,26 +35,38 @@ class _Values(OwnCombiner):
         return [*a, *b]
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        if type == "double":
-            given, expected = f"{self.column}: {type}", "a column whose values have an order without exceptions"
-            yield Fault(f"{path}.column", given, expected, "declare it as decimal(p,s)")
+        return _unordered(path, self.column, type)
 
 
 @dataclass(frozen=True)
-class Collect(_Values):
+class Collect:
     """All of a column's values, in order; the accumulator grows with them.
 
-    >>> Collect("price").output([3, 1, 3])
+    A column that is several in one (`tailrace.model.joining.Pack`) is ordered by them, the first one first.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> (part,) = Collect("price").parts("bigint")
+    >>> part.merged(Scalars(), [1, 3], [3])
     [1, 3, 3]
     """
 
     column: str
+    uncombines: ClassVar[bool] = False
 
-    def output(self, state: list[Any]) -> list[Any]:
-        return sorted(state)
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("state", f"array<{type}>", Merge.GATHER),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        return (o.alone(value, f"array<{type}>"),)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return parts["state"]
 
     def result_type(self, type: str | None) -> str:
         return f"array<{type}>"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        return _unordered(path, self.column, type)
 
 
 @dataclass(frozen=True)
@@ -124,3 +140,9 @@ class Quantile(_Values):
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
             yield Fault(f"{path}.share", share, "a share between 0 and 1", f"write Quantile({self.column!r}, 0.95)")
         yield from super().check(path, type)
+
+
+def _unordered(path: str, column: str | None, type: str | None) -> Iterable[Fault]:
+    if "double" in (type, *(struct_fields(type or "") or {}).values()):
+        given, expected = f"{column}: {type}", "a column whose values have an order without exceptions"
+        yield Fault(f"{path}.column", given, expected, "declare it as decimal(p,s)")

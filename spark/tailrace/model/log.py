@@ -189,8 +189,8 @@ class _Given(Log):
 class Panes(_Given):
     """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
 
-    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. Results that are lists are
-    left out. It has no bounds and no disorder of its own: its watermark is the stage's (rule T3).
+    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. It has no bounds and no
+    disorder of its own: its watermark is the stage's (rule T3).
     """
 
     of: Pipeline = field(kw_only=True)

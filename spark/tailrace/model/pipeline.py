@@ -105,8 +105,7 @@ class Pipeline:
         """Its panes as the log of a later stage."""
         spans = {"window_start": "timestamp", "window_end": "timestamp"}
         columns = {name: self.columns[name] for name in self.key} | spans | self.results
-        plain = {name: type for name, type in columns.items() if not type.startswith("array<")}
-        return Panes(name=self.name, columns=plain | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
+        return Panes(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
 
     @cached_property
     def columns(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tailrace.model.algebra import Algebra, Term
+from tailrace.model.algebra import Algebra, Term, place
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import Fault
 from tailrace.model.ordered import ByTime
@@ -89,10 +89,10 @@ class Kept(_Wrapped):
         """The values of both, with how often each is there; those that are there no more are left out."""
         held: dict[Any, dict[str, Any]] = {}
         for row in (*a, *b):
-            place = _place(row["value"])
-            n = row["n"] + (held[place]["n"] if place in held else 0)
-            held[place] = {"value": row["value"], "n": n}
-        return [held[place] for place in sorted(held) if held[place]["n"]]
+            at = place(row["value"])
+            n = row["n"] + (held[at]["n"] if at in held else 0)
+            held[at] = {"value": row["value"], "n": n}
+        return [held[at] for at in sorted(held) if held[at]["n"]]
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         left_out = value is None and self.combiner.column is not None
@@ -106,14 +106,6 @@ class Kept(_Wrapped):
             for _ in range(row["n"]):
                 held = [part.merged(o, a, b) for part, a, b in zip(own, held, lifted, strict=True)]
         return self.combiner.result(o, {part.name: term for part, term in zip(own, held, strict=True)}, type)
-
-
-def _place(value: Any) -> tuple[bool, bool, Any]:
-    """Where a value sorts: nothing first, what is no number after every number, and what is stamped by its instant."""
-    if isinstance(value, dict):
-        return (True, False, (value["at"], _place(value["value"])))
-    odd = value != value
-    return (value is not None, odd, 0 if odd or value is None else value)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,31 @@ def is_type(name: object) -> bool:
     return name in SIMPLE or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
 
 
+def is_list(name: str) -> bool:
+    """Whether it is a list's type, `array<...>`."""
+    return name.startswith("array<")
+
+
+def struct_fields(name: str) -> dict[str, str] | None:
+    """The fields of a struct's type and their types, None for any other type.
+
+    >>> struct_fields("struct<at:timestamp,price:decimal(8,2)>")
+    {'at': 'timestamp', 'price': 'decimal(8,2)'}
+    """
+    if not name.startswith("struct<"):
+        return None
+    fields, depth = [""], 0
+    for letter in name.removeprefix("struct<").removesuffix(">"):
+        depth += letter in "<("
+        depth -= letter in ">)"
+        # The commas between fields are those in no brackets.
+        if letter == "," and depth == 0:
+            fields.append("")
+        else:
+            fields[-1] += letter
+    return {field: type for field, _, type in (one.partition(":") for one in fields)}
+
+
 def is_exact_number(name: str) -> bool:
     """Whether adding values of this type gives the same total in any order: integers and decimals do."""
     return name in INTEGERS or decimal_parts(name) is not None

@@ -248,8 +248,16 @@ def _per_record(pipeline: Pipeline) -> str:
 
 
 def _merges(merge: Merge, type: str) -> str:
-    how = {Merge.ADD: "added up", Merge.LEAST: "the smaller", Merge.GREATEST: "the larger", Merge.OWN: "its own way"}
-    return f"{type}, {how[merge]}"
+    return f"{type}, {_HOW[merge]}"
+
+
+_HOW = {
+    Merge.ADD: "added up",
+    Merge.LEAST: "the smaller",
+    Merge.GREATEST: "the larger",
+    Merge.GATHER: "all of both",
+    Merge.OWN: "its own way",
+}
 
 
 _SAYS = {

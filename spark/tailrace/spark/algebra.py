@@ -9,6 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tailrace.model.algebra import Term
+from tailrace.model.combiners import Merge
 from tailrace.model.types import decimal_parts
 
 
@@ -28,6 +29,15 @@ def null(type: str) -> str:
     'CAST(NULL AS bigint)'
     """
     return f"CAST(NULL AS {type})"
+
+
+AGGREGATES = {
+    Merge.ADD: "SUM({})",
+    Merge.LEAST: "MIN({})",
+    Merge.GREATEST: "MAX({})",
+    Merge.GATHER: "SORT_ARRAY(FLATTEN(COLLECT_LIST({})))",
+}
+"""What makes one part of the parts of a group."""
 
 
 class Sql:
@@ -109,6 +119,15 @@ class Sql:
 
     def unstamped(self, a: Term) -> Term:
         return f"({a}).value"
+
+    def no_values(self, type: str) -> Term:
+        return f"CAST(ARRAY() AS {type})"
+
+    def alone(self, a: Term, type: str) -> Term:
+        return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY({a}))"
+
+    def gathered(self, a: Term, b: Term) -> Term:
+        return f"SORT_ARRAY(CONCAT({a}, {b}))"
 
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"

@@ -67,11 +67,11 @@ def differences(pipeline: Pipeline, computed: str, held: str) -> str:
     items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
     items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.results]
     items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
-    change = "CASE WHEN h.there IS NULL THEN 'new' WHEN c.there IS NULL THEN 'gone'"
+    change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
     items.append(f"{change} WHEN {same} THEN 'same' ELSE 'changed' END AS change")
     return (
-        f"SELECT {listed(items)} FROM (SELECT *, true AS there FROM ({computed})) c "
-        f"FULL OUTER JOIN (SELECT *, true AS there FROM ({held})) h ON {on}"
+        f"SELECT {listed(items)} FROM (SELECT *, true AS _there FROM ({computed})) c "
+        f"FULL OUTER JOIN (SELECT *, true AS _there FROM ({held})) h ON {on}"
     )
 
 

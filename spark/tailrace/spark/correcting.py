@@ -115,10 +115,10 @@ class OpenWindowsCorrected:
         items += ["c._arrived AS arrived", *(f"c.{quoted(n)} AS {quoted(n)}" for n in self.parts)]
         items += [f"c.{quoted(n)} AS {quoted(f'new_{n}')}" for n in pipeline.results]
         items += [f"s.{quoted(n)} AS {quoted(f's_{n}')}" for n in self.rules.columns()]
-        items += ["c.there IS NOT NULL AS computed", "s.there IS NOT NULL AS open"]
+        items += ["c._there IS NOT NULL AS computed", "s._there IS NOT NULL AS open"]
         first = (
-            f"SELECT {listed(items)} FROM (SELECT *, true AS there FROM ({computed})) c "
-            f"FULL OUTER JOIN (SELECT *, true AS there FROM {state}) s ON {both}"
+            f"SELECT {listed(items)} FROM (SELECT *, true AS _there FROM ({computed})) c "
+            f"FULL OUTER JOIN (SELECT *, true AS _there FROM {state}) s ON {both}"
         )
         held = self._held(held, state, meant)
         both = " AND ".join([*(f"f.{n} <=> h.{n}" for n in keys), *(f"f.{n} = h.{n}" for n in SPAN)])
@@ -128,21 +128,21 @@ class OpenWindowsCorrected:
         items += [quoted(f"s_{n}") for n in self.rules.columns()]
         items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
         items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
-        items += ["h.there IS NOT NULL AS answered", "COALESCE(h.merged_away, false) AS merged_away"]
+        items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
         return self.spark.sql(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {both}")
 
     def _held(self, held: str, state: str, meant: str) -> str:
         """The answers held of the windows meant, and of those that merged away and were not taken back yet (V3)."""
         if not self.pipeline.where.merges:
-            return f"SELECT *, true AS there, false AS merged_away FROM ({held}) WHERE {meant}"
+            return f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {meant}"
         keys = names(self.pipeline)
         old = f"SELECT {listed(keys, ['INLINE(predecessors)'])} FROM {state}"
-        spans = ", ".join(f"w.{name} AS old_{name}" for name in SPAN)
-        lost = f"SELECT DISTINCT {listed([f'w.{n} AS {n}' for n in keys], [spans])}, true AS away FROM ({old}) w"
-        on = " AND ".join([*(f"a.{n} <=> l.{n}" for n in keys), *(f"a.{n} = l.old_{n}" for n in SPAN)])
-        items = "a.*, true AS there, COALESCE(l.away, false) AS merged_away"
+        spans = ", ".join(f"w.{name} AS _old_{name}" for name in SPAN)
+        lost = f"SELECT DISTINCT {listed([f'w.{n} AS {n}' for n in keys], [spans])}, true AS _away FROM ({old}) w"
+        on = " AND ".join([*(f"a.{n} <=> l.{n}" for n in keys), *(f"a.{n} = l._old_{n}" for n in SPAN)])
+        items = "a.*, true AS _there, COALESCE(l._away, false) AS _merged_away"
         both = f"SELECT {items} FROM ({held}) a LEFT JOIN ({lost}) l ON {on}"
-        return f"SELECT * FROM ({both}) WHERE merged_away OR {meant}"
+        return f"SELECT * FROM ({both}) WHERE _merged_away OR {meant}"
 
     def _started(self, beside: DataFrame) -> DataFrame:
         """The same with each window's state as it starts anew, `told`, and whether the state was the `alike`."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from tailrace.lake.contracts import predecessor_shape, spark_type
-from tailrace.model.combiners import Merge
+from tailrace.model.combiners import Part
 from tailrace.model.pipeline import Pipeline, is_measure
 from tailrace.model.transition import Transition
-from tailrace.spark.algebra import Sql, null, quoted
+from tailrace.spark.algebra import AGGREGATES, Sql, null, quoted
 from tailrace.spark.assigning import listed, names
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
@@ -60,15 +60,11 @@ def _grouped(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
 
 
 def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
-    o, items = Sql(), []
+    items = []
     for name, part in pipeline.parts.items():
         column = f"{source}.{quoted(name)}"
-        term = f"COALESCE({column}, {part.zero(o)})" if part.merge is Merge.ADD else column
-        items.append(f"CAST({term} AS {part.type}) AS {quoted(name)}")
+        items.append(f"CAST({_or_zero(part, column)} AS {part.type}) AS {quoted(name)}")
     return items
-
-
-_FOLD = {Merge.ADD: "SUM", Merge.LEAST: "MIN", Merge.GREATEST: "MAX"}
 
 
 def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
@@ -112,11 +108,12 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         "MAX(generation) AS all_generation",
     ]
     for name, part in pipeline.parts.items():
-        fold = _FOLD[part.merge]
-        items.append(f"CAST({fold}({quoted(name)}) AS {part.type}) AS {quoted(name)}")
+        fold = AGGREGATES[part.merge].format
+        items.append(f"CAST({fold(quoted(name))} AS {part.type}) AS {quoted(name)}")
         for which in ("fired", "pending"):
             column = quoted(f"{which}_{name}")
-            items.append(f"CAST({fold}(IF(held, {column}, NULL)) AS {part.type}) AS {quoted(f'all_{which}_{name}')}")
+            all_of = fold(f"IF(held, {column}, NULL)")
+            items.append(f"CAST({all_of} AS {part.type}) AS {quoted(f'all_{which}_{name}')}")
     items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
     own = ", ".join(
         f"'{name}', {quoted(column)}"
@@ -146,7 +143,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
         held = ("pending",) if is_measure(name) else ("fired", "pending")
         both = reduce(
             partial(part.merged, o),
-            (_or_zero(part.zero(o), f"`all_{which}_{name}`", part.merge) for which in held),
+            (_or_zero(part, f"`all_{which}_{name}`") for which in held),
         )
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
     opened = rules.carried(opened)
@@ -161,5 +158,5 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
     return f"SELECT {listed(items)} FROM ({grouped})"
 
 
-def _or_zero(zero: str, column: str, merge: Merge) -> str:
-    return f"COALESCE({column}, {zero})" if merge is Merge.ADD else column
+def _or_zero(part: Part, column: str) -> str:
+    return f"COALESCE({column}, {part.zero(Sql())})" if part.has_zero else column

@@ -5,20 +5,17 @@ The rows carry the accumulator of their records, and how many there were (`arriv
 
 from __future__ import annotations
 
-from tailrace.model.combiners import Merge
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
-from tailrace.spark.algebra import quoted
+from tailrace.spark.algebra import AGGREGATES, quoted
 from tailrace.spark.assigning import assigned, listed, names
-
-_AGGREGATE = {Merge.ADD: "SUM", Merge.LEAST: "MIN", Merge.GREATEST: "MAX"}
 
 
 def merged(pipeline: Pipeline) -> list[str]:
     """The accumulator of a group of lifted rows, as select-list items."""
     items = []
     for name, part in pipeline.parts.items():
-        total = f"{_AGGREGATE[part.merge]}({quoted(name)})"
+        total = AGGREGATES[part.merge].format(quoted(name))
         items.append(f"CAST({total} AS {part.type}) AS {quoted(name)}")
     return items
 

@@ -19,9 +19,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tailrace.lake.contracts import PANE
 from tailrace.model.elementwise import Derive, Each, ElementWise, RecordError, SparkColumns, SparkFrame
 from tailrace.model.errors import TailraceError
+from tailrace.model.joining import Pack, Pairs
 from tailrace.model.log import PANE_TIME, SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import Sql, quoted
+from tailrace.spark.joining import packed, paired
 
 FAILED = "_failed"
 """The column that says why a step could not take a record; null where they all could."""
@@ -51,7 +53,7 @@ def may_fail(pipeline: Pipeline) -> bool:
 
 def leaves_out(pipeline: Pipeline) -> bool:
     """Whether a step may make no record of one."""
-    return any(not isinstance(one, Derive | SparkColumns) for one in pipeline.each)
+    return any(not isinstance(one, Derive | SparkColumns | Pack) for one in pipeline.each)
 
 
 def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:
@@ -66,13 +68,19 @@ def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: 
         return frame.selectExpr(
             "*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in one.values.items())
         )
+    if isinstance(one, Pack):
+        return frame.selectExpr("*", packed(one, types))
     if isinstance(one, Each):
         return _called(frame, one, types)
-    assert isinstance(one, SparkFrame)
     if FAILED in frame.columns:
         # What failed goes by it, lest it is left out there.
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), one, types, place)
-        return good.unionByName(frame.where(f"{FAILED} IS NOT NULL"), allowMissingColumns=True)
+        gone = [name for name in types if name not in one.columns(types)]
+        return good.unionByName(frame.where(f"{FAILED} IS NOT NULL").drop(*gone), allowMissingColumns=True)
+    if isinstance(one, Pairs):
+        shared = [quoted(name) for name in frame.columns if name not in (one.left, one.right)]
+        return frame.selectExpr(*shared, f"INLINE({paired(one, types)})")
+    assert isinstance(one, SparkFrame)
     found = one.function(frame)
     expected = [*frame.columns, *one.gives]
     if not isinstance(found, DataFrame) or sorted(found.columns) != sorted(expected):

@@ -1,0 +1,37 @@
+"""Queries of a search engine, with a term that is suddenly asked for and one that suddenly is not (MillWheel, 2)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tailrace.generate.delivery import SECOND, Delivery, Zipf, arrivals, in_order
+
+TERMS, SKEW = 20, 0.9
+SPIKE, DIP = "lottery", "term-00"
+"""The term that there is a spike of, halfway, and the one that there is a dip of, at three quarters of the time."""
+
+LASTS = 8 * SECOND
+"""How long the spike and the dip last, in microseconds."""
+
+MANY, FEW = 2.0, 0.1
+"""A spike is as many more queries as there are of all terms, times this; of a dip this share is left."""
+
+
+def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
+    """About `rate` queries a second for `length` microseconds from the instant `first` on, as they become known.
+
+    A record is a query: its `term`, and `at`, when it was asked (the event time). It becomes known a second later
+    or so.
+
+    >>> a, b, c = (queries(rate=5, length=60_000_000, seed=seed, first=0) for seed in (1, 1, 2))
+    >>> a == b, a == c
+    (True, False)
+    """
+    chance, popular = Random(seed), Zipf(TERMS, SKEW)
+    spike, dip = first + length // 2, first + length * 3 // 4
+    asked = [(at, f"term-{popular.drawn(chance):02}") for at in arrivals(chance, rate, first, first + length)]
+    asked = [(at, term) for at, term in asked if not (term == DIP and 0 <= at - dip < LASTS) or chance.random() < FEW]
+    asked += [(at, SPIKE) for at in arrivals(chance, rate / TERMS, first, first + length)]
+    asked += [(at, SPIKE) for at in arrivals(chance, rate * MANY, spike, min(spike + LASTS, first + length))]
+    known = ((at + int(chance.expovariate(1.0) * SECOND), {"term": term, "at": at}) for at, term in sorted(asked))
+    return in_order(Delivery(*one) for one in known)

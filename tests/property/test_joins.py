@@ -1,0 +1,62 @@
+"""Joins of a key's and a window's two sides are those of two nested loops over the records (DESIGN, section 5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tailrace.model.combiners import Count
+from tailrace.model.joining import KINDS, Kind, Near, Pairs
+from tailrace.model.panes import RETRACTING
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import batch
+from tailrace.model.step import Record
+from tailrace.model.time import instant, seconds
+from tailrace.model.windows import Fixed, Global
+from tests.support.stages import NEAR, SIDES, gathering
+from tests.support.strategies import LOG, bundles, examples
+
+
+def numbered(records: list[Record]) -> list[Record]:
+    return [{**record, "id": place} for place, record in enumerate(records)]
+
+
+def on(side: str, record: Record) -> bool:
+    value, good = record["value"], record["good"]
+    return value is not None and value >= 2 if side == "left" else good is True
+
+
+@examples(300)
+@given(data=st.data(), records=bundles(12), kind=st.sampled_from(KINDS), near=st.none() | NEAR)
+def test_a_join_is_two_nested_loops_over_the_records(
+    data: st.DataObject, records: list[Record], kind: Kind, near: Near | None
+) -> None:
+    records = numbered(records)
+    size = data.draw(st.integers(1, 6).map(seconds))
+    pipeline = Pipeline(
+        name="first", log=LOG, key="place", each=tuple(SIDES.values()), what=gathering(),
+        where=Fixed(size) if near is None else near.windows, how=RETRACTING,
+    )  # fmt: skip
+    paired = Pipeline(
+        name="paired", log=pipeline.panes, each=Pairs("lefts", "rights", kind, near), key=("left_id", "right_id"),
+        what={"n": Count()}, where=Global(),
+    )  # fmt: skip
+    found = Counter({key: values["n"] for (key, _), values in batch(paired, records).items()})
+
+    def joined(a: Record, b: Record) -> bool:
+        if a["place"] != b["place"]:
+            return False
+        if near is not None:
+            return -near.before <= b["at"] - a["at"] <= near.after
+        return Fixed(size).assign(instant(a["at"])) == Fixed(size).assign(instant(b["at"]))
+
+    lefts, rights = ([one for one in records if on(side, one)] for side in SIDES)
+    expected = Counter((a["id"], b["id"]) for a in lefts for b in rights if joined(a, b))
+    if kind in ("left", "full"):
+        expected += Counter((a["id"], None) for a in lefts if not any(joined(a, b) for b in rights))
+    if kind in ("right", "full"):
+        expected += Counter((None, b["id"]) for b in rights if not any(joined(a, b) for a in lefts))
+    event(f"{kind}, {'some' if expected else 'no'} records")
+    assert found == expected

@@ -1,0 +1,25 @@
+"""Joins say on Spark what the reference says of them, each kind of them (L1)."""
+
+from __future__ import annotations
+
+from hypothesis import assume
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from tailrace.model.reference import fold_stages
+from tailrace.spark.compile import reasons
+from tests.support.native import in_parts, run_stages, said_by_reference
+from tests.support.stages import joins
+from tests.support.strategies import epochs
+
+
+@in_parts(12, of=6)
+def test_joins_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
+    pipeline = data.draw(joins())
+    assert not any(map(reasons, pipeline.stages))
+    made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
+    assume(sum(len(bundle) for bundle, _ in made) >= 6)
+    runs = fold_stages(pipeline, made)
+    assume(any(not pane.retraction for pane in runs[-1].panes))
+    found = [said_by_reference(one, run.panes, run.late) for one, run in zip(pipeline.stages, runs, strict=True)]
+    assert run_stages(plain, pipeline, made) == found
