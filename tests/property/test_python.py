@@ -154,7 +154,7 @@ def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(record, default=lambda value: value.isoformat()) + "\n"
 
 
-@pytest.mark.parametrize("combiner", KEPT.values(), ids=repr)
+@pytest.mark.parametrize("combiner", [one for one in KEPT.values() if isinstance(one, OwnCombiner)], ids=repr)
 def test_the_built_in_ones_obey_the_laws(combiner: OwnCombiner) -> None:
     obeys(combiner, [3, 1, 3, 2])
     obeys(combiner, [])

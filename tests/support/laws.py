@@ -16,6 +16,7 @@ from typing import Any
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import ClockError
+from tailrace.model.gathering import Collect
 from tailrace.model.ordered import ByTime
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
@@ -151,6 +152,7 @@ def applied(pipeline: Pipeline, panes: Iterable[Pane]) -> Answers:
 def _combined(combiner: Combiner, a: Any, b: Any) -> Any:
     choices: dict[type, Callable[[Any, Any], Any]] = {
         Count: lambda x, y: x + y,
+        Collect: lambda x, y: sorted(x + y),
         Sum: lambda x, y: x + y,
         Min: min,
         Max: max,
