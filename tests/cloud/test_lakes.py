@@ -15,7 +15,7 @@ from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
 from tests.support.catalogs import Servers
 from tests.support.racing import next_epoch, racing
-from tests.support.waiting import PATIENT
+from tests.support.waiting import PATIENT, until
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
@@ -44,7 +44,13 @@ def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_not
             time.sleep(2)
         race.ended(run, Status.OK)
         heir = race.stream()
-        race.landing.land(2)
+
+        def gave_way() -> bool:
+            # It finds out when it has something to publish.
+            race.landing.land(1)
+            return first.poll() is not None
+
+        until(gave_way, every=3)
         _, said = race.ended(first, Status.GAVE_WAY)
         assert "another stream took the lease" in said
         next_epoch(heir)
