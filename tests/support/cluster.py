@@ -20,6 +20,8 @@ from tests.support.waiting import until
 
 HOME = Path(pyspark.__file__).parent
 SUBMIT = str(Path(sys.executable).with_name("spark-submit"))
+PATIENT = 120.0
+"""Seconds that a process of it may take to begin."""
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Cluster:
         log = self.folder / f"worker{self._made}.log"
         words = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / "work")]
         self.workers.append(_started("worker.Worker", [*words, self.address], log, self.env))
-        until(lambda: self.said.count("Registering worker") >= self._made, told=lambda: self.said)
+        until(lambda: self.said.count("Registering worker") >= self._made, PATIENT, told=lambda: self.said)
 
     def lose(self, number: int = 0) -> None:
         """Kill a worker, and the executors that it runs, as a machine that is lost."""
@@ -55,7 +57,7 @@ class Cluster:
 
     def launched(self, executors: int) -> None:
         """Wait until so many executors were launched in all."""
-        until(lambda: self.said.count("Launching executor") >= executors, told=lambda: self.said)
+        until(lambda: self.said.count("Launching executor") >= executors, PATIENT, told=lambda: self.said)
 
     def stop(self) -> None:
         for process in (*self.workers, self.master):

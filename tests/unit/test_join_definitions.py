@@ -79,6 +79,10 @@ REFUSED: dict[str, tuple[Callable[[], Pipeline], str]] = {
         lambda: paired(Pairs("n", "clicks")),
         "each[0].left = 'n: bigint': expected a list of packed columns, of the stage that is read",
     ),
+    "a_side_that_is_not_collected": (
+        lambda: gathered(SEARCH, CLICK, Pairs("search", "click")),
+        "each[2].left = 'search: struct<asked_at:timestamp,term:string>': expected a list of packed columns",
+    ),
     "a_side_that_is_not_there": (
         lambda: paired(Pairs("searches", "klicks")),
         "each[0].right = 'klicks': expected a list of packed columns",

@@ -17,7 +17,7 @@ import pytest
 from tailrace.runners import RunnerError, Streaming, StreamJob
 from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
 from tailrace.runners.private import runs
-from tests.support.waiting import PATIENT, until
+from tests.support.waiting import until
 
 RUNS = """
 import signal, sys, time
@@ -35,6 +35,10 @@ while not pathlib.Path(sys.argv[3]).exists():
     time.sleep(0.02)
 {ENDS}
 """
+
+
+UNTIL = 60.0
+"""Seconds within which a process of a busy machine does something."""
 
 
 @dataclass
@@ -78,7 +82,7 @@ def gone(pid: int | None) -> None:
             os.waitpid(pid, os.WNOHANG)
         return not runs(pid)
 
-    until(reaped)
+    until(reaped, UNTIL)
 
 
 def test_a_stream_is_started_once_whoever_asks(stream: Stream) -> None:
@@ -86,7 +90,7 @@ def test_a_stream_is_started_once_whoever_asks(stream: Stream) -> None:
         found = [one.result() for one in [pool.submit(stream.kept) for _ in range(4)]]
     assert sorted(one.state for one in found) == ["running", "running", "running", "started"]
     assert len({one.pid for one in found}) == 1
-    until(lambda: stream.begun == 1)
+    until(lambda: stream.begun == 1, UNTIL)
 
 
 def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> None:
@@ -104,7 +108,7 @@ def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> 
 def test_one_that_failed_is_started_again_and_says_why_it_ended(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runners.keeping.SEEN", PATIENT)
+    monkeypatch.setattr("tailrace.runners.keeping.SEEN", UNTIL)
     with pytest.raises(RunnerError, match="the disk is full") as failed:
         stream.kept(ENDS, "3", "the disk is full")
     assert failed.value.again
@@ -119,7 +123,7 @@ def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once
     end = tmp_path / "end"
     assert stream.kept(LATER, str(status), "another stream has the lease", str(end)).state == "started"
     end.touch()
-    until(lambda: stream.noted.get("status") == status)
+    until(lambda: stream.noted.get("status") == status, UNTIL)
     with pytest.raises(RunnerError, match="another stream has the lease") as told:
         stream.kept()
     assert not told.value.again
@@ -129,7 +133,7 @@ def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once
 
 def test_one_that_was_stopped_by_hand_stays_stopped_until_it_is_started_anew(stream: Stream) -> None:
     first = stream.kept()
-    until(lambda: stream.begun == 1)
+    until(lambda: stream.begun == 1, UNTIL)
     assert stream.stopped().state == "stopped"
     assert stream.kept().state == "stopped"
     assert stream.begun == 1

@@ -16,7 +16,7 @@ from tailrace.cli.options import Json
 from tailrace.cli.texts import counted, parsed
 from tailrace.generate.delivery import MINUTE, SECOND
 from tailrace.generate.landing import land
-from tailrace.generate.logs import LOGS, Made
+from tailrace.generate.logs import LOGS
 from tailrace.model.time import text
 
 _BEGIN = "2026-01-01"
@@ -50,7 +50,7 @@ def generate(
         if not 0 < value < 1e9:
             raise UsageError(f"--{name} {value:g}: expected more than none")
     first = int(time.time()) * SECOND if live and not begin else parsed(begin or _BEGIN, "--begin")
-    made = LOGS[log].made(Made(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first))
+    made = LOGS[log].made(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first)
     stretch = max(1, int(every * SECOND))
     files = 0
     for file in land(made, to, every=stretch, instants=LOGS[log].instants, wait=_passing(output) if live else None):

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
 from tailrace.generate.queries import queries
 
 
-@dataclass(frozen=True)
-class Made:
-    """What is asked of a generator: `rate` a second, for `length` microseconds from the instant `first` on."""
+class Generator(Protocol):
+    """What makes up a log: `rate` records a second, for `length` microseconds from the instant `first` on."""
 
-    rate: float
-    length: int
-    seed: int
-    first: int
+    def __call__(self, *, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
+        """The records, as they become known."""
 
 
 @dataclass(frozen=True)
 class Generated:
     """A log that can be made up. `instants` names its columns that are instants."""
 
-    made: Callable[[Made], list[Delivery]]
+    made: Generator
     instants: Sequence[str]
 
 
-LOGS: Mapping[str, Generated] = {
-    "ads": Generated(
-        lambda asked: ads(rate=asked.rate, length=asked.length, seed=asked.seed, first=asked.first), ("at", "known")
-    ),
-    "queries": Generated(
-        lambda asked: queries(rate=asked.rate, length=asked.length, seed=asked.seed, first=asked.first), ("at",)
-    ),
-}
+LOGS: Mapping[str, Generated] = {"ads": Generated(ads, ("at", "known")), "queries": Generated(queries, ("at",))}

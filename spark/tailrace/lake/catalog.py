@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
@@ -119,7 +120,7 @@ class Lake:
             properties={**stated(contract), "format-version": str(contract.format_version)},
         )
         first = {PREFIX + name: value for name, value in (said or {}).items()}
-        making.append(making.table_metadata.schema().as_arrow().empty_table(), snapshot_properties=first)
+        making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
         try:
             making.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException):
@@ -315,9 +316,9 @@ def _added(loaded: Table, staged: int) -> Iterator[DataFile]:
                     yield entry.data_file
 
 
-def no_rows(table: Table) -> pa.Table:
+def no_rows(schema: Schema) -> pa.Table:
     """An empty frame of a table's columns: what a commit of nothing but properties appends."""
-    return table.schema().as_arrow().empty_table()
+    return schema.as_arrow().empty_table()
 
 
 def ref_of(table: Table, name: str) -> int | None:

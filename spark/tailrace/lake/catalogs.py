@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlparse
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.update import AddSnapshotUpdate
 
@@ -183,8 +185,10 @@ def opened(settings: Settings) -> Catalog:
             return type(catalog).commit_table(catalog, table, requirements, updates)
         except Exception:
             made = [one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate)]
-            # One that is to be made by this commit is perhaps not there.
-            after = catalog.load_table(table.name()) if made and catalog.table_exists(table.name()) else None
+            after = None
+            # One that this commit was to make is perhaps not there.
+            with suppress(NoSuchTableError):
+                after = catalog.load_table(table.name()) if made else None
             if after is None or any(after.metadata.snapshot_by_id(one) is None for one in made):
                 raise
             return CommitTableResponse(metadata=after.metadata, metadata_location=after.metadata_location)

@@ -180,7 +180,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
     def first() -> None:
         loaded = theirs.table(name)
         with committing(loaded) as transaction:
-            transaction.append(no_rows(loaded))
+            transaction.append(no_rows(loaded.schema()))
 
     catalog: Any = ours.catalog
     looks_itself = isinstance(ours.catalog, MetastoreCatalog)
@@ -200,7 +200,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
         first()
     try:
         with committing(staged) as transaction:
-            transaction.append(no_rows(staged))
+            transaction.append(no_rows(staged.schema()))
     except MovedError:
         return True
     return False

@@ -16,7 +16,7 @@ from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.triggers import slot_types
-from tailrace.model.types import struct_fields
+from tailrace.model.types import element_type, struct_fields
 
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
 """A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
@@ -148,8 +148,8 @@ def shape_of(type: str) -> Shape:
     >>> shape_of("array<struct<value:decimal(8,2),n:bigint>>")
     [{'value': 'decimal(8,2)', 'n': 'bigint'}]
     """
-    if type.startswith("array<"):
-        return [shape_of(type.removeprefix("array<").removesuffix(">"))]
+    if element := element_type(type):
+        return [shape_of(element)]
     fields = struct_fields(type)
     return type if fields is None else {name: shape_of(own) for name, own in fields.items()}
 

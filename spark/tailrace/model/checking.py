@@ -18,7 +18,7 @@ from tailrace.model.own import OwnWindows
 from tailrace.model.panes import Accumulation, Timestamp
 from tailrace.model.time import duration, waits
 from tailrace.model.triggers import Sequence, Trigger, trigger_faults
-from tailrace.model.types import is_list, is_type
+from tailrace.model.types import element_type, is_type
 from tailrace.model.windows import PHASE_TYPES, Fixed
 from tailrace.model.written import length, written
 
@@ -125,7 +125,7 @@ def _combines(combiner: Combiner, type: str | None) -> bool:
     """Whether a combiner can be over a column of this type at all."""
     if type is None or is_type(type) or isinstance(combiner, Count):
         return True
-    return isinstance(combiner, Collect) and not is_list(type)
+    return isinstance(combiner, Collect) and not element_type(type)
 
 
 def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:

@@ -20,7 +20,7 @@ from tailrace.model.errors import DefinitionError, Fault, TailraceError, unknown
 from tailrace.model.log import PANE_TIME, Log, Panes, Productions
 from tailrace.model.names import RESERVED, name_faults, reserved
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, waits
-from tailrace.model.types import is_type
+from tailrace.model.types import element_type, is_type
 from tailrace.model.values import of_value
 from tailrace.model.written import written
 
@@ -180,10 +180,9 @@ def value_of(given: Any, type: str) -> Any:
     """
     if given is None:
         return None
-    if type.startswith("array<"):
+    if inner := element_type(type):
         if isinstance(given, str | Mapping):
             raise TypeError
-        inner = type.removeprefix("array<").removesuffix(">")
         return [value_of(one, inner) for one in given]
     return of_value(given, type)
 
@@ -265,7 +264,7 @@ def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:
         if not isinstance(one, Field) or not isinstance(one.type, str):
             yield Fault(path, given, "a type, or a Field", 'write for example Field("bigint", 0)')
             continue
-        if not is_type(one.type.removeprefix("array<").removesuffix(">") if one.type.endswith(">") else one.type):
+        if not is_type(element_type(one.type) or one.type):
             yield Fault(path, one.type, "a column type, or array<...> of one", 'write for example "array<bigint>"')
             continue
         try:

@@ -19,7 +19,7 @@ from tailrace.model.errors import Fault, unknown_column
 from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.names import name_faults
 from tailrace.model.time import duration, instant, waits
-from tailrace.model.types import is_type, struct_fields
+from tailrace.model.types import element_type, is_type, struct_fields
 from tailrace.model.windows import Sliding
 
 Kind = Literal["inner", "left", "right", "full"]
@@ -163,8 +163,8 @@ class Pairs(ElementWise):
 
     def sides(self, types: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """The columns of both sides and their types; none of what is no side."""
-        lists = (types.get(name, "") for name in (self.left, self.right))
-        found = (struct_fields(one.removeprefix("array<").removesuffix(">")) for one in lists)
+        lists = (element_type(types.get(name, "")) for name in (self.left, self.right))
+        found = (struct_fields(one or "") for one in lists)
         left, right = (one or {} for one in found)
         return left, right
 

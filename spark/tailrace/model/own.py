@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Merge, Part
 from tailrace.model.errors import Fault
-from tailrace.model.types import is_type
+from tailrace.model.types import element_type, is_type
 from tailrace.model.windows import NOTHING, Window, gathered
 
 
@@ -66,7 +66,7 @@ _COUNTS = "array<struct<value:bigint,n:bigint>>"
 def _is_state(given: object) -> bool:
     if not isinstance(given, str):
         return False
-    return given == _COUNTS or is_type(given.removeprefix("array<").removesuffix(">"))
+    return given == _COUNTS or is_type(element_type(given) or given)
 
 
 class OwnCombiner:

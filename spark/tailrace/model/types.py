@@ -35,9 +35,13 @@ def is_type(name: object) -> bool:
     return name in SIMPLE or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
 
 
-def is_list(name: str) -> bool:
-    """Whether it is a list's type, `array<...>`."""
-    return name.startswith("array<")
+def element_type(name: str) -> str | None:
+    """The type of what a list of this type holds, None for any type that is no list's.
+
+    >>> element_type("array<struct<n:bigint>>"), element_type("struct<n:bigint>")
+    ('struct<n:bigint>', None)
+    """
+    return name[len("array<") : -1] if name.startswith("array<") and name.endswith(">") else None
 
 
 def struct_fields(name: str) -> dict[str, str] | None:
