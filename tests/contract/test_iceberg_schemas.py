@@ -15,7 +15,7 @@ from tailrace.lake.sources import sources_text
 from tailrace.model.chains import Definition
 
 FOLDER = Path("iceberg_schemas")
-LOGS = ("ad_views", "queries")
+LOGS = ("ad_views", "queries", "searches")
 """Files that hold a log alone, for others to read."""
 
 DEFINITIONS = sorted(path for path in Path("pipelines").glob("*.py") if path.stem not in LOGS)

@@ -12,6 +12,7 @@ from tailrace.cli.main import app
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import MINUTE
 from tailrace.generate.landing import land
+from tailrace.generate.searches import searches
 
 FIRST = 1_767_225_600_000_000
 
@@ -53,3 +54,25 @@ def test_files_of_a_live_log_wait_for_their_time(tmp_path: Path) -> None:
         assert file.exists()
     assert waited == sorted(waited)
     assert waited[0] == FIRST + MINUTE
+
+
+def test_clicks_come_before_and_after_their_queries_and_without_any_and_twice() -> None:
+    made = searches(rate=5, length=60 * MINUTE, seed=5, first=FIRST)
+    assert [one.known for one in made] == sorted(one.known for one in made)
+    records = [one.record for one in made]
+    queries = {one["query_id"]: one for one in records if one["kind"] == "query"}
+    clicks = {one["click_id"]: one for one in records if one["kind"] == "click"}
+    assert 0.9 < len(records) / (5 * 3600) < 1.1
+    ids = [one["event_id"] for one in records]
+    assert set(ids) == {*queries, *clicks}
+    assert 0.01 < 1 - len(set(ids)) / len(ids) < 0.03
+    whose = [(one, queries.get(one["query_id"])) for one in clicks.values()]
+    assert all(query is None or query["at"] < click["at"] for click, query in whose)
+    orphans = sum(query is None for _, query in whose)
+    early = sum(query is not None and click["known"] < query["known"] for click, query in whose)
+    late = sum(query is not None and click["at"] > query["at"] + 10 * MINUTE for click, query in whose)
+    assert min(orphans, early, late) > 0
+    assert max(orphans, late) < 0.03 * len(clicks)
+    assert all(
+        (one["term"] is None, one["ad"] is None) == (one["kind"] == "click", one["kind"] == "query") for one in records
+    )

@@ -9,6 +9,7 @@ from typing import Protocol
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
 from tailrace.generate.queries import queries
+from tailrace.generate.searches import searches
 
 
 class Generator(Protocol):
@@ -26,4 +27,8 @@ class Generated:
     instants: Sequence[str]
 
 
-LOGS: Mapping[str, Generated] = {"ads": Generated(ads, ("at", "known")), "queries": Generated(queries, ("at",))}
+LOGS: Mapping[str, Generated] = {
+    "ads": Generated(ads, ("at", "known")),
+    "queries": Generated(queries, ("at",)),
+    "searches": Generated(searches, ("at", "known")),
+}

@@ -1,0 +1,77 @@
+"""Queries of a search engine and the clicks on the ads that they were shown, as two logs bring them (Photon, 1).
+
+The log of queries and that of clicks come from many places, each in its own time: a click may become known before its
+query does. Some queries never do, some clicks do hours later, and a delivery may come twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, in_order
+
+TERMS, ADS, SHOWN = 200, 80, 5
+"""How many terms are asked for, how many ads there are, and how many of them a term shows."""
+
+CLICKED, MORE = 0.35, 0.3
+"""Shares: of queries that are clicked on, and of clicks that are followed by one more."""
+
+SLOW, LOST, OFFLINE, AGAIN = 0.05, 0.01, 0.01, 0.02
+"""Shares: of queries known minutes later, of those never known, of clicks known hours later, of what comes twice."""
+
+CLICKS = CLICKED / (1 - MORE)
+"""How many clicks a query has, on average."""
+
+
+def searches(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
+    """About `rate` records a second of queries asked within `length` microseconds from the instant `first` on.
+
+    A record is of the `kind` "query", with its `query_id` and `term`, or of the kind "click", with its `click_id`, the
+    `query_id` of the query that it belongs to and the `ad`; what is of the other kind is null. `event_id` is the id of
+    either. `at` is when it happened (the event time), `known` when it became known. Most clicks come within a minute of
+    their query, a few more than ten minutes after it. What is clicked, or known, after the end is there, too.
+
+    >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
+    >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)
+    True
+    >>> asked = {one.record["query_id"]: one.known for one in made if one.record["kind"] == "query"}
+    >>> clicks = [one for one in made if one.record["kind"] == "click"]
+    >>> any(one.known < asked.get(one.record["query_id"], 0) for one in clicks)
+    True
+    """
+    chance, popular, ads = Random(seed), Zipf(TERMS, 1.0), Zipf(SHOWN, 1.0)
+    made: list[Delivery] = []
+    clicks = 0
+    for number, at in enumerate(arrivals(chance, rate / (1 + CLICKS), first, first + length)):
+        query_id, term = f"query-{number:08}", popular.drawn(chance)
+        record = _record(kind="query", query_id=query_id, term=f"term-{term:03}", at=at)
+        slow = chance.uniform(1, 10) * MINUTE if chance.random() < SLOW else 0
+        if chance.random() >= LOST:
+            made += _deliveries(chance, record, slow)
+        clicked = at
+        more = chance.random() < CLICKED
+        while more:
+            clicked += int(chance.lognormvariate(3.0, 1.2) * SECOND)
+            ad = f"ad-{(term * 7 + ads.drawn(chance)) % ADS:02}"
+            record = _record(kind="click", query_id=query_id, click_id=f"click-{clicks:08}", ad=ad, at=clicked)
+            offline = chance.uniform(0.2, 5) * HOUR if chance.random() < OFFLINE else 0
+            made += _deliveries(chance, record, offline)
+            clicks += 1
+            more = chance.random() < MORE
+    return in_order(made)
+
+
+def _record(**given: Any) -> dict[str, Any]:
+    columns = ("kind", "query_id", "click_id", "term", "ad", "at")
+    return {"event_id": given.get("click_id", given["query_id"])} | {name: given.get(name) for name in columns}
+
+
+def _deliveries(chance: Random, record: dict[str, Any], late: float) -> Iterator[Delivery]:
+    """A record as it becomes known, a second or so after it happened or much later; now and then once more."""
+    known = record["at"] + int(late) + int(chance.expovariate(1.0) * SECOND)
+    record = record | {"known": known}
+    yield Delivery(known, record)
+    if chance.random() < AGAIN:
+        yield Delivery(known + int(chance.uniform(1, 300) * SECOND), record)
