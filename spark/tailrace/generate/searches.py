@@ -30,8 +30,9 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 
     A record is of the `kind` "query", with its `query_id` and `term`, or of the kind "click", with its `click_id`, the
     `query_id` of the query that it belongs to and the `ad`; what is of the other kind is null. `event_id` is the id of
-    either. `at` is when it happened (the event time), `known` when it became known. Most clicks come within a minute of
-    their query, a few more than ten minutes after it. What is clicked, or known, after the end is there, too.
+    either; logs of different times have none in common. `at` is when it happened (the event time), `known` when it
+    became known. Most clicks come within a minute of their query, a few more than ten minutes after it. What is
+    clicked, or known, after the end is there, too.
 
     >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
     >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)
@@ -43,19 +44,18 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
     """
     chance, popular, ads = Random(seed), Zipf(TERMS, 1.0), Zipf(SHOWN, 1.0)
     made: list[Delivery] = []
-    clicks = 0
-    for number, at in enumerate(arrivals(chance, rate / (1 + CLICKS), first, first + length)):
-        query_id, term = f"query-{number:08}", popular.drawn(chance)
+    for at in arrivals(chance, rate / (1 + CLICKS), first, first + length):
+        query_id, term = f"query-{at}", popular.drawn(chance)
         record = _record(kind="query", query_id=query_id, term=f"term-{term:03}", at=at)
         slow = chance.uniform(1, 10) * MINUTE if chance.random() < SLOW else 0
         if chance.random() >= LOST:
             made += _deliveries(chance, record, slow)
-        clicked = at
+        clicked, clicks = at, 0
         more = chance.random() < CLICKED
         while more:
             clicked += int(chance.lognormvariate(3.0, 1.2) * SECOND)
             ad = f"ad-{(term * 7 + ads.drawn(chance)) % ADS:02}"
-            record = _record(kind="click", query_id=query_id, click_id=f"click-{clicks:08}", ad=ad, at=clicked)
+            record = _record(kind="click", query_id=query_id, click_id=f"click-{at}-{clicks}", ad=ad, at=clicked)
             offline = chance.uniform(0.2, 5) * HOUR if chance.random() < OFFLINE else 0
             made += _deliveries(chance, record, offline)
             clicks += 1
