@@ -101,6 +101,7 @@ $(INSTALLED): uv.lock pyproject.toml tools/setup tools/uv.txt build/.extras
 
 $(JARS): $(PINNED) $(INSTALLED)
 	@$(BIN)/python -m tailrace.toolchain
+	@$(BIN)/python -m tailrace.spark.training
 	@touch $@
 
 $(TEST_JARS): $(PINNED) $(INSTALLED)

@@ -19,6 +19,7 @@ from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.joining import Near, Pack, Pairs
 from tailrace.model.log import Log
 from tailrace.model.matching import Match, Missing
+from tailrace.model.once import Once
 from tailrace.model.ordered import First, Last
 from tailrace.model.own import OwnCombiner, OwnWindows
 from tailrace.model.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
@@ -100,6 +101,7 @@ __all__ = [
     "Missing",
     "Near",
     "ObservedLag",
+    "Once",
     "OwnCombiner",
     "OwnWindows",
     "Pack",

@@ -93,6 +93,8 @@ class Settings(BaseSettings):
     """The password of PostgreSQL, or the token of a REST catalog."""
     namespace: Identifier = "main"
     """The namespace of tables named without one."""
+    registry: Identifier = "registry"
+    """The namespace of the registries in which computations of several namespaces claim what counts once."""
     checkpoints: Place | None = None
     """Where Spark keeps how far sources were read, as `warehouse`. None: `_checkpoints` in the warehouse."""
     contracts: Path = Path("iceberg_schemas")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
-from tests.support.killing import KILLS, SEED, run_and_kill
+from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.landing import DEFINITION, Landing
 
 
@@ -29,11 +28,10 @@ def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     definition = tmp_path / "visits.py"
     definition.write_text(DEFINITION)
     landing = Landing(tmp_path / "landing", chance)
-    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
     stages = f"{definition}:visits_by_length"
     command = [sys.executable, "-m", "tailrace.cli.main", "stream", stages, "--from", str(landing.folder)]
     command += ["--json", "--per-epoch"]
-    killed = 0
+    killed, env = 0, environment(settings)
     for _ in range(KILLS):
         landing.land(6)
         killed += run_and_kill([*command, "1"], env, chance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -16,10 +15,8 @@ from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tailrace.spark.audit_computation import audit_computation
 from tests.support.clicks import BUSY, TIMES, VISITS, land
-from tests.support.killing import KILLS, SEED, run_and_kill
+from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.ledgers import as_ever
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -30,8 +27,7 @@ def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(
     chance, folder = random.Random(SEED), tmp_path / "landing"
     definition = tmp_path / "visits.py"
     definition.write_text("from tests.support.clicks import BUSY, TIMES\n")
-    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
-    env |= {"PYTHONPATH": str(ROOT), "TAILRACE_SHUFFLE_PARTITIONS": "1"}
+    env = environment(settings)
     command = [sys.executable, "-m", "tailrace.cli.main", "stream", f"{definition}:busy", f"{definition}:times"]
     command += ["--from", str(folder), "--json", "--per-epoch", "1"]
     for part in range(KILLS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
 from tests.support.dying import POINT
+from tests.support.killing import environment
 from tests.support.landing import DEFINITION, Landing
 
 TABLES = ("clicks__rejected", "clicks", "visits__ledger", "visits_by_length__ledger", "visits_by_length")
@@ -38,8 +38,7 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     definition = tmp_path / "visits.py"
     definition.write_text(DEFINITION)
     landing = Landing(tmp_path / "landing", random.Random(11))
-    env = os.environ | {"TAILRACE_WAREHOUSE": str(settings.warehouse), "TAILRACE_DRIVER_MEMORY": "1g"}
-    env["PYTHONPATH"] = str(Path(__file__).parents[2])
+    env = environment(settings)
     stages = f"{definition}:visits_by_length"
     given = ["stream", stages, "--from", str(landing.folder), "--json", "--once", "--per-epoch", "4"]
     for point in POINTS:

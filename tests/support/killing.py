@@ -7,12 +7,32 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
+from tailrace.settings import Settings
+
+ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "2"))
 """How often each stream is killed; `make soak` kills them more often."""
 
 SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
 """Printed with a failure, and settable, so that a schedule can be run again."""
+
+
+BRISK = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+)
+"""Java's options for a process whose epochs are tiny: to compile what Spark writes for them would dwarf them."""
+
+
+def environment(settings: Settings, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process of the command on a test's lake, on which no epoch is large."""
+    named = {"warehouse": settings.warehouse, "catalog_uri": settings.catalog_uri, "namespace": settings.namespace}
+    named |= {"driver_memory": "1g", "shuffle_partitions": "1"}
+    env = os.environ | {f"TAILRACE_{name.upper()}": str(value) for name, value in named.items()}
+    return env | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": BRISK} | dict(more or {})
 
 
 def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random, within: float = 2.5) -> bool:

@@ -22,6 +22,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
+from tests.support.killing import environment
 from tests.support.landing import DEFINITION, Landing
 from tests.support.waiting import PATIENT
 
@@ -94,10 +95,8 @@ def racing(settings: Settings, folder: Path, more: dict[str, str] | None = None)
     """A race in a folder, on an empty lake; `more` is the environment that the lake needs. Nothing of it runs on."""
     definition = folder / "visits.py"
     definition.write_text(DEFINITION)
-    env = os.environ | {"TAILRACE_DRIVER_MEMORY": "1g", "TAILRACE_SHUFFLE_PARTITIONS": "1"} | (more or {})
-    for name in ("warehouse", "catalog_uri", "namespace"):
-        env[f"TAILRACE_{name.upper()}"] = str(getattr(settings, name))
-    made = Race(settings, Landing(folder / "landing", Random(7)), f"{definition}:visits", env)
+    landing = Landing(folder / "landing", Random(7))
+    made = Race(settings, landing, f"{definition}:visits", environment(settings, more))
     yield made
     for process in made.running:
         # It waits, and closes the pipes.

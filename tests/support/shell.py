@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RUNS = """
-import contextlib, io, json, sys
+import contextlib, io, json, os, sys
+from unittest.mock import patch
 from typer.main import get_command
 from tailrace.cli.main import app
 
 real = sys.stdout
 for line in sys.stdin:
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    out, err, status, (words, env) = io.StringIO(), io.StringIO(), 0, json.loads(line)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), patch.dict(os.environ, env):
         try:
-            get_command(app).main(json.loads(line), prog_name="tailrace")
+            get_command(app).main(words, prog_name="tailrace")
         except SystemExit as end:
             status = end.code or 0
     print(json.dumps({"status": status, "out": out.getvalue(), "err": err.getvalue()}), file=real, flush=True)
@@ -38,11 +39,11 @@ class Shell:
 
     process: subprocess.Popen[str]
 
-    def run(self, *words: str, status: int = 0) -> str:
-        """What a command prints. It must end with this status."""
+    def run(self, *words: str, status: int = 0, env: Mapping[str, str] | None = None) -> str:
+        """What a command prints, with `env` besides what the process has. It must end with this status."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.write(json.dumps([words, dict(env or {})]) + "\n")
         self.process.stdin.flush()
         said = ""
         for said in self.process.stdout:

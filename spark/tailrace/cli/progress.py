@@ -45,6 +45,7 @@ class Tally:
     retractions: int = 0
     late: int = 0
     productions: int = 0
+    claimed: int = 0
     last: int | None = None
     watermarks: dict[str, int] = field(default_factory=dict)
 
@@ -61,6 +62,7 @@ class Tally:
             self.retractions += folded.retractions
             self.late += folded.late
             self.productions += folded.productions
+            self.claimed += folded.claimed
             self.watermarks[name] = folded.clock.watermark
 
     @property

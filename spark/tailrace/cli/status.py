@@ -110,6 +110,7 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
         ("keys", f"{found.keys:,}"),
         ("timers", _dimmed(f"{found.timers:,}", f"the next in event time at {shown(found.next)}")),
         ("productions", kept),
+        *([] if computation.once is None else [("another's", f"{found.claimed:,}")]),
         *([] if found.in_flight is None else [("in flight", f"{counted(found.in_flight, 'record')} on the loop")]),
         ("late records", f"{found.late:,}"),
         ("rejected", f"{found.rejected:,}"),

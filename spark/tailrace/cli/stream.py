@@ -218,6 +218,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
         said.append(f"{counted(tally.recovered, 'epoch')} again from the log")
     panes = counted(tally.panes, "pane")
     said += [counted(tally.productions, "production")] if tally.productions else []
+    said += [f"{tally.claimed:,} of another's"] if tally.claimed else []
     said.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
     said += [f"{tally.late:,} late"] if tally.late else []
     said += [f"{tally.rejected:,} rejected"] if tally.rejected else []
@@ -240,6 +241,7 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "retractions": tally.retractions,
         "late": tally.late,
         "productions": tally.productions,
+        "claimed": tally.claimed,
         "seconds": round(seconds, 3),
         "watermarks": {name: text(micros) for name, micros in tally.watermarks.items()},
     }

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog import Lake, head_of
-from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.filters import equal, every
 from tailrace.lake.reports import LEDGER, LogStatus, log_status
 from tailrace.model.computation import Computation
@@ -22,7 +22,8 @@ class ComputationStatus:
 
     `onward` is the watermark of those who read its productions, which trails where a timer holds it. `keys` counts the
     keys that have anything, `timers` their pending timers, and `next` is when the first of those in event time is due.
-    `in_flight` counts what its last epoch fed back, None of one without a loop.
+    `claimed` counts what it made and another had claimed, `in_flight` what its last epoch fed back, None of one
+    without a loop.
     """
 
     computation: str
@@ -32,6 +33,7 @@ class ComputationStatus:
     processing_time: int | None
     token: int
     productions: int
+    claimed: int
     late: int
     rejected: int
     keys: int
@@ -49,7 +51,9 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
         return None
     ledger, source = lake.table(name), computation.source
     head = head_of(ledger)
-    counts = {kind: ledger.scan(row_filter=equal("kind", kind)).count() for kind in (PRODUCTION, LATE, REJECTED)}
+    counts = {
+        kind: ledger.scan(row_filter=equal("kind", kind)).count() for kind in (PRODUCTION, CLAIMED, LATE, REJECTED)
+    }
     same = head.said.get("fingerprint") == computation.fingerprint
     keys = [one for one in computation.key if one in ledger.schema().column_names]
     rows = ledger.scan(row_filter=equal("kind", PARTIAL), selected_fields=(*keys, "epoch", "gone", "timers")).to_arrow()
@@ -64,6 +68,7 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
         processing_time=int(said["processing_time"]) if "processing_time" in said else None,
         token=head.number("token", 0),
         productions=counts[PRODUCTION],
+        claimed=counts[CLAIMED],
         late=counts[LATE],
         rejected=counts[REJECTED],
         keys=len(pending),

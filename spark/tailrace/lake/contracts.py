@@ -30,6 +30,9 @@ PRODUCTION = "production"
 FEEDBACK = "feedback"
 """The kind of what a computation fed back to itself: in flight between the epoch that wrote it and the next."""
 
+CLAIMED = "claimed"
+"""The kind of what a computation would have produced, and another had claimed (`tailrace.model.once`)."""
+
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "write.distribution-mode": "none",
@@ -247,18 +250,17 @@ def runs_contract(pipeline: Pipeline) -> Contract:
 def computation_contract(computation: Computation) -> Contract:
     """The ledger of a computation: what each key has, what was produced and what was left out, one commit an epoch."""
     keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
-    made = {name: Column(type, "production") for name, type in type(computation).produces.items()}
+    came = "production" if computation.once is None else "production, claimed"
+    made = {name: Column(type, came) for name, type in type(computation).produces.items()}
     fed_back = ", feedback" if computation.loops else ""
-    place = f"the record's {{0}} in the log; production{fed_back}: {{1}}"
+    place = f"the record's {{0}} in the log; {came}{fed_back}: {{1}}"
     columns = {
-        "kind": Column("string", _computed(fed_back), required=True),
+        "kind": Column("string", _computed(computation), required=True),
         **keys,
         "epoch": Column("bigint", "the epoch that wrote the row", required=True),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         **made,
-        PANE_TIME: Column(
-            "timestamp", f"production{fed_back}: when it happened; late, rejected: the record's event time"
-        ),
+        PANE_TIME: Column("timestamp", f"{came}{fed_back}: when it happened; late, rejected: the record's event time"),
         "timers": Column([_timer()], "partial: the pending timers, in the order in which they are due"),
         "gone": Column("boolean", "partial: whether the key has nothing any more"),
         "taken": Column("bigint", "partial: records that the key took in the epoch"),
@@ -291,8 +293,9 @@ def computation_contract(computation: Computation) -> Contract:
     return Contract(f"{computation.name}__ledger", doc, columns, partition_by=("kind",))
 
 
-def _computed(fed_back: str) -> str:
-    loop = "feedback (in flight to its key), " if fed_back else ""
+def _computed(computation: Computation) -> str:
+    loop = "feedback (in flight to its key), " if computation.loops else ""
+    loop += "claimed (what would have come out, but was another's), " if computation.once is not None else ""
     return f"partial (a key after the epoch), production (what came out), {loop}late, or rejected by the computation"
 
 

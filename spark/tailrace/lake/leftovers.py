@@ -21,7 +21,8 @@ from tailrace.model.pipeline import Pipeline
 
 _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
-_FOLLOWER = re.compile(r"follow_\w+")
+_ALONE = re.compile(r"(?:follow|claim)_\w+")
+"""The branches of those who have no lease: each makes its own anew where it is gone."""
 
 
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
@@ -44,7 +45,7 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
     if (found := _RUN.fullmatch(name)) and (run := runs.get(found[1])) is not None:
         ended = run.status != "started"
         return ended or (run.at is not None and run.at.timestamp() * 1000 < before)
-    return bool(_FOLLOWER.fullmatch(name)) and _superseded(table, name) < before
+    return bool(_ALONE.fullmatch(name)) and _superseded(table, name) < before
 
 
 def _superseded(table: Table, branch: str) -> float:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tailrace.model.errors import DefinitionError, Fault, TailraceError, unknown_column
 from tailrace.model.log import PANE_TIME, Log, Panes, Productions
 from tailrace.model.names import RESERVED, name_faults, reserved
+from tailrace.model.once import Once
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.types import element_type, is_type
 from tailrace.model.values import of_value
@@ -71,6 +72,9 @@ class Computation:
     `productions` says whether they are kept in the ledger: "strong" ones are, with the state that they come from and in
     the same commit; "weak" ones go no further than to the definitions that read them, and are computed again where one
     of those has to catch up (MillWheel, 6.1.2 and 6.1.3).
+
+    With `once` productions are claimed in a registry that computations elsewhere may share, before they count; what is
+    another's is in the ledger as `claimed`, and goes no further (`model.once`).
     """
 
     name: str
@@ -79,6 +83,7 @@ class Computation:
     allowed_lateness: timedelta = timedelta(0)
     ordered: bool = False
     productions: Literal["strong", "weak"] = "strong"
+    once: Once | None = None
 
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
@@ -169,6 +174,8 @@ class Computation:
         )
         if self.loops:
             meaning = (*meaning, sorted(type(self).feedback.items()))
+        if self.once is not None:
+            meaning = (*meaning, written(self.once))
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
 
@@ -223,6 +230,21 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
         yield Fault("allowed_lateness", str(computation.allowed_lateness), expected, remedy)
     if computation.productions not in ("strong", "weak"):
         yield Fault("productions", computation.productions, '"strong" or "weak"', 'leave it out for "strong"')
+    if computation.once is not None:
+        yield from _once_faults(computation, computation.once)
+
+
+def _once_faults(computation: Computation, once: object) -> Iterable[Fault]:
+    if not isinstance(once, Once):
+        yield Fault(
+            "once", once, "a registry, and the column that is the id", 'write once=Once("joined", by="click_id")'
+        )
+        return
+    columns = {name: computation.log.columns[name] for name in computation.key if name in computation.log.columns}
+    yield from once.faults("once", columns | dict(type(computation).produces))
+    if computation.productions == "weak":
+        expected = "strong productions, for what is claimed has to be kept with the state that it comes from"
+        yield Fault("productions", "weak", expected, "leave productions or once out")
 
 
 def _loop_faults(computation: Computation) -> Iterable[Fault]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from tailrace.model import stages, stateful
 from tailrace.model.chains import Definition, chain
 from tailrace.model.clock import Clock
+from tailrace.model.once import Claims, settled
 from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.stateful import Production
@@ -20,7 +21,10 @@ from tailrace.model.step import Record, State, step
 
 @dataclass
 class Run:
-    """What a fold over epochs gave of one definition. `late` are of its own kind."""
+    """What a fold over epochs gave of one definition. `late` are of its own kind.
+
+    `claimed` are the productions that do not count, as another's by the registry of `claims`, or again.
+    """
 
     state: State | stateful.State
     panes: list[Pane] = field(default_factory=list)
@@ -28,6 +32,8 @@ class Run:
     late: list[Late | stateful.Late] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     work: list[stateful.Work] = field(default_factory=list)
+    claims: Claims = field(default_factory=Claims)
+    claimed: list[Production] = field(default_factory=list)
 
 
 def fold_chain(
@@ -63,6 +69,10 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
         assert isinstance(run.state, stateful.State)
         run.state, productions, too_late, rejected, work = stateful.step(definition, run.state, records, clock)
         run.late += too_late
+        if definition.once is not None:
+            made = [(one, stateful.record_of(definition, one)) for one in stateful.in_turn(productions)]
+            productions, left_out = settled(definition.once, definition.produced.columns, made, run.claims)
+            run.claimed += left_out
         run.productions += productions
         run.work += work.values()
         given = [stateful.record_of(definition, one) for one in productions]

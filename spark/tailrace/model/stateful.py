@@ -177,6 +177,11 @@ def source_of(key: Key) -> str:
     return json.dumps([None if one is None else str(one) for one in key], ensure_ascii=False)
 
 
+def in_turn(productions: Iterable[Production]) -> list[Production]:
+    """The productions of an epoch in the order in which they are claimed: by the key's text, and as it made them."""
+    return sorted(productions, key=lambda one: (source_of(one.key), one.place))
+
+
 def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
     """Records in the order in which a key takes them: by event time, then by their places in the source."""
     return sorted(

@@ -137,6 +137,7 @@ ROWS = (
         )),
         Panel("Computations", "Records produced a second, and those in flight on a loop.", (
             Query(_rate("tailrace_productions_total", "pipeline", _PIPELINE), "{{pipeline}} produced a second"),
+            Query(_rate("tailrace_claimed_total", "pipeline", _PIPELINE), "{{pipeline}} claimed elsewhere a second"),
             Query(f"max by (pipeline) (tailrace_in_flight_records{_PIPELINE})", "{{pipeline}} in flight"),
         ), width=24),
     )),

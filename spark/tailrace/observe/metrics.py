@@ -77,6 +77,7 @@ METRICS = (
     Metric("tailrace_late_records_total", "counter", (*_PIPELINE, "reason"), "late records, once for each window"),
     Metric("tailrace_step_rejected_records_total", "counter", _PIPELINE, "records that a step refused"),
     Metric("tailrace_productions_total", "counter", _PIPELINE, "records that a computation produced"),
+    Metric("tailrace_claimed_total", "counter", _PIPELINE, "what a computation made and another one had claimed"),
     Metric("tailrace_in_flight_records", "gauge", _PIPELINE, "records in flight on a computation's loop"),
     Metric("tailrace_open_windows", "gauge", _PIPELINE, "open windows: rows of state after the last epoch"),
     Metric("tailrace_commits_total", "counter", ("log", "table", "writer"), "publications to a table", _BOTH),
@@ -214,6 +215,7 @@ class Metrics:
         self._add("tailrace_retractions_total", folded.retractions, log, name)
         self._add("tailrace_step_rejected_records_total", folded.rejected, log, name)
         self._add("tailrace_productions_total", folded.productions, log, name)
+        self._add("tailrace_claimed_total", folded.claimed, log, name)
         self._set("tailrace_in_flight_records", folded.fed_back, log, name)
         if folded.open is not None:
             self._set("tailrace_open_windows", folded.open, log, name)

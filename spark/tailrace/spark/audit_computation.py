@@ -11,15 +11,17 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import TOKEN
 from tailrace.lake.pins import pinned
+from tailrace.lake.registry import claimant_of, shared
 from tailrace.lake.tables import MAINTAINED
 from tailrace.model.computation import Computation
 from tailrace.model.log import Productions
 from tailrace.spark.algebra import quoted
 from tailrace.spark.audit import Audit, Check
+from tailrace.spark.claiming import ids
 from tailrace.spark.computing import relation
 
 
@@ -38,6 +40,7 @@ def audit_computation(spark: SparkSession, lake: Lake, computation: Computation)
 def _audited(spark: SparkSession, lake: Lake, computation: Computation, table: str, head: Head) -> Audit:
     epoch, ledger = head.number("epoch"), f"{lake.spark_name(table)} VERSION AS OF {head.snapshot}"
     kinds = {"productions": PRODUCTION, "late": LATE} | ({} if computation.loops else {"rejected": REJECTED})
+    kinds |= {} if computation.once is None else {"claimed": CLAIMED}
     items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
     items += [f"COALESCE(SUM({name}), 0) AS {name}" for name in _COUNTS]
     if computation.loops:
@@ -90,13 +93,29 @@ def _checks(
     yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
     spans = {"key": (PARTIAL, [*map(quoted, computation.key), "epoch"])}
     places = ["source_epoch", "source_partition", "source_offset"]
-    spans |= {kind: (kind, places) for kind in (PRODUCTION, FEEDBACK, LATE, REJECTED)}
+    spans |= {kind: (kind, places) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
     twice = {}
     for name, (kind, by) in spans.items():
         grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
         twice[name] = int(spark.sql(f"SELECT COUNT(*) FROM ({grouped})").collect()[0][0])
     found = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
     yield Check("nothing is in the ledger twice", not found, found or "each key once an epoch, each record once")
+    if computation.once is not None:
+        yield _counted_once(spark, lake, computation, ledger)
+
+
+def _counted_once(spark: SparkSession, lake: Lake, computation: Computation, ledger: str) -> Check:
+    """What counts once is in the ledger once, and is the computation's own by the registry."""
+    assert computation.once is not None
+    registry, claimant = shared(lake), claimant_of(lake, computation)
+    own = f"SELECT id, event_time FROM {registry.spark_name(computation.once.registry)} WHERE claimant = '{claimant}'"
+    told = f"SELECT id, event_time, COUNT(*) AS times FROM ({ids(computation, ledger)}) GROUP BY id, event_time"
+    text = (
+        f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({told}) told"
+    )
+    (row,) = spark.sql(f"{text} LEFT JOIN ({own}) own USING (id, event_time)").collect()
+    detail = "{:,} counted, {:,} of them twice, {:,} of them another's".format(*row)
+    return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)
 
 
 def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:

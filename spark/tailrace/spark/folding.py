@@ -62,7 +62,7 @@ class Folded:
 
     `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
     windows are open after it; `generation` and `token` are what its commit says of its writer. `fed_back` is how many
-    records are in flight on the loop of a computation after it.
+    records are in flight on the loop of a computation after it, `claimed` what it would have produced but another had.
     """
 
     clock: Clock
@@ -76,6 +76,7 @@ class Folded:
     generation: int | None = None
     token: int | None = None
     productions: int = 0
+    claimed: int = 0
     fed_back: int = 0
 
 

@@ -30,6 +30,7 @@ from tailrace.lake.errors import LakeError
 from tailrace.lake.generations import scratch
 from tailrace.lake.leftovers import milliseconds
 from tailrace.lake.maintenance import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
+from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.retention import expired
 from tailrace.model.chains import Definition
 from tailrace.spark.algebra import quoted
@@ -79,7 +80,7 @@ class Maintenance:
 def maintain(
     spark: SparkSession, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
-    """Maintain the tables of a definition and of those it reads; `watch` is told each as it begins.
+    """Maintain the tables of a definition and of those it reads, and their registries; `watch` is told each.
 
     Raises `LakeError` where there are none yet, and `MaintenanceError` where one could not be maintained.
     """
@@ -97,6 +98,12 @@ def maintain(
     for new in (one for one in kept(lake, definition) if one.table not in known):
         watch(new.table)
         done.append(_Table(spark, lake, new).maintain(need(lake, new, milliseconds())))
+    registries = shared(lake)
+    for contract in registry_contracts(definition):
+        if registries.has(contract.table):
+            watch(contract.table)
+            registry = Kept(contract)
+            done.append(_Table(spark, registries, registry).maintain(need(registries, registry, milliseconds())))
     return Maintenance(tuple(done), plan.leftovers)
 
 

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from tailrace.lake.catalogs import Sqlite, endpoint, kind, storage
 from tailrace.lake.catalogs import jars as lake_jars
 from tailrace.settings import Settings
+from tailrace.spark.classes import archive_of
 from tailrace.toolchain import ToolchainError, class_path, pinned, quiet_home, require_java
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -57,6 +58,8 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[
     """What is fixed when a process starts its JVM. Raises ToolchainError when a pinned jar is missing."""
     jars = class_path(settings.jars, _needed(settings, groups))
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
+    archive = archive_of(settings.jars, require_java(settings.java_home), jars)
+    java = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
     conf = {
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalogImplementation": "in-memory",
@@ -69,7 +72,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": " ".join(filter(None, java)),
     }
     if "aws" in lake_jars(settings):
         conf |= _files_in_s3()

@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, ONWARD, recorded
-from tailrace.lake.contracts import LATE, PRODUCTION, REJECTED, computation_contract
+from tailrace.lake.contracts import CLAIMED, LATE, PRODUCTION, REJECTED, computation_contract
 from tailrace.lake.drift import check_definition
 from tailrace.lake.lease import Lease
 from tailrace.lake.signals import NAMES, names_of
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation, ComputationError
 from tailrace.model.time import BEGINNING
+from tailrace.spark.claiming import Claiming
 from tailrace.spark.computing import Computed, Computing, Keys, given, productions
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.logged import logged
@@ -59,6 +60,7 @@ class ComputationFold:
         check_definition(lake, computation)
         lake.ensure(contract, {"epoch": "-1", "generation": "1", "fingerprint": computation.fingerprint})
         self.lease = Lease.take(lake, contract.table, landing)
+        self.claiming = None if computation.once is None else Claiming(spark, lake, computation, self.lease)
         self.state = self._held()
         self._staged: _Staged | None = None
         self._due: tuple[Keys, int | None] | None = None
@@ -91,6 +93,8 @@ class ComputationFold:
             if found is None:
                 raise
             raise ComputationError(found[1]) from error
+        if self.claiming is not None:
+            computed = self.claiming.settled(computed, clock.epoch)
         folded = self._write(computed, said, clock)
         self._staged = _Staged(computed, said, clock)
         phases.end("step")
@@ -148,6 +152,8 @@ class ComputationFold:
         """Nothing follows the ledger of a computation: its productions are read there."""
 
     def close(self) -> None:
+        if self.claiming is not None:
+            self.claiming.close()
         self.lease.give_back()
 
     def leave(self) -> None:
@@ -163,7 +169,7 @@ class ComputationFold:
 
     def _write(self, computed: Computed, said: dict[str, str], clock: Clock) -> Folded:
         seen, kind = Observation(), F.col("kind")
-        counted = {"productions": PRODUCTION, "late": LATE, "rejected": REJECTED}
+        counted = {"productions": PRODUCTION, "claimed": CLAIMED, "late": LATE, "rejected": REJECTED}
         rows = computed.rows.observe(seen, *(F.count_if(kind == one).alias(name) for name, one in counted.items()))
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)

@@ -1,0 +1,115 @@
+"""The Photon join: how many records a second, and how soon a click is joined once both sides are there.
+
+What the registry costs is told by the same join without one. Both are Tailrace's own: a join of one click to one query,
+for good and across restarts, is nothing that Spark's own streams do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.measure import Outcome, Task, serve
+from tailrace.generate.delivery import MINUTE, SECOND, Delivery
+from tailrace.generate.landing import land
+from tailrace.generate.searches import searches
+from tailrace.lake.catalog import Lake
+from tailrace.model.computation import Computation
+from tailrace.plan.loading import load_any
+from tailrace.spark.session import open_session
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import EpochReport, Stream
+
+FIRST = 1_767_225_600 * SECOND
+"""2026-01-01, in microseconds."""
+
+A_SECOND = 500
+"""Records a second that are written for the latencies."""
+
+EVERY = SECOND // 5
+WARMING, MEASURED = 25, 40
+"""Seconds of writing before latencies count, and of those that do."""
+
+
+def definition(variant: str) -> Computation:
+    """The join of `pipelines/photon.py`; "alone" it claims nothing."""
+    found = load_any(str(Path(__file__).parents[1] / "pipelines" / "photon.py") + ":photon")
+    assert isinstance(found, Computation)
+    return replace(found, once=None) if variant == "alone" else found
+
+
+def drain(task: Task) -> Outcome:
+    """A backlog, a minute's records an epoch; the seconds of each epoch."""
+    spark, lake, reports = open_session(task.settings), Lake(task.settings), list[EpochReport]()
+    made = searches(rate=task.views.files, length=30 * MINUTE, seed=1, first=FIRST)
+    for _ in land(_until(made, 30 * MINUTE), task.home / "landing", every=MINUTE, instants=("at", "known")):
+        pass
+    stream = Stream(
+        spark, lake, [definition(task.variant)], Files(str(task.home / "landing"), "json", 1), watch=reports.append
+    )
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    half = reports[len(reports) // 2 :]
+    facts = {"records": sum(one.landed.records for one in half), "epochs": len(half)}
+    return Outcome([one.seconds for one in half], facts=facts)
+
+
+def _until(made: Sequence[Delivery], length: int) -> list[Delivery]:
+    """What is known by then: what comes hours later would be hundreds of epochs of a record each."""
+    return [one for one in made if one.known < FIRST + length]
+
+
+class Writer(threading.Thread):
+    """Writes the log as it becomes known; `written` says when each file was there, by its name."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.written = folder, dict[str, float]()
+        folder.mkdir(parents=True)
+
+    def run(self) -> None:
+        length = (WARMING + MEASURED) * SECOND
+        made = _until(searches(rate=A_SECOND, length=length, seed=1, first=FIRST), length)
+        started = time.perf_counter()
+        wait = lambda end: time.sleep(max(0.0, started + (end - FIRST) / SECOND - time.perf_counter()))  # noqa: E731
+        for file in land(made, self.folder, every=EVERY, instants=("at", "known"), wait=wait):
+            self.written[file.name] = time.perf_counter()
+
+
+def latency(task: Task) -> Outcome:
+    """From when both a click and its query were written to when the click is in the ledger as joined."""
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    writer, ended = Writer(task.home / "landing"), dict[int, float]()
+
+    def watch(report: EpochReport) -> None:
+        ended[report.epoch] = time.perf_counter()
+
+    stream = Stream(spark, lake, [definition(task.variant)], Files(str(writer.folder), "json"), watch=watch)
+    writer.start()
+    while not writer.written:
+        time.sleep(0.01)
+    stream.start()
+    while writer.is_alive():
+        stream.wait(0.5)
+    quiet = time.perf_counter() + 15
+    while time.perf_counter() < quiet:
+        stream.wait(0.5)
+    stream.stop()
+    stream.close()
+    rows = spark.sql(
+        "SELECT p.epoch, c._source AS click, q._source AS query FROM photon__ledger p "
+        "JOIN searches c ON c.kind = 'click' AND c.click_id = p.click_id "
+        "JOIN searches q ON q.kind = 'query' AND q.query_id = c.query_id WHERE p.kind = 'production'"
+    ).collect()
+    both = [(row["epoch"], max(writer.written[Path(row[side]).name] for side in ("click", "query"))) for row in rows]
+    warm = min(writer.written.values()) + WARMING
+    seconds = [ended[epoch] - at for epoch, at in both if at >= warm]
+    return Outcome(seconds, facts={"epochs": len(ended), "joined": len(rows)})
+
+
+if __name__ == "__main__":
+    serve({"drain": drain, "latency": latency})

@@ -1,0 +1,40 @@
+"""Clicks joined to their queries, each once however many regions join them: Photon (003; MillWheel, 2)."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from searches import searches
+
+from tailrace import Computation, Context, Field, Match, Once, Timer, hours
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photon(Computation):
+    waits: timedelta = hours(1)
+    state = {"term": "string", "clicks": Field("array<string>", []), "ads": Field("array<string>", [])}
+    produces = {"outcome": "string", "click_id": "string", "ad": "string", "term": "string"}
+
+    def process_record(self, context: Context, record: dict[str, Any]) -> None:
+        if record["kind"] == "query":
+            context.state.term = record["term"]
+            context.set_timer("forget", record["at"] + 2 * self.waits)
+        elif record["click_id"] not in context.state.clicks:
+            context.state.clicks.append(record["click_id"])
+            context.state.ads.append(record["ad"])
+            context.set_timer(record["click_id"], record["at"] + self.waits, holds=record["at"])
+        for click in [*context.state.clicks] if context.state.term else []:
+            self.tell(context, "joined", context.timer(click))
+
+    def process_timer(self, context: Context, timer: Timer) -> None:
+        context.state.clear() if timer.name == "forget" else self.tell(context, "unjoinable", timer)
+
+    def tell(self, context: Context, outcome: str, waited: Timer) -> None:
+        query, place = context.state, context.state.clicks.index(waited.name)
+        found = {"click_id": query.clicks.pop(place), "ad": query.ads.pop(place), "term": query.term}
+        context.delete_timer(waited.name)
+        context.produce({"outcome": outcome, **found}, event_time=waited.holds)
+
+
+once = Once("joined_clicks", by="click_id", keep=Match("outcome", "==", "joined"))
+photon = Photon(name="photon", log=searches, key="query_id", allowed_lateness=hours(1), once=once)

@@ -1,0 +1,131 @@
+"""Two regions with logs of their own and one registry join every click once, one of them down for a while (Photon)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tailrace.generate.delivery import MINUTE, Delivery, in_order
+from tailrace.lake.contracts import PRODUCTION
+from tailrace.lake.lease import Lease
+from tailrace.lake.maintenance import kept
+from tailrace.lake.registry import shared
+from tailrace.settings import Settings
+from tailrace.spark.maintaining import maintain
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import EpochReport, Stream
+from tests.support.regions import PHOTON, Region, made, otherwise
+
+
+def regions(settings: Settings, folder: Path, log: list[Delivery]) -> tuple[Region, Region]:
+    logs = {"eu": log, "us": otherwise(log, Random(1))}
+    eu, us = (Region(settings.model_copy(update={"namespace": n}), folder / n, one) for n, one in logs.items())
+    return eu, us
+
+
+def drain(region: Region, per_epoch: int = 4) -> list[EpochReport]:
+    reports: list[EpochReport] = []
+    source = Files(str(region.folder), "json", per_epoch)
+    stream = Stream(region.spark, region.lake, [PHOTON], source, watch=reports.append)
+    try:
+        stream.start(once=True)
+        stream.wait()
+    finally:
+        stream.close()
+    return reports
+
+
+def test_X6_two_regions_join_every_click_once_and_one_that_was_down_catches_up(
+    settings: Settings, tmp_path: Path
+) -> None:
+    eu, us = regions(settings, tmp_path, made(3))
+    eu.lands(3)
+    drain(eu, 1)
+    us.lands(2)
+    drain(us, 1)
+    # One is down, and the other goes on with everything.
+    us.lands()
+    drain(us)
+    before = eu.joined
+    eu.lands()
+    reports = drain(eu)
+    assert before <= eu.joined
+    assert sum(report.folded["photon"].claimed for report in reports) > 20
+    for one in (eu, us):
+        one.adds_up()
+        assert one.plain() == one.joined + one.claimed
+    both = eu.joined + us.joined
+    assert set(both.values()) == {1}
+    assert both == Counter(set(eu.plain()) | set(us.plain()))
+    assert min(sum(one.joined.values()) for one in (eu, us)) > 0
+    registry = shared(eu.lake)
+    assert registry.settings.namespace not in ("eu", "us")
+    claims = eu.spark.sql(f"SELECT id, claimant FROM {registry.spark_name('joined_clicks')}").collect()
+    whose = {row["id"]: row["claimant"] for row in claims}
+    assert len(whose) == len(claims)
+    assert whose == dict.fromkeys(eu.joined, "eu.photon") | dict.fromkeys(us.joined, "us.photon")
+    # The branches that were claimed on are gone, and maintenance keeps the registry small, too.
+    assert set(registry.refs("joined_clicks")) == {"main"}
+    assert "joined_clicks" in {one.table for one in maintain(us.spark, us.lake, PHOTON).tables}
+    assert "joined_clicks" not in {one.table for one in kept(us.lake, PHOTON)}
+    eu.adds_up()
+
+
+def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eu, us = regions(settings, tmp_path, made(4))
+    eu.lands(1)
+    drain(eu)
+    eu.lands()
+    dies = RuntimeError("it dies here")
+
+    def commit(lease: Lease, *given: object) -> bool:
+        raise dies
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lease, "commit", commit)
+        with pytest.raises(RuntimeError, match="it dies here"):
+            drain(eu)
+    registry = shared(eu.lake)
+    claims = f"SELECT COUNT(*) FROM {registry.spark_name('joined_clicks')} WHERE claimant = 'eu.photon'"
+    claimed = eu.spark.sql(claims).collect()[0][0]
+    assert claimed > sum(eu.joined.values())
+    # While it is down the other finds them taken.
+    us.lands()
+    drain(us)
+    assert sum(us.claimed.values()) == claimed
+    drain(eu)
+    assert sum(eu.joined.values()) == claimed
+    for one in (eu, us):
+        one.adds_up()
+        assert one.plain() == one.joined + one.claimed
+    assert set((eu.joined + us.joined).values()) == {1}
+
+
+def test_what_comes_twice_in_one_log_counts_once_in_an_epoch_and_over_epochs(
+    settings: Settings, tmp_path: Path
+) -> None:
+    # Without its ids, the log has what was brought twice.
+    twice, log = replace(PHOTON, log=replace(PHOTON.log, record_id=())), made(5, rate=3)
+    clicks = [one for one in log if one.record["kind"] == "click"][:40]
+    again = [replace(one, known=one.known + (number % 2) * 5 * MINUTE) for number, one in enumerate(clicks)]
+    region, _ = regions(settings, tmp_path, in_order([*log, *again]))
+    region.lands()
+    stream = Stream(region.spark, region.lake, [twice], Files(str(region.folder), "json", 3))
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    joined, claimed = region.joined, region.claimed
+    assert set(joined.values()) == {1}
+    assert set(claimed) <= set(joined)
+    assert sum(claimed.values()) >= 35
+    places = region.spark.sql(
+        f"SELECT p.epoch = c.epoch FROM photon__ledger p JOIN photon__ledger c USING (click_id) "
+        f"WHERE p.kind = '{PRODUCTION}' AND c.kind = 'claimed'"
+    ).collect()
+    assert {row[0] for row in places} == {True, False}

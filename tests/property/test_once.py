@@ -1,0 +1,163 @@
+"""What is claimed counts once (Photon), however many regions join, in whatever order, one of them down for a while."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
+
+from tailrace import Computation, Match, Once, minutes
+from tailrace.generate.searches import searches
+from tailrace.model.clock import Clock
+from tailrace.model.errors import DefinitionError
+from tailrace.model.folded import Run, fold_chain
+from tailrace.model.once import Claims, Id
+from tailrace.model.stateful import State
+from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.model.visits import example
+from tailrace.plan.loading import load_any
+
+PHOTON = load_any("pipelines/photon.py:photon")
+assert isinstance(PHOTON, Computation)
+HASTY = replace(PHOTON, waits=minutes(2), allowed_lateness=minutes(1))
+Epochs = list[tuple[list[Mapping[str, Any]], Clock]]
+
+
+def log(seed: int) -> list[dict[str, Any]]:
+    """A few minutes of searches, each record once, in the order in which they become known."""
+    found = {}
+    for number, one in enumerate(searches(rate=1, length=180_000_000, seed=seed, first=1_700_000_000_000_000)):
+        times = {name: moment(one.record[name]) for name in ("at", "known")}
+        found.setdefault(one.record["event_id"], {**one.record, **times, "_source": "log", "_offset": number})
+    return list(found.values())
+
+
+def epochs(records: list[dict[str, Any]], chance: Random) -> Epochs:
+    """The records as a region reads them: some out of their order, cut anyhow, the last ones at the end of time."""
+    mixed = sorted(records, key=lambda one: instant(one["known"]) + chance.randrange(90_000_000))
+    found: Epochs = []
+    watermark, now = 0, 0
+    while mixed:
+        bundle, mixed = mixed[: (cut := chance.randint(1, 40))], mixed[cut:]
+        latest = max(instant(one["at"]) for one in bundle)
+        watermark, now = max(watermark, latest - chance.randrange(240_000_000)), now + 1_000_000
+        found.append((bundle, Clock(len(found), watermark, now)))
+    return [*found, ([], Clock(len(found), END_OF_TIME, now))]
+
+
+def joined(run: Run) -> Counter[str]:
+    return Counter(one.values["click_id"] for one in run.productions if one.values["outcome"] == "joined")
+
+
+def adds_up(run: Run, clicks: set[str]) -> None:
+    """Every click was joined here, or elsewhere, or is in the ledger as late or unjoinable; each of them once."""
+    told = [one.values["click_id"] for one in (*run.productions, *run.claimed)]
+    told += [one.record["click_id"] for one in run.late if one.record["kind"] == "click"]
+    assert Counter(told) == Counter(clicks)
+    assert all(one.values["outcome"] == "joined" for one in run.claimed)
+
+
+@tried(max_examples=25)
+@given(seed=st.integers(0, 10**6), regions=st.integers(1, 3))
+def test_X6_every_click_is_joined_once_whatever_region_does_it_or_is_accounted_for(seed: int, regions: int) -> None:
+    chance, records = Random(seed), log(seed % 5)
+    clicks = {one["click_id"] for one in records if one["kind"] == "click"}
+    registry: dict[Id, str] = {}
+    runs = [[Run(State(), claims=Claims(registry, f"region {number}"))] for number in range(regions)]
+    left = [epochs(records, chance) for _ in runs]
+    alone = [fold_chain(HASTY, one)[-1] for one in left]
+    dead = chance.randrange(regions)
+    while any(left):
+        # One is down until the others are done, but for what it did at first.
+        others = any(one for number, one in enumerate(left) if number != dead)
+        waits = dead if others and left[dead] and left[dead][0][1].epoch >= 2 else None
+        up = [number for number, one in enumerate(left) if one and number != waits]
+        number = chance.choice(up)
+        fold_chain(HASTY, [left[number].pop(0)], runs[number])
+    told = sum((joined(one) for (one,) in runs), Counter[str]())
+    # Whatever one of them would have joined by itself is joined, and nothing twice.
+    assert told == Counter(set().union(*(joined(one) for one in alone)))
+    for (one,), by_itself in zip(runs, alone, strict=True):
+        adds_up(one, clicks)
+        assert not one.state.keys
+        # What the others claim changes nothing but what counts.
+        assert joined(by_itself) == joined(one) + Counter(each.values["click_id"] for each in one.claimed)
+
+
+@tried(max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_L1_alone_it_is_the_plain_join_of_what_came_in_time(seed: int) -> None:
+    records = log(seed % 7)
+    (run,) = fold_chain(PHOTON, epochs(records, Random(seed)))
+    late = {one.record["event_id"] for one in run.late}
+    asked = {one["query_id"]: one["term"] for one in records if one["kind"] == "query" and one["event_id"] not in late}
+    plain = {
+        (one["click_id"], one["ad"], asked.get(one["query_id"]), instant(one["at"]))
+        for one in records
+        if one["kind"] == "click" and one["event_id"] not in late
+    }
+    # Within the log's few minutes no click waits too long.
+    found = {(*(one.values[name] for name in ("click_id", "ad", "term")), one.at) for one in run.productions}
+    assert found == plain
+    assert {one.values["outcome"] for one in run.productions if one.values["term"] is None} <= {"unjoinable"}
+    assert not run.claimed
+
+
+def test_a_click_waits_for_its_query_and_no_longer_than_it_should() -> None:
+    at = moment(1_700_000_000_000_000)
+    none = dict.fromkeys(PHOTON.log.columns) | {"_source": "log", "_offset": 0}
+    click = none | {"kind": "click", "event_id": "c", "click_id": "c", "query_id": "q", "ad": "tea", "at": at}
+    query = none | {"kind": "query", "event_id": "q", "query_id": "q", "term": "boots", "at": at}
+    start = instant(at)
+
+    def told(*cuts: tuple[list[Mapping[str, Any]], int]) -> list[tuple[int, str]]:
+        made = [(bundle, Clock(epoch, start + after * 60_000_000, 0)) for epoch, (bundle, after) in enumerate(cuts)]
+        return [(one.epoch, one.values["outcome"]) for one in fold_chain(PHOTON, made)[-1].productions]
+
+    assert told(([click], 0), ([], 59), ([query], 59)) == [(2, "joined")]
+    assert told(([click], 0), ([], 60), ([query], 60)) == [(1, "unjoinable")]
+    assert told(([query], 0), ([click], 30)) == [(1, "joined")]
+    assert told(([click], 0), ([], 59)) == []
+
+
+def test_those_that_it_is_not_about_count_each() -> None:
+    twice = [Id("7", 5), Id("7", 5)]
+    claims = Claims()
+    assert [claims.claim(one) for one in twice] == [True, False]
+    once = Once("joined", by="click", keep=Match("n", ">", 3))
+    types = {"click": "bigint", "n": "bigint"}
+    given = [{"click": 7, "n": 4}, {"click": 7, "n": 3}, {"click": None, "n": 4}, {"click": 7, "n": None}]
+    assert [once.id_of(one, 5, types) for one in given] == [Id("7", 5), None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("once", "path", "remedy"),
+    [
+        (Once("Joined!", by="clicks"), "once.registry", "lower-case"),
+        (Once("joined", by="click"), "once.by", "clicks"),
+        (Once("joined", by="clicks", keep=Match("nothing", "==", 1)), "once.keep", "nothing"),
+        ("joined", "once", "Once("),
+    ],
+)
+def test_what_makes_no_sense_to_claim_is_refused_with_the_remedy(once: Any, path: str, remedy: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        replace(example(), once=once)
+    (fault,) = [one for one in refused.value.faults if one.path.startswith(path)]
+    assert remedy in str(fault)
+
+
+def test_weak_productions_cannot_be_claimed() -> None:
+    with pytest.raises(DefinitionError, match="strong productions"):
+        replace(example(), productions="weak", once=Once("joined", by="clicks"))
+
+
+def test_a_registry_is_part_of_what_a_computation_means() -> None:
+    plain, claims, other = example(), *(replace(example(), once=Once(name, by="clicks")) for name in ("a", "b"))
+    assert len({plain.fingerprint, claims.fingerprint, other.fingerprint}) == 3
