@@ -1,46 +1,48 @@
 """The definitions in `pipelines/`, each beside plain SQL over its log: what a good engineer would write by hand.
 
-The SQL is one text for Spark and DuckDB. `records` stands for the log, each record once, with `at` as `happened`: the
-former is a word of DuckDB's own.
+The SQL is one text for Spark and DuckDB. `records` stands for the log, each record once, its event time as `happened`:
+`at` is a word of DuckDB's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tailrace import Log, Pipeline
-from tailrace.generate.delivery import HOUR, Delivery
+from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
 from tailrace.generate.logs import LOGS
 from tailrace.model.time import instant, moment
+from tailrace.observe import flights
 from tailrace.plan.loading import load
 
 ROOT = Path(__file__).parents[2]
-FIRST = instant(datetime(2026, 1, 1, tzinfo=UTC))
 DAY = 24 * HOUR
 
 Answers = dict[tuple[Any, ...], tuple[Any, ...]]
 """The results by key and window start."""
 
 
+def file(name: str) -> str:
+    """The file of a definition."""
+    return str(ROOT / "pipelines" / f"{name}.py")
+
+
 @dataclass(frozen=True)
 class Application:
-    """A definition, `generated`, which log it reads is made up by, and its answers by hand."""
+    """A definition, which of `RECORDS` it is tried on, and its answers by hand."""
 
     name: str
-    generated: str
+    records: str
     by_hand: str
 
     @property
-    def file(self) -> str:
-        return str(ROOT / "pipelines" / f"{self.name}.py")
-
-    @property
     def pipeline(self) -> Pipeline:
-        return load(self.file)
+        return load(file(self.name))
 
     @property
     def columns(self) -> str:
@@ -121,25 +123,73 @@ _CASES = (
         FROM numbered AS c JOIN parts AS p ON c.query_id = p.query_id AND c.part = p.part
         LEFT JOIN numbered AS q ON c.query_id = q.query_id AND c.part = q.part AND q.kind = 'query'
         WHERE c.kind = 'click' GROUP BY q.term, c.ad, DATE_TRUNC('hour', p.happened)"""),
+    Application("flights", "flights", """
+        SELECT origin, DATE_TRUNC('hour', happened) AS window_start, COUNT(*) AS flights, COUNT(delay) AS departures,
+               AVG(delay) AS mean_delay
+        FROM records GROUP BY origin, DATE_TRUNC('hour', happened)"""),
 )  # fmt: skip
 
 APPLICATIONS: Mapping[str, Application] = {one.name: one for one in _CASES}
 
 
-def made(generated: str, *, rate: float, length: int, seed: int = 5) -> list[Delivery]:
-    """A log that is made up, and a record three days later, which takes the watermark past all others."""
-    found = LOGS[generated].made(rate=rate, length=length, seed=seed, first=FIRST)
-    last = FIRST + 3 * DAY
-    more = {name: "last" for name in ("view_id", "event_id") if name in found[-1].record}
-    return [*found, Delivery(last, {**found[-1].record, **more, "at": last, "known": last})]
+@dataclass(frozen=True)
+class Records:
+    """What a source brings: `given` says which records of about a share of the time from `first` to `last`.
+
+    `instants` are the columns that are instants, the event time among them.
+    """
+
+    first: int
+    last: int
+    instants: tuple[str, ...]
+    given: Callable[[float, int], list[Delivery]]
+
+    def made(self, share: float = 1.0, seed: int = 5) -> list[Delivery]:
+        """The records in the order in which they become known, and one of days later: its watermark passes them all."""
+        found = self.given(share, seed)
+        later = dict.fromkeys(self.instants, self.last + 3 * DAY)
+        later |= {name: "last" for name in ("view_id", "event_id", "flight_id") if name in found[-1].record}
+        return [*found, Delivery(self.last + 3 * DAY, {**found[-1].record, **later})]
 
 
-def once(log: Log, generated: str, deliveries: Iterable[Delivery]) -> list[dict[str, Any]]:
+def _generated(log: str, rate: float, length: int) -> Records:
+    first = instant(datetime(2026, 1, 1, tzinfo=UTC))
+
+    def given(share: float, seed: int) -> list[Delivery]:
+        return LOGS[log].made(rate=rate, length=int(length * share), seed=seed, first=first)
+
+    return Records(first, first + DAY, tuple(LOGS[log].instants), given)
+
+
+def _flights() -> Records:
+    """Real flights, on the day before the storm of 8 March 2013 and on that day."""
+    first, last = date(2013, 3, 7), date(2013, 3, 9)
+
+    def given(share: float, seed: int) -> list[Delivery]:
+        records: list[dict[str, Any]] = flights.load(first, last).to_dict("records")
+        chosen = Random(seed).sample(records, int(len(records) * share))
+        for one in chosen:
+            one |= {name: instant(one[name].to_pydatetime()) for name in ("scheduled", "known")}
+            one["delay"] = one["delay"] if isinstance(one["delay"], int) else None
+        return in_order(Delivery(one["known"], one) for one in chosen)
+
+    bounds = (instant(datetime(day.year, day.month, day.day, tzinfo=UTC)) for day in (first, last))
+    return Records(*bounds, ("scheduled", "known"), given)
+
+
+RECORDS: Mapping[str, Records] = {
+    "ads": _generated("ads", 0.3, 9 * HOUR),
+    "searches": _generated("searches", 0.3, 9 * HOUR),
+    "queries": _generated("queries", 20, 4 * MINUTE),
+    "flights": _flights(),
+}
+
+
+def once(log: Log, deliveries: Iterable[Delivery]) -> list[dict[str, Any]]:
     """The records that are in the log: each once, as it came first (rule X5), its instants as Python has them."""
+    instants = [name for name, type in log.columns.items() if type == "timestamp"]
     kept: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in deliveries:
-        record = {
-            name: moment(value) if name in LOGS[generated].instants else value for name, value in one.record.items()
-        }
-        kept.setdefault(tuple(record[name] for name in log.id_columns), record)
+    for place, one in enumerate(deliveries):
+        record = {name: moment(value) if name in instants else value for name, value in one.record.items()}
+        kept.setdefault(tuple(record[name] for name in log.id_columns) or (place,), record)
     return list(kept.values())

@@ -138,6 +138,35 @@ def test_epochs_by_number_and_by_time_end_in_the_same_answers(definition: Path, 
     assert simulated(definition, sample, "--per-epoch", "3")["epochs"] == 3
 
 
+def test_a_folder_is_the_files_in_it_in_the_order_of_their_names(
+    definition: Path, sample: Path, tmp_path: Path
+) -> None:
+    folder, lines = tmp_path / "folder", sample.read_text().splitlines(keepends=True)
+    folder.mkdir()
+    for name, some in (("b.jsonl", lines[2:]), ("a.jsonl", lines[:2]), (".c.jsonl", lines)):
+        (folder / name).write_text("".join(some))
+    assert simulated(definition, folder) == simulated(definition, sample)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "an empty folder" in simulated(definition, empty, status=2)
+
+
+def test_X5_what_comes_again_is_dropped_while_it_is_remembered(definition: Path, sample: Path, tmp_path: Path) -> None:
+    identified = DEFINITION.replace(
+        'event_time="at",', 'event_time="at", record_id=("shop", "at"), remembered=seconds(100),'
+    )
+    definition.write_text(identified)
+    lines = sample.read_text().splitlines(keepends=True)
+    twice = tmp_path / "twice.jsonl"
+    # The first comes again at once, and once more when it is forgotten.
+    twice.write_text("".join([lines[0], lines[0], lines[1], lines[2], lines[0]]))
+    found, plain = simulated(definition, twice), simulated(definition, sample)
+    assert (found["records"], found["duplicates"]) == (4, 1)
+    assert (plain["records"], plain["duplicates"]) == (4, 0)
+    twice.write_text(json.dumps({"at": "2024-01-01T00:00:00Z"}) + "\n")
+    assert simulated(definition, twice)["rejected"] == [{"line": 1, "reason": "the record id shop is missing"}]
+
+
 def test_open_leaves_the_windows_open(definition: Path, sample: Path) -> None:
     assert simulated(definition, sample, "--open")["open_windows"] == 3
     assert simulated(definition, sample)["open_windows"] == 0

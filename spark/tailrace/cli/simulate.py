@@ -37,7 +37,8 @@ def simulate(
         str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline: FILE or FILE:NAME.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet.")
+        Path | None,
+        typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet, or a folder of them."),
     ] = None,
     per_epoch: Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")] = 1,
     every: Annotated[
@@ -86,6 +87,19 @@ def simulate(
 
 
 def _read(log: Log, path: Path) -> samples.Sample:
+    """A file, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return _read_file(log, path)
+    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    if not files:
+        raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    parts = [_read_file(log, one) for one in files]
+    return samples.Sample(
+        [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
+    )
+
+
+def _read_file(log: Log, path: Path) -> samples.Sample:
     if not path.is_file():
         raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
     kind = path.suffix.lower()
@@ -221,8 +235,10 @@ def _named(key: Key) -> str:
 
 def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
     taken_back = sum(pane.retraction for pane in one.run.panes)
+    again = _again(one, sample)
     return {
-        "records": f"{len(sample.records):,}, {counted(len(sample.rejected), 'line')} rejected",
+        "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
+        + (f", {again:,} that came again" if again else ""),
         "epochs": f"{len(one.epochs):,}",
         "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
         "too late": counted(len(one.runs[0].late), "record"),
@@ -230,10 +246,16 @@ def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
     }
 
 
+def _again(one: Simulation, sample: samples.Sample) -> int:
+    """How many records were dropped, as they came again (rule X5)."""
+    return len(sample.records) - sum(len(bundle) for bundle, _ in one.epochs)
+
+
 def _data(one: Simulation, sample: samples.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "pipeline": one.pipeline.name,
-        "records": len(sample.records),
+        "records": len(sample.records) - _again(one, sample),
+        "duplicates": _again(one, sample),
         "epochs": len(one.epochs),
         "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
         "late": [
