@@ -52,6 +52,9 @@ def simulate(
     result: Annotated[str | None, typer.Option(metavar="NAME", help="The result that the plot shows.")] = None,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")] = None,
+    scale: Annotated[
+        float, typer.Option(metavar="N", min=0.5, max=8, help="How large it is: N times some 1,200 pixels wide.")
+    ] = 2.0,
     paper: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the paper's figures 5 to 14 instead, computed.")
     ] = None,
@@ -79,7 +82,7 @@ def simulate(
     one = Simulation(pipeline, epochs)
     chosen = _key(one, key)
     if page is not None or png is not None:
-        _draw(output, one, chosen, _result(pipeline, result), page, png)
+        _draw(output, one, chosen, _result(pipeline, result), page, png, scale)
     if json:
         output.data(_data(one, sample, chosen))
     else:
@@ -134,7 +137,9 @@ def _result(pipeline: Pipeline, given: str | None) -> str:
     return given or next(iter(pipeline.what))
 
 
-def _draw(output: Output, one: Simulation, key: Key | None, result: str, page: Path | None, png: Path | None) -> None:
+def _draw(
+    output: Output, one: Simulation, key: Key | None, result: str, page: Path | None, png: Path | None, scale: float
+) -> None:
     if key is None and not one.keys:
         raise UsageError("there is nothing to draw: no pane fired")
     from tailrace.observe.plot import render, render_png
@@ -142,7 +147,7 @@ def _draw(output: Output, one: Simulation, key: Key | None, result: str, page: P
     plot = one.plot(one.keys[0] if key is None else key, result)
     for path in filter(None, (page, png)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(render(plot).encode() if path is page else render_png(plot))
+        path.write_bytes(render(plot).encode() if path is page else render_png(plot, scale))
         output.say(f"wrote {path}")
 
 

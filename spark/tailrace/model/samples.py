@@ -20,6 +20,7 @@ from tailrace.model.log import Log
 from tailrace.model.progress import ALL, Progress, Seen
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, instant
+from tailrace.model.types import decimal_parts
 from tailrace.model.values import no_value, of_value, zoned
 from tailrace.model.values import number as of_number
 from tailrace.model.watermarks import lag_bucket
@@ -158,9 +159,9 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
                 record[name] = reads(given, type)
             except (ValueError, TypeError, InvalidOperation):
                 return f"{name} = {given!r}: expected {type}"
-    for column in log.id_columns:
-        if record[column] is None:
-            return f"the record id {column} is missing"
+    for name in log.id_columns:
+        if record[name] is None:
+            return f"the record id {name} is missing"
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
         at: Any = record[column] if column else None
         if column and at is None:
@@ -172,7 +173,8 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
 
 def _of_json(given: Any, type: str) -> Any:
     kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
-    numbers = (int, Decimal)
+    # A decimal may be a string, for a JSON number is a double to many who write and read it.
+    numbers = (int, Decimal, str) if decimal_parts(type) else (int, Decimal)
     if isinstance(given, bool) is not (type == "boolean") or not isinstance(given, kinds.get(type, numbers)):
         raise ValueError
     return _of_text(given, type) if isinstance(given, str) else of_number(given, type)
