@@ -199,7 +199,7 @@ def test_the_papers_figures_come_out_on_one_page(tmp_path: Path) -> None:
         (["{definition}"], "a definition and a sample are wanted"),
         (["{definition}", "nowhere.jsonl"], "no such file"),
         (["{definition}", "{definition}"], ".csv or .parquet"),
-        (["{definition}", "{sample}", "--key", "z"], "the keys with the most panes are a, b"),
+        (["{definition}", "{sample}", "--key", "z"], "the keys with the most are a, b"),
         (["{definition}", "{sample}", "--result", "z", "--html", "x.html"], "expected one of total, sales"),
         (["{definition}", "{sample}", "--every", "0"], "more than no time"),
     ],
@@ -220,3 +220,34 @@ def test_L1_a_sample_that_ends_gives_the_batch_answer(pipeline: Any, records: li
     clocks = [clock for _, clock in samples.epochs(LOG, records, every=period, ends=False)]
     assert all(clock.processing_time % (7 * 10**6) == 0 for clock in clocks)
     assert len(clocks) <= len({instant(record["at"]) for record in records})
+
+
+VISITS = """
+from tailrace import *
+from tailrace.model.visits import Visits
+log = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=seconds(20))
+visits = Visits(name="visits", log=log, key="who", ordered=True)
+"""
+
+
+def test_of_a_computation_it_shows_what_is_produced_and_what_came_too_late(tmp_path: Path) -> None:
+    definition, sample, picture = tmp_path / "visits.py", tmp_path / "clicks.jsonl", tmp_path / "visits.png"
+    definition.write_text(VISITS)
+    clicks = [("a", "00:00:00"), ("a", "00:00:10"), ("b", "00:05:00"), ("a", "00:01:00"), ("b", "00:05:05")]
+    sample.write_text("\n".join(json.dumps({"who": who, "at": f"2024-01-01T{at}Z"}) for who, at in clicks))
+    found = simulated(definition, sample, "--png", picture, "--scale", "1", "--result", "clicks")
+    told = [(one["key"], one["values"], one["epoch"], one["event_time"]) for one in found["productions"]]
+    assert told == [
+        (["a"], {"clicks": 2}, 2, "2024-01-01T00:00:00Z"),
+        (["b"], {"clicks": 2}, 5, "2024-01-01T00:05:00Z"),
+    ]
+    assert [(one["key"], one["epoch"], one["behind_seconds"]) for one in found["late"]] == [(["a"], 3, 220.0)]
+    assert (found["records"], found["epochs"]) == (5, 6)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [one["key"] for one in simulated(definition, sample, "--key", "b")["productions"]] == [["b"]]
+    assert simulated(definition, sample, "--open")["productions"] == found["productions"][:1]
+    assert "expected one of clicks" in simulated(definition, sample, "--result", "z", "--png", picture, status=2)
+    shown = CliRunner().invoke(app, ["simulate", str(definition), str(sample)])
+    assert shown.exit_code == 0
+    assert "Visits by who" in shown.stdout
+    assert "too late" in shown.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +11,12 @@ import typer
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
 from tailrace.cli.texts import bounds, counted, shown
 from tailrace.model import samples
+from tailrace.model.computation import Computation
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, text
@@ -23,6 +24,7 @@ from tailrace.model.windows import Window
 
 if TYPE_CHECKING:
     from tailrace.model.panes import Key, Pane
+    from tailrace.observe.producing import Producing
     from tailrace.observe.simulation import Simulation
 
 _SMALL = 1.0
@@ -34,7 +36,7 @@ _MOST = 200
 
 def simulate(
     definition: Annotated[
-        str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline: FILE or FILE:NAME.")
+        str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
     ] = None,
     data: Annotated[
         Path | None,
@@ -49,7 +51,9 @@ def simulate(
     key: Annotated[
         list[str] | None, typer.Option(metavar="VALUE", help="Show one key: a value for each column.")
     ] = None,
-    result: Annotated[str | None, typer.Option(metavar="NAME", help="The result that the plot shows.")] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The result, or column, that the plot shows.")
+    ] = None,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")] = None,
     scale: Annotated[
@@ -60,7 +64,7 @@ def simulate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Fold a definition over a sample, in Python alone, and show the panes that it gives.
+    """Fold a definition over a sample, in Python alone, and show the panes that it gives, or what it produces.
 
     The watermark follows the log's rule, processing time its arrival times. A plot has one key: the one with the most
     panes, or the one asked for. Try --per-epoch and --every: the panes may differ, the last answers never do.
@@ -75,18 +79,32 @@ def simulate(
         raise UsageError(f"--every {every:g}: expected more than no time at all")
     from tailrace.observe.simulation import Simulation
 
-    pipeline = load(definition)
-    sample = _read(pipeline.source, data)
+    found = load_any(definition)
+    sample = _read(found.source, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = samples.epochs(pipeline.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
-    one = Simulation(pipeline, epochs)
-    chosen = _key(one, key)
-    if page is not None or png is not None:
-        _draw(output, one, chosen, _result(pipeline, result), page, png, scale)
-    if json:
-        output.data(_data(one, sample, chosen))
+    epochs = samples.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    if isinstance(found, Computation):
+        from tailrace.cli.simulate_computation import told
+        from tailrace.observe.producing import Producing
+
+        one: Simulation | Producing = Producing(found, epochs)
+        results = list(found.produces)
+        say: Callable[[Output, Any, samples.Sample, Key | None], None] = told
     else:
-        output.text(*_shown(one, sample, chosen))
+        from tailrace.observe.simulation import Simulation
+
+        one, results, say = Simulation(found, epochs), list(found.what), _told
+    chosen = _key(one.keys, key)
+    if page is not None or png is not None:
+        _draw(output, one, chosen, _result(results, result), page, png, scale)
+    say(output, one, sample, chosen)
+
+
+def _told(output: Output, one: Simulation, sample: samples.Sample, key: Key | None) -> None:
+    if output.json:
+        output.data(_data(one, sample, key))
+    else:
+        output.text(*_shown(one, sample, key))
 
 
 def _read(log: Log, path: Path) -> samples.Sample:
@@ -121,27 +139,33 @@ def _read_file(log: Log, path: Path) -> samples.Sample:
         raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
 
 
-def _key(one: Simulation, given: list[str] | None) -> Key | None:
+def _key(keys: list[Key], given: list[str] | None) -> Key | None:
     if not given:
         return None
-    for key in one.keys:
+    for key in keys:
         if [str(part) for part in key] == given:
             return key
-    known = ", ".join("/".join(map(str, key)) for key in one.keys[:5]) or "none"
-    raise UsageError(f"--key {' '.join(given)}: no pane has this key; the keys with the most panes are {known}")
+    known = ", ".join("/".join(map(str, key)) for key in keys[:5]) or "none"
+    raise UsageError(f"--key {' '.join(given)}: nothing has this key; the keys with the most are {known}")
 
 
-def _result(pipeline: Pipeline, given: str | None) -> str:
-    if given is not None and given not in pipeline.what:
-        raise UsageError(f"--result {given}: expected one of {', '.join(pipeline.what)}")
-    return given or next(iter(pipeline.what))
+def _result(names: list[str], given: str | None) -> str:
+    if given is not None and given not in names:
+        raise UsageError(f"--result {given}: expected one of {', '.join(names)}")
+    return given or names[0]
 
 
 def _draw(
-    output: Output, one: Simulation, key: Key | None, result: str, page: Path | None, png: Path | None, scale: float
+    output: Output,
+    one: Simulation | Producing,
+    key: Key | None,
+    result: str,
+    page: Path | None,
+    png: Path | None,
+    scale: float,
 ) -> None:
     if key is None and not one.keys:
-        raise UsageError("there is nothing to draw: no pane fired")
+        raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
     from tailrace.observe.plot import render, render_png
 
     plot = one.plot(one.keys[0] if key is None else key, result)
