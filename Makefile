@@ -65,7 +65,7 @@ build/demo/lake:
 bench: setup ## measure against hand-written Spark and DuckDB
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-soak: setup $(TEST_JARS) ## hours of faults: 20,000 schedules, and 100 streams killed
+soak: setup $(TEST_JARS) ## hours of faults: 20,000 schedules, and 300 streams killed
 	TAILRACE_TEST_SCHEDULES=20000 TAILRACE_TEST_KILLS=45 $(BIN)/pytest -q -n $(WORKERS) --timeout 14400 tests/faults $(ARGS)
 
 format: $(INSTALLED) ## rewrite the code the way `check` wants it

@@ -136,10 +136,51 @@ def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) 
         place.run(text)
 
 
+PIPELINES = sorted((ROOT / "docs" / "pipelines").glob("*.md"))
+
+
+USE_CASES = ("ads", "flights", "log_join", "recommendations", "video_statistics", "zeitgeist")
+
+
+@pytest.mark.parametrize("page", PIPELINES, ids=lambda page: page.name)
+def test_a_page_on_pipelines_shows_the_plots_that_its_commands_draw(page: Path) -> None:
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text())
+    assert [f"build/{Path(target).name}" for target in shown] == drawn(page)
+
+
+@pytest.mark.parametrize("name", USE_CASES)
+def test_a_page_on_a_use_case_has_a_plot_how_to_read_the_answer_and_what_to_change(name: str) -> None:
+    page = ROOT / "docs" / "pipelines" / f"{name}.md"
+    assert drawn(page)
+    assert any(words[:2] == ["tailrace", "sql"] for words in commands(page))
+    assert "To change:" in page.read_text()
+
+
+def drawn(page: Path) -> list[str]:
+    """The pictures that its commands write."""
+    return [words[words.index("--png") + 1] for words in commands(page) if "--png" in words]
+
+
+def size(picture: Path) -> bytes:
+    """The width and height of a PNG, as it has them."""
+    return picture.read_bytes()[16:24]
+
+
+def test_there_is_a_page_that_names_each_definition() -> None:
+    said = "".join(page.read_text() for page in PIPELINES)
+    assert [one.name for one in (ROOT / "pipelines").glob("*.py") if f"pipelines/{one.name}" not in said] == []
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_pages_on_pipelines_run_in_their_order(tmp_path: Path) -> None:
+    from tailrace.observe.flights import landing_cuts, load, write_files
+
+    first, last = date(2013, 3, 8), date(2013, 3, 11)
+    write_files(load(first, last), tmp_path / "build" / "demo" / "landing", landing_cuts(first, last))
     for name in ("pipelines", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
     with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
-        assert run_all(running, sorted((ROOT / "docs" / "pipelines").glob("*.md"))) >= 7
+        assert run_all(running, PIPELINES) >= 7
+    for picture in (name for page in PIPELINES for name in drawn(page)):
+        assert size(tmp_path / picture) == size(ROOT / "docs" / "img" / Path(picture).name), picture

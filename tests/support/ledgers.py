@@ -1,16 +1,16 @@
-"""What a stream of clicks left in its ledgers, beside what the reference says of the same epochs."""
+"""What a stream left in its ledgers, beside what the reference says of the same epochs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace import Pipeline
+from tailrace import Computation, Pipeline
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import recorded
 from tailrace.model import stateful
@@ -18,10 +18,9 @@ from tailrace.model.chains import Definition, before
 from tailrace.model.clock import Clock
 from tailrace.model.folded import Run, fold_chain
 from tailrace.model.step import State
-from tailrace.model.time import instant
+from tailrace.model.time import instant, moment
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
-from tests.support.clicks import CLICKS
 from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 
@@ -38,12 +37,14 @@ def run(spark: SparkSession, lake: Lake, folder: Path, *definitions: Definition)
 
 def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Run]:
     """What the reference says of the log's epochs, with the clocks that the log recorded."""
-    columns = [*CLICKS.columns, "_epoch", "_source", "_offset"]
+    log = definition.log.source
+    columns = [*log.columns, "_epoch", "_source", "_offset"]
+    instants = [name for name, type in log.columns.items() if type == "timestamp"]
     bundles: dict[int, list[dict[str, Any]]] = {}
-    for row in in_micros(spark.sql(f"SELECT {', '.join(columns)} FROM clicks")).collect():
-        record = row.asDict() | {name: datetime.fromtimestamp(row[name] / 1e6, UTC) for name in ("at", "seen")}
+    for row in in_micros(spark.sql(f"SELECT {', '.join(columns)} FROM {log.name}")).collect():
+        record = row.asDict() | {name: moment(row[name]) for name in instants}
         bundles.setdefault(row["_epoch"], []).append(record)
-    said = recorded(lake, "clicks")
+    said = recorded(lake, log.name)
     clocks = [
         Clock(epoch, int(said[epoch]["watermark"]), int(said[epoch]["processing_time"])) for epoch in sorted(said)
     ]
@@ -55,20 +56,23 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ru
     return fold_chain(definition, epochs, start)
 
 
-def kept(spark: SparkSession, name: str) -> Counter[tuple[Any, ...]]:
+def kept(spark: SparkSession, computation: Computation) -> Counter[tuple[Any, ...]]:
     """What a computation's ledger has but the partials."""
-    rows = spark.sql(f"SELECT * FROM {name}__ledger WHERE kind <> 'partial'")
-    columns = ("kind", "who", "epoch", "event_time", "clicks", "behind", "source_offset")
+    rows = spark.sql(f"SELECT * FROM {computation.name}__ledger WHERE kind <> 'partial'")
+    columns = ("kind", *computation.key, "epoch", "event_time", *computation.produces, "behind", "source_offset")
     return Counter(tuple(row[column] for column in columns) for row in in_micros(rows).collect())
 
 
-def told(run: Run) -> Counter[tuple[Any, ...]]:
-    found = Counter(
-        ("production", *one.key, one.epoch, one.at, one.values["clicks"], None, one.place) for one in run.productions
-    )
+def told(computation: Computation, run: Run) -> Counter[tuple[Any, ...]]:
+    """The same of the reference."""
+    found = Counter[tuple[Any, ...]]()
+    for one in run.productions:
+        values = (instant(value) if isinstance(value, datetime) else value for value in one.values.values())
+        found["production", *one.key, one.epoch, one.at, *values, None, one.place] += 1
+    nothing = [None] * len(computation.produces)
     for late in run.late:
-        at, place = instant(late.record["at"]), late.record["_offset"]
-        found["late", *late.key, late.epoch, at, None, late.behind, place] += 1
+        at, place = instant(late.record[computation.log.event_time]), late.record["_offset"]
+        found["late", *late.key, late.epoch, at, *nothing, late.behind, place] += 1
     return found
 
 
@@ -83,5 +87,5 @@ def as_ever(spark: SparkSession, lake: Lake, definitions: Iterable[Definition]) 
         elif one.productions == "strong":
             assert runs[-1].productions
             assert runs[-1].late
-            assert kept(spark, one.name) == told(runs[-1])
-        assert lake.head(f"{one.name}__ledger").number("epoch") == lake.head("clicks").number("epoch")
+            assert kept(spark, one) == told(one, runs[-1])
+        assert lake.head(f"{one.name}__ledger").number("epoch") == lake.head(one.log.source.name).number("epoch")

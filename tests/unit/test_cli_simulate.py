@@ -109,7 +109,7 @@ def test_X6_every_line_is_a_record_or_rejected_with_its_reason(definition: Path,
         '{"shop": "a"}': "the event time at is missing",
         '{"at": "yesterday"}': "at = 'yesterday': expected timestamp",
         '{"at": "0001-01-01T00:00:00Z"}': "lies outside",
-        '{"at": "2024-01-01T00:00:00Z", "price": "1.50"}': "price = '1.50': expected decimal(8,2)",
+        '{"at": "2024-01-01T00:00:00Z", "price": "1,50"}': "price = '1,50': expected decimal(8,2)",
         '{"at": "2024-01-01T00:00:00Z", "price": 1.505}': "expected decimal(8,2)",
         '{"at": "2024-01-01T00:00:00Z", "price": 1234567.00}': "expected decimal(8,2)",
         '{"at": "2024-01-01T00:00:00Z", "shop": 7}': "shop = 7: expected string",
@@ -136,6 +136,35 @@ def test_epochs_by_number_and_by_time_end_in_the_same_answers(definition: Path, 
 
     assert last("--per-epoch", "3") == last("--every", "60") == last()
     assert simulated(definition, sample, "--per-epoch", "3")["epochs"] == 3
+
+
+def test_a_folder_is_the_files_in_it_in_the_order_of_their_names(
+    definition: Path, sample: Path, tmp_path: Path
+) -> None:
+    folder, lines = tmp_path / "folder", sample.read_text().splitlines(keepends=True)
+    folder.mkdir()
+    for name, some in (("b.jsonl", lines[2:]), ("a.jsonl", lines[:2]), (".c.jsonl", lines)):
+        (folder / name).write_text("".join(some))
+    assert simulated(definition, folder) == simulated(definition, sample)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "an empty folder" in simulated(definition, empty, status=2)
+
+
+def test_X5_what_comes_again_is_dropped_while_it_is_remembered(definition: Path, sample: Path, tmp_path: Path) -> None:
+    identified = DEFINITION.replace(
+        'event_time="at",', 'event_time="at", record_id=("shop", "at"), remembered=seconds(100),'
+    )
+    definition.write_text(identified)
+    lines = sample.read_text().splitlines(keepends=True)
+    twice = tmp_path / "twice.jsonl"
+    # The first comes again at once, and once more when it is forgotten.
+    twice.write_text("".join([lines[0], lines[0], lines[1], lines[2], lines[0]]))
+    found, plain = simulated(definition, twice), simulated(definition, sample)
+    assert (found["records"], found["duplicates"]) == (4, 1)
+    assert (plain["records"], plain["duplicates"]) == (4, 0)
+    twice.write_text(json.dumps({"at": "2024-01-01T00:00:00Z"}) + "\n")
+    assert simulated(definition, twice)["rejected"] == [{"line": 1, "reason": "the record id shop is missing"}]
 
 
 def test_open_leaves_the_windows_open(definition: Path, sample: Path) -> None:
@@ -170,7 +199,7 @@ def test_the_papers_figures_come_out_on_one_page(tmp_path: Path) -> None:
         (["{definition}"], "a definition and a sample are wanted"),
         (["{definition}", "nowhere.jsonl"], "no such file"),
         (["{definition}", "{definition}"], ".csv or .parquet"),
-        (["{definition}", "{sample}", "--key", "z"], "the keys with the most panes are a, b"),
+        (["{definition}", "{sample}", "--key", "z"], "the keys with the most are a, b"),
         (["{definition}", "{sample}", "--result", "z", "--html", "x.html"], "expected one of total, sales"),
         (["{definition}", "{sample}", "--every", "0"], "more than no time"),
     ],
@@ -191,3 +220,34 @@ def test_L1_a_sample_that_ends_gives_the_batch_answer(pipeline: Any, records: li
     clocks = [clock for _, clock in samples.epochs(LOG, records, every=period, ends=False)]
     assert all(clock.processing_time % (7 * 10**6) == 0 for clock in clocks)
     assert len(clocks) <= len({instant(record["at"]) for record in records})
+
+
+VISITS = """
+from tailrace import *
+from tailrace.model.visits import Visits
+log = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=seconds(20))
+visits = Visits(name="visits", log=log, key="who", ordered=True)
+"""
+
+
+def test_of_a_computation_it_shows_what_is_produced_and_what_came_too_late(tmp_path: Path) -> None:
+    definition, sample, picture = tmp_path / "visits.py", tmp_path / "clicks.jsonl", tmp_path / "visits.png"
+    definition.write_text(VISITS)
+    clicks = [("a", "00:00:00"), ("a", "00:00:10"), ("b", "00:05:00"), ("a", "00:01:00"), ("b", "00:05:05")]
+    sample.write_text("\n".join(json.dumps({"who": who, "at": f"2024-01-01T{at}Z"}) for who, at in clicks))
+    found = simulated(definition, sample, "--png", picture, "--scale", "1", "--result", "clicks")
+    told = [(one["key"], one["values"], one["epoch"], one["event_time"]) for one in found["productions"]]
+    assert told == [
+        (["a"], {"clicks": 2}, 2, "2024-01-01T00:00:00Z"),
+        (["b"], {"clicks": 2}, 5, "2024-01-01T00:05:00Z"),
+    ]
+    assert [(one["key"], one["epoch"], one["behind_seconds"]) for one in found["late"]] == [(["a"], 3, 220.0)]
+    assert (found["records"], found["epochs"]) == (5, 6)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [one["key"] for one in simulated(definition, sample, "--key", "b")["productions"]] == [["b"]]
+    assert simulated(definition, sample, "--open")["productions"] == found["productions"][:1]
+    assert "expected one of clicks" in simulated(definition, sample, "--result", "z", "--png", picture, status=2)
+    shown = CliRunner().invoke(app, ["simulate", str(definition), str(sample)])
+    assert shown.exit_code == 0
+    assert "Visits by who" in shown.stdout
+    assert "too late" in shown.stdout

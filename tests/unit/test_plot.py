@@ -20,6 +20,7 @@ from tailrace.observe.plot import (
     PlotError,
     PlotMissingError,
     PlotPane,
+    PlotProduction,
     PlotRecord,
     PlotTable,
     Timing,
@@ -354,3 +355,22 @@ def test_missing_libraries_name_the_extra_that_brings_them(monkeypatch: pytest.M
 )
 def test_values_are_written_for_people(value: object, expected: str) -> None:
     assert written(value) == expected
+
+
+def test_what_a_computation_produced_is_drawn_where_it_is_and_is_never_far_off() -> None:
+    made = [PlotProduction(at("04:00"), at("07:00"), "spike"), PlotProduction(at("30:00"), at("59:00"), "dip")]
+    plot = replace(PLOT, panes=[], productions=made)
+    laid = scene(plot)
+    drawn = [(row["x"], row["y"], row["text"]) for row in laid.produced]
+    assert drawn == [(milliseconds(one.event_time), milliseconds(one.produced_at), one.label) for one in made]
+    assert not laid.far
+    assert laid.x[1] > milliseconds(at("30:00"))
+    assert laid.y[1] > milliseconds(at("59:00"))
+    page = render(plot)
+    assert "spike" in page
+    assert "produced: dip points" in page
+    assert ">produced<" in page, "the legend says what it is"
+    assert ">produced<" not in render(PLOT)
+    assert scene(replace(plot, records=[])).produced == laid.produced
+    with pytest.raises(PlotError, match="no time zone"):
+        replace(plot, productions=[PlotProduction(datetime(2026, 1, 1), NOON, "x")])

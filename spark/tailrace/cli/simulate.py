@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +11,12 @@ import typer
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
 from tailrace.cli.texts import bounds, counted, shown
 from tailrace.model import samples
+from tailrace.model.computation import Computation
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, text
@@ -23,6 +24,7 @@ from tailrace.model.windows import Window
 
 if TYPE_CHECKING:
     from tailrace.model.panes import Key, Pane
+    from tailrace.observe.producing import Producing
     from tailrace.observe.simulation import Simulation
 
 _SMALL = 1.0
@@ -34,10 +36,11 @@ _MOST = 200
 
 def simulate(
     definition: Annotated[
-        str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline: FILE or FILE:NAME.")
+        str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet.")
+        Path | None,
+        typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet, or a folder of them."),
     ] = None,
     per_epoch: Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")] = 1,
     every: Annotated[
@@ -48,15 +51,20 @@ def simulate(
     key: Annotated[
         list[str] | None, typer.Option(metavar="VALUE", help="Show one key: a value for each column.")
     ] = None,
-    result: Annotated[str | None, typer.Option(metavar="NAME", help="The result that the plot shows.")] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The result, or column, that the plot shows.")
+    ] = None,
     page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")] = None,
+    scale: Annotated[
+        float, typer.Option(metavar="N", min=0.5, max=8, help="How large it is: N times some 1,200 pixels wide.")
+    ] = 2.0,
     paper: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the paper's figures 5 to 14 instead, computed.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Fold a definition over a sample, in Python alone, and show the panes that it gives.
+    """Fold a definition over a sample, in Python alone, and show the panes that it gives, or what it produces.
 
     The watermark follows the log's rule, processing time its arrival times. A plot has one key: the one with the most
     panes, or the one asked for. Try --per-epoch and --every: the panes may differ, the last answers never do.
@@ -71,21 +79,48 @@ def simulate(
         raise UsageError(f"--every {every:g}: expected more than no time at all")
     from tailrace.observe.simulation import Simulation
 
-    pipeline = load(definition)
-    sample = _read(pipeline.source, data)
+    found = load_any(definition)
+    sample = _read(found.source, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = samples.epochs(pipeline.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
-    one = Simulation(pipeline, epochs)
-    chosen = _key(one, key)
-    if page is not None or png is not None:
-        _draw(output, one, chosen, _result(pipeline, result), page, png)
-    if json:
-        output.data(_data(one, sample, chosen))
+    epochs = samples.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    if isinstance(found, Computation):
+        from tailrace.cli.simulate_computation import told
+        from tailrace.observe.producing import Producing
+
+        one: Simulation | Producing = Producing(found, epochs)
+        results = list(found.produces)
+        say: Callable[[Output, Any, samples.Sample, Key | None], None] = told
     else:
-        output.text(*_shown(one, sample, chosen))
+        from tailrace.observe.simulation import Simulation
+
+        one, results, say = Simulation(found, epochs), list(found.what), _told
+    chosen = _key(one.keys, key)
+    if page is not None or png is not None:
+        _draw(output, one, chosen, _result(results, result), page, png, scale)
+    say(output, one, sample, chosen)
+
+
+def _told(output: Output, one: Simulation, sample: samples.Sample, key: Key | None) -> None:
+    if output.json:
+        output.data(_data(one, sample, key))
+    else:
+        output.text(*_shown(one, sample, key))
 
 
 def _read(log: Log, path: Path) -> samples.Sample:
+    """A file, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return _read_file(log, path)
+    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    if not files:
+        raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    parts = [_read_file(log, one) for one in files]
+    return samples.Sample(
+        [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
+    )
+
+
+def _read_file(log: Log, path: Path) -> samples.Sample:
     if not path.is_file():
         raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
     kind = path.suffix.lower()
@@ -104,31 +139,39 @@ def _read(log: Log, path: Path) -> samples.Sample:
         raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
 
 
-def _key(one: Simulation, given: list[str] | None) -> Key | None:
+def _key(keys: list[Key], given: list[str] | None) -> Key | None:
     if not given:
         return None
-    for key in one.keys:
+    for key in keys:
         if [str(part) for part in key] == given:
             return key
-    known = ", ".join("/".join(map(str, key)) for key in one.keys[:5]) or "none"
-    raise UsageError(f"--key {' '.join(given)}: no pane has this key; the keys with the most panes are {known}")
+    known = ", ".join("/".join(map(str, key)) for key in keys[:5]) or "none"
+    raise UsageError(f"--key {' '.join(given)}: nothing has this key; the keys with the most are {known}")
 
 
-def _result(pipeline: Pipeline, given: str | None) -> str:
-    if given is not None and given not in pipeline.what:
-        raise UsageError(f"--result {given}: expected one of {', '.join(pipeline.what)}")
-    return given or next(iter(pipeline.what))
+def _result(names: list[str], given: str | None) -> str:
+    if given is not None and given not in names:
+        raise UsageError(f"--result {given}: expected one of {', '.join(names)}")
+    return given or names[0]
 
 
-def _draw(output: Output, one: Simulation, key: Key | None, result: str, page: Path | None, png: Path | None) -> None:
+def _draw(
+    output: Output,
+    one: Simulation | Producing,
+    key: Key | None,
+    result: str,
+    page: Path | None,
+    png: Path | None,
+    scale: float,
+) -> None:
     if key is None and not one.keys:
-        raise UsageError("there is nothing to draw: no pane fired")
+        raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
     from tailrace.observe.plot import render, render_png
 
     plot = one.plot(one.keys[0] if key is None else key, result)
     for path in filter(None, (page, png)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(render(plot).encode() if path is page else render_png(plot))
+        path.write_bytes(render(plot).encode() if path is page else render_png(plot, scale))
         output.say(f"wrote {path}")
 
 
@@ -221,8 +264,10 @@ def _named(key: Key) -> str:
 
 def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
     taken_back = sum(pane.retraction for pane in one.run.panes)
+    again = _again(one, sample)
     return {
-        "records": f"{len(sample.records):,}, {counted(len(sample.rejected), 'line')} rejected",
+        "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
+        + (f", {again:,} that came again" if again else ""),
         "epochs": f"{len(one.epochs):,}",
         "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
         "too late": counted(len(one.runs[0].late), "record"),
@@ -230,10 +275,16 @@ def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
     }
 
 
+def _again(one: Simulation, sample: samples.Sample) -> int:
+    """How many records were dropped, as they came again (rule X5)."""
+    return len(sample.records) - sum(len(bundle) for bundle, _ in one.epochs)
+
+
 def _data(one: Simulation, sample: samples.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "pipeline": one.pipeline.name,
-        "records": len(sample.records),
+        "records": len(sample.records) - _again(one, sample),
+        "duplicates": _again(one, sample),
         "epochs": len(one.epochs),
         "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
         "late": [

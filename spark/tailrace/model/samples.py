@@ -20,6 +20,7 @@ from tailrace.model.log import Log
 from tailrace.model.progress import ALL, Progress, Seen
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, instant
+from tailrace.model.types import decimal_parts
 from tailrace.model.values import no_value, of_value, zoned
 from tailrace.model.values import number as of_number
 from tailrace.model.watermarks import lag_bucket
@@ -70,13 +71,13 @@ def epochs(
 ) -> Epochs:
     """The epochs in which a stream would bring the records, with their clocks.
 
-    They come in the order of their arrival times where the log has such a column, else as they are. An epoch has
-    `per_epoch` records, or all that come within a period of `every`. The watermark follows the log's rule; with `ends`
-    a last epoch brings it to the end of time.
+    They come in the order of their arrival times where the log has such a column, else as they are. One that comes
+    again while its id is remembered is dropped (rule X5). An epoch has `per_epoch` records, or all that come within a
+    period of `every`. The watermark follows the log's rule; with `ends` a last epoch brings it to the end of time.
 
     Law: with `ends`, no window is left open, however the records are cut into epochs.
     """
-    arrivals = list(_arrivals(log, records))
+    arrivals = list(_unique(log, _arrivals(log, records)))
     cut = list(_by_period(arrivals, duration(every)) if every else _by_count(arrivals, per_epoch))
     progress, now, made = Progress(), 0, Epochs()
     for number, (bundle, now) in enumerate(cut):
@@ -99,6 +100,17 @@ def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record
             yield now, record
     else:
         yield from sorted(((instant(record[column]), record) for record in records), key=lambda one: one[0])
+
+
+def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
+    """What came, less what came again within the log's horizon."""
+    columns, horizon = log.id_columns, duration(log.remembered)
+    came: dict[tuple[Any, ...], int] = {}
+    for now, record in arrivals:
+        own = tuple(record[name] for name in columns)
+        if not columns or own not in came or now - came[own] > horizon:
+            came[own] = now
+            yield now, record
 
 
 def _by_count(arrivals: Sequence[tuple[int, Record]], count: int) -> Iterator[tuple[list[Record], int]]:
@@ -147,6 +159,9 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
                 record[name] = reads(given, type)
             except (ValueError, TypeError, InvalidOperation):
                 return f"{name} = {given!r}: expected {type}"
+    for name in log.id_columns:
+        if record[name] is None:
+            return f"the record id {name} is missing"
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
         at: Any = record[column] if column else None
         if column and at is None:
@@ -158,7 +173,8 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
 
 def _of_json(given: Any, type: str) -> Any:
     kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
-    numbers = (int, Decimal)
+    # A decimal may be a string, for a JSON number is a double to many who write and read it.
+    numbers = (int, Decimal, str) if decimal_parts(type) else (int, Decimal)
     if isinstance(given, bool) is not (type == "boolean") or not isinstance(given, kinds.get(type, numbers)):
         raise ValueError
     return _of_text(given, type) if isinstance(given, str) else of_number(given, type)

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tailrace.observe.plot import PanePlot, PlotMissingError
-from tailrace.observe.scene import KINDS, LINES, RECORDS, WIDTH, Row, Scene, scene
+from tailrace.observe.scene import KINDS, LINES, PRODUCED, RECORDS, WIDTH, Row, Scene, scene
 
 try:
     import altair as alt
@@ -20,6 +20,7 @@ except ImportError:
 
 _SVG = "http://www.w3.org/2000/svg"
 _INK, _SOFT, _PALE, _GRID, _WRONG = "#1d2733", "#5b6776", "#c3ccd6", "#e8ecf1", "#c2203f"
+_MADE = "#7a3fb0"
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 _MINUTE, _DAY = 60_000, 86_400_000
 _STEPS = [
@@ -124,6 +125,7 @@ def _main(laid: Scene) -> list[alt.Chart]:
         ),
         line.mark_line(clip=True, strokeWidth=1.6, color=_INK).encode(across, up, _dash(laid), alt.Order("order:Q")),
         *_records(laid, laid.dots, across, up),
+        *(_produced(laid, across, up) if laid.produced else ()),
         # Twice: first a white rim, so that the text reads on lines and edges.
         text.mark_text(**_BOLD, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
         text.mark_text(**_BOLD).encode(across, up, _text(), alt.Color("ink:N", scale=None)),
@@ -145,16 +147,7 @@ def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
 
 def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
     """The records as dots: with their label inside while there are few, else small."""
-    names = [name for name in RECORDS.values() if any(row["kind"] == name for row in [*laid.dots, *laid.far_dots])]
-    marks = {
-        RECORDS[False]: ("circle", _INK),
-        RECORDS[True]: ("diamond" if laid.numbered else "cross", _WRONG),
-    }
-    shape = alt.Shape(
-        "kind:N",
-        scale=alt.Scale(domain=names, range=[marks[name][0] for name in names]),
-        legend=alt.Legend(title=None) if legend and names else None,
-    )
+    shape = _shape(laid, legend)
     wrong = alt.datum.kind == RECORDS[True]
     ink = alt.when(wrong).then(alt.value(_WRONG)).otherwise(alt.value(_INK))
     if not laid.numbered:
@@ -166,6 +159,30 @@ def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend:
     ring = _data(rows).mark_point(size=room, strokeWidth=1.5, fill="white", opacity=1)
     text = _data(rows).mark_text(fontSize=12, baseline="middle").encode(across, up, _text(), color=ink)
     return [ring.encode(across, up, shape, _tip(), stroke=ink), text]
+
+
+def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
+    """What a computation produced as triangles, each with its label beside it, white-rimmed to be read on dots."""
+    rows = _data(laid.produced)
+    mark = rows.mark_point(filled=True, opacity=1, size=220, color=_MADE)
+    text = {**_BOLD, "align": "right", "dx": -12}
+    return [
+        mark.encode(across, up, _shape(laid, legend=True), _tip()),
+        rows.mark_text(**text, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
+        rows.mark_text(**text, color=_MADE).encode(across, up, _text()),
+    ]
+
+
+def _shape(laid: Scene, legend: bool) -> alt.Shape:
+    """A shape for each kind of what is drawn as a point."""
+    marks = {RECORDS[False]: "circle", RECORDS[True]: "diamond" if laid.numbered else "cross", PRODUCED: "triangle-up"}
+    drawn = {row["kind"] for row in (*laid.dots, *laid.far_dots, *laid.produced)}
+    names = [name for name in marks if name in drawn]
+    return alt.Shape(
+        "kind:N",
+        scale=alt.Scale(domain=names, range=[marks[name] for name in names]),
+        legend=alt.Legend(title=None) if legend and names else None,
+    )
 
 
 def _data(rows: Sequence[Row]) -> alt.Chart:

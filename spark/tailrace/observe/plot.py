@@ -62,6 +62,15 @@ class PlotRecord:
 
 
 @dataclass(frozen=True)
+class PlotProduction:
+    """One record that a computation produced for the key: of which event time it is, and when it was produced."""
+
+    event_time: datetime
+    produced_at: datetime
+    label: str
+
+
+@dataclass(frozen=True)
 class PlotTable:
     """A table under the chart. Cells are text, numbers, instants or None, and are written as such."""
 
@@ -75,7 +84,8 @@ class PlotTable:
 class PanePlot:
     """What there is to see of one key.
 
-    `key` names it (`origin = EWR`), `value` what the panes count (`departures`). `watermark` holds pairs of
+    `key` names it (`origin = EWR`), `value` what the panes count (`departures`), or which column of what a computation
+    produced the labels are. `watermark` holds pairs of
     (processing time, watermark from then on). `facts` become the cards above the chart, `tables` follow below it.
     """
 
@@ -88,11 +98,13 @@ class PanePlot:
     watermark: Sequence[tuple[datetime, datetime]] = ()
     tables: Sequence[PlotTable] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    productions: Sequence[PlotProduction] = ()
 
     def __post_init__(self) -> None:
         """Raises `PlotError` for an instant with no zone, a timing that is none of `Timing`, a ragged table."""
         instants = [moment for pane in self.panes for moment in (pane.window_start, pane.window_end, pane.fired_at)]
         instants += [moment for record in self.records for moment in (record.event_time, record.arrived_at)]
+        instants += [moment for one in self.productions for moment in (one.event_time, one.produced_at)]
         instants += [moment for step in self.watermark for moment in step]
         bare = next((moment for moment in instants if moment.tzinfo is None), None)
         if bare is not None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-from tailrace.observe.plot import PanePlot, PlotPane, PlotRecord, written
+from tailrace.observe.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, written
 
 Row = dict[str, object]
 
@@ -32,6 +32,7 @@ KINDS = {
 """The kinds of panes in the order of the legend: what they are called, and their colour."""
 
 RECORDS = {False: "record", True: "record, too late for its window"}
+PRODUCED = "produced"
 LINES = ("watermark", "ideal watermark: no skew")
 
 
@@ -46,6 +47,7 @@ class Scene:
     boxes: Sequence[Row]
     labels: Sequence[Row]
     dots: Sequence[Row]
+    produced: Sequence[Row]
     lines: Sequence[Row]
     far: Sequence[str]
     far_note: str
@@ -60,7 +62,7 @@ def scene(plot: PanePlot) -> Scene:
     near = [pane for pane in panes if pane.fired_at <= limit]
     records = [record for record in plot.records if record.arrived_at <= limit]
     x = _event_domain(plot)
-    height, y = _processing_domain(near, records)
+    height, y = _processing_domain(near, records, plot.productions)
     place = _Place(x, y, height)
     numbered = len(records) <= _MOST_NUMBERED and all(len(record.label) <= 3 for record in records)
     far, far_note, far_boxes, far_dots = _far(plot, limit, x)
@@ -72,6 +74,7 @@ def scene(plot: PanePlot) -> Scene:
         boxes=_boxes(plot, near, records, place),
         labels=_labels(near, records if numbered else [], place),
         dots=[_dot(record) for record in records],
+        produced=[_produced(plot, one) for one in plot.productions],
         lines=_lines(plot.watermark, x, y),
         far=far,
         far_note=far_note,
@@ -117,20 +120,23 @@ def _break(plot: PanePlot) -> datetime:
         [pane.fired_at for pane in plot.panes if pane.timing != "correction"]
         + [record.arrived_at for record in plot.records]
     )
-    moments = moments or corrections
+    # What is produced is drawn where it is: it is never far off.
+    produced = [one.produced_at for one in plot.productions]
+    moments = moments or corrections or sorted(produced)
     last = moments[-1]
     for number, (before, after) in enumerate(pairwise(moments), 1):
         if number >= 0.6 * len(moments) and after - before > 1.5 * (before - moments[0]) > timedelta(0):
             last = before
             break
     reach = last + (last - moments[0]) / 2
-    return max([last, *(moment for moment in corrections if moment <= reach)])
+    return max([last, *produced, *(moment for moment in corrections if moment <= reach)])
 
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
     """All records, and the windows' bounds as long as they are near them: a global window has none."""
     bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if _bounded(b)]
     events = [record.event_time for record in plot.records] or bounds
+    events += [one.event_time for one in plot.productions]
     events = events or [pane.fired_at for pane in plot.panes]
     low, high = _ms(min(events)), _ms(max(events))
     lengths = [_ms(pane.window_end) - _ms(pane.window_start) for pane in plot.panes]
@@ -141,9 +147,12 @@ def _event_domain(plot: PanePlot) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _processing_domain(panes: Sequence[PlotPane], records: Sequence[PlotRecord]) -> tuple[int, tuple[float, float]]:
+def _processing_domain(
+    panes: Sequence[PlotPane], records: Sequence[PlotRecord], produced: Sequence[PlotProduction]
+) -> tuple[int, tuple[float, float]]:
     """The height in pixels and the range: high enough for the panes of a window to stand apart, as far as it goes."""
     moments = [_ms(pane.fired_at) for pane in panes] + [_ms(record.arrived_at) for record in records]
+    moments += [_ms(one.produced_at) for one in produced]
     low, high = min(moments), max(moments)
     span = max(high - low, 1000.0)
     windows: dict[tuple[datetime, datetime], set[float]] = {}
@@ -253,6 +262,11 @@ def _dot(record: PlotRecord) -> Row:
         "kind": name,
         "tip": tip,
     }
+
+
+def _produced(plot: PanePlot, one: PlotProduction) -> Row:
+    tip = f"produced: {one.label} {plot.value} · of {written(one.event_time)} · at {written(one.produced_at)}"
+    return {"x": _ms(one.event_time), "y": _ms(one.produced_at), "text": one.label, "kind": PRODUCED, "tip": tip}
 
 
 def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:

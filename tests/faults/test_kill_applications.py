@@ -1,0 +1,89 @@
+"""What the definitions in `pipelines/` say is what plain SQL says of their logs, however often their stream is killed.
+
+So it is after a backfill has counted what came too late, and the bills are so to the last digit (X2, L1). What a
+computation gave is what the reference gives of the log's epochs. In CI the ads' stream is killed; `make soak` takes the
+others as well, and kills each of them more often.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace import Computation
+from tailrace.generate.landing import land
+from tailrace.lake.catalog import Lake
+from tailrace.plan.loading import load_any
+from tailrace.settings import Settings
+from tailrace.spark.audit_computation import audit_computation
+from tests.support.answered import as_by_hand
+from tests.support.applications import APPLICATIONS, RECORDS, file, once
+from tests.support.killing import KILLS, SEED, environment, run_and_kill
+from tests.support.ledgers import as_ever
+
+COMPUTATIONS = {"silences": "flights", "zeitgeist": "queries"}
+STREAMS = {
+    records: [
+        *(one.name for one in APPLICATIONS.values() if one.records == records),
+        *(name for name, of in COMPUTATIONS.items() if of == records),
+    ]
+    for records in RECORDS
+}
+"""The definitions that one stream folds, by the records that they are tried on."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 * KILLS)
+@pytest.mark.parametrize("records", STREAMS if KILLS > 5 else ["ads"])
+def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sql_over_the_log(
+    plain: SparkSession, settings: Settings, tmp_path: Path, records: str
+) -> None:
+    chance, folder, names = random.Random(SEED), tmp_path / "landing", STREAMS[records]
+    made, hint = RECORDS[records].made(), f"seed {SEED}"
+    # Some files for each kill, and some for what is left.
+    every = max(1, (made[-2].known - made[0].known) // (4 * (KILLS + 1)))
+    files = list(land(made, tmp_path / "all", every=every, instants=RECORDS[records].instants))
+    folder.mkdir()
+    env = environment(settings)
+    command = [sys.executable, "-m", "tailrace.cli.main", "stream", *map(file, names), "--from", str(folder), "--json"]
+    left = iter(files)
+    for _ in range(KILLS):
+        for one in islice(left, len(files) // (KILLS + 1)):
+            one.rename(folder / one.name)
+        assert run_and_kill([*command, "--per-epoch", "1"], env, chance, 6), hint
+    for one in left:
+        one.rename(folder / one.name)
+    # What is left is drained in larger epochs, which takes less time and must not matter.
+    done = subprocess.run(
+        [*command, "--per-epoch", "8", "--once"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lake = Lake(settings)
+    for name in names:
+        definition = load_any(file(name))
+        log = definition.log.source
+        assert plain.table(log.name).count() == len(once(log, made)), hint
+        if isinstance(definition, Computation):
+            as_ever(plain, lake, [definition])
+            found = audit_computation(plain, lake, definition)
+            assert found.ok, f"{hint}: {[check for check in found.checks if not check.ok]}"
+            continue
+        answers = as_by_hand(plain, lake, APPLICATIONS[name], hint)
+        if name == "ads":
+            owed = list(definition.what).index("owed")
+            assert _paid(plain, RECORDS[records].last) == sum(answer[owed] for answer in answers.values()), hint
+
+
+def _paid(spark: SparkSession, before: int) -> object:
+    """What all panes of the bills say of the first day, less what they take back."""
+    (row,) = spark.sql(
+        f"""SELECT SUM(IF(retraction, -owed, owed)) AS owed FROM ad_bills__ledger
+        WHERE kind = 'pane' AND UNIX_MICROS(window_start) < {before}"""
+    ).collect()
+    return row["owed"]

@@ -1,0 +1,40 @@
+"""The definitions of the use cases on real tables: streamed, backfilled, and beside plain SQL over the log (L1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.generate.landing import land
+from tailrace.lake.catalog import Lake
+from tailrace.settings import Settings
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream
+from tests.support.answered import as_by_hand, by_hand
+from tests.support.applications import APPLICATIONS, RECORDS, once
+
+
+@pytest.mark.parametrize(
+    ("records", "names"), [("ads", ["recommendations", "video_statistics"]), ("searches", ["log_join"])]
+)
+def test_L1_a_stream_and_then_a_backfill_say_what_plain_sql_says(
+    plain: SparkSession, settings: Settings, tmp_path: Path, records: str, names: list[str]
+) -> None:
+    lake, folder, applications = Lake(settings), tmp_path / "landing", [APPLICATIONS[name] for name in names]
+    source = RECORDS[records]
+    made = source.made(share=0.3)
+    every = (made[-2].known - made[0].known) // 4
+    list(land(made, folder, every=every, instants=source.instants))
+    stream = Stream(plain, lake, [one.pipeline for one in applications], Files(str(folder), "json", per_epoch=1))
+    try:
+        stream.start(once=True)
+        stream.wait()
+    finally:
+        stream.close()
+    log = applications[0].pipeline.source
+    assert plain.table(log.name).count() == len(once(log, made))
+    for application in applications:
+        assert by_hand(plain, application, late=False) != by_hand(plain, application, late=True), "some is late"
+        as_by_hand(plain, lake, application)

@@ -1,0 +1,195 @@
+"""The definitions in `pipelines/`, each beside plain SQL over its log: what a good engineer would write by hand.
+
+The SQL is one text for Spark and DuckDB. `records` stands for the log, each record once, its event time as `happened`:
+`at` is a word of DuckDB's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tailrace import Log, Pipeline
+from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
+from tailrace.generate.logs import LOGS
+from tailrace.model.time import instant, moment
+from tailrace.observe import flights
+from tailrace.plan.loading import load
+
+ROOT = Path(__file__).parents[2]
+DAY = 24 * HOUR
+
+Answers = dict[tuple[Any, ...], tuple[Any, ...]]
+"""The results by key and window start."""
+
+
+def file(name: str) -> str:
+    """The file of a definition."""
+    return str(ROOT / "pipelines" / f"{name}.py")
+
+
+@dataclass(frozen=True)
+class Application:
+    """A definition, which of `RECORDS` it is tried on, and its answers by hand."""
+
+    name: str
+    records: str
+    by_hand: str
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load(file(self.name))
+
+    @property
+    def columns(self) -> str:
+        pipeline = self.pipeline
+        return ", ".join([*pipeline.key, "window_start", *pipeline.what])
+
+    def by_place(self, rows: Iterable[Iterable[Any]]) -> Answers:
+        """Rows of `columns`, by key and window start."""
+        at = len(self.pipeline.key) + 1
+        return {row[:at]: row[at:] for row in map(tuple, rows)}
+
+
+_CASES = (
+    # A sitting ends where a viewer sees no ad of the advertiser for ten minutes.
+    Application("ads", "ads", """
+        WITH begun AS (
+            SELECT *, COALESCE(happened >= LAG(happened) OVER one + INTERVAL 10 MINUTES, TRUE) AS begins
+            FROM records WINDOW one AS (PARTITION BY advertiser, viewer ORDER BY happened)
+        ), numbered AS (
+            SELECT *, COUNT_IF(begins) OVER (PARTITION BY advertiser, viewer ORDER BY happened) AS sitting FROM begun
+        ), sittings AS (
+            SELECT advertiser, MIN(happened) AS happened, COUNT(*) AS views, SUM(watched) AS watched,
+                   SUM(watched * rate) AS cost
+            FROM numbered GROUP BY advertiser, viewer, sitting
+        )
+        SELECT advertiser, DATE_TRUNC('day', happened) AS window_start, COUNT(*) AS sittings, SUM(views) AS views,
+               SUM(watched) AS watched, SUM(LEAST(cost, 0.02)) AS owed
+        FROM sittings GROUP BY advertiser, DATE_TRUNC('day', happened)"""),
+    Application("ad_popularity", "ads", """
+        WITH hourly AS (
+            SELECT ad, DATE_TRUNC('hour', happened) AS hour, COUNT(*) AS views, COUNT_IF(watched >= length) AS whole
+            FROM records GROUP BY ad, DATE_TRUNC('hour', happened)
+        )
+        SELECT ad, DATE_TRUNC('day', hour) AS window_start, COUNT(*) AS hours, SUM(views) AS views, SUM(whole) AS whole
+        FROM hourly WHERE views >= 20 AND whole * 5 < views GROUP BY ad, DATE_TRUNC('day', hour)"""),
+    Application("ad_abuse", "ads", """
+        WITH by_minute AS (
+            SELECT viewer, DATE_TRUNC('minute', happened) AS minute, COUNT(*) AS views
+            FROM records GROUP BY viewer, DATE_TRUNC('minute', happened)
+        )
+        SELECT viewer, DATE_TRUNC('day', minute) AS window_start, COUNT(*) AS minutes, SUM(views) AS views,
+               MAX(views) AS most
+        FROM by_minute WHERE views >= 12 GROUP BY viewer, DATE_TRUNC('day', minute)"""),
+    # A sitting is of the day in which half an hour without a view has gone by, the last microsecond of it.
+    Application("recommendations", "ads", """
+        WITH begun AS (
+            SELECT *, COALESCE(happened >= LAG(happened) OVER one + INTERVAL 30 MINUTES, TRUE) AS begins
+            FROM records WINDOW one AS (PARTITION BY viewer ORDER BY happened)
+        ), numbered AS (
+            SELECT *, COUNT_IF(begins) OVER (PARTITION BY viewer ORDER BY happened) AS sitting FROM begun
+        ), ended AS (
+            SELECT viewer, sitting, MAX(happened) + INTERVAL 30 MINUTES - INTERVAL 1 MICROSECOND AS happened
+            FROM numbered GROUP BY viewer, sitting
+        ), watched AS (
+            SELECT DISTINCT n.viewer, n.sitting, n.video, e.happened
+            FROM numbered AS n JOIN ended AS e ON n.viewer = e.viewer AND n.sitting = e.sitting
+        )
+        SELECT a.video, b.video AS other, DATE_TRUNC('day', a.happened) AS window_start, COUNT(*) AS sittings
+        FROM watched AS a JOIN watched AS b ON a.viewer = b.viewer AND a.sitting = b.sitting AND a.video <> b.video
+        GROUP BY a.video, b.video, DATE_TRUNC('day', a.happened)"""),
+    Application("video_statistics", "ads", """
+        SELECT video, DATE_TRUNC('hour', happened) AS window_start, COUNT(*) AS views, AVG(watched) AS mean,
+               PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY watched) AS median,
+               PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY watched) AS p90
+        FROM records GROUP BY video, DATE_TRUNC('hour', happened)"""),
+    # What has one id belongs together until ten minutes go by without any of it, and is of the hour in which it began.
+    Application("log_join", "searches", """
+        WITH begun AS (
+            SELECT *, COALESCE(happened >= LAG(happened) OVER one + INTERVAL 10 MINUTES, TRUE) AS begins
+            FROM records WINDOW one AS (PARTITION BY query_id ORDER BY happened)
+        ), numbered AS (
+            SELECT *, COUNT_IF(begins) OVER (PARTITION BY query_id ORDER BY happened) AS part FROM begun
+        ), parts AS (
+            SELECT query_id, part, MIN(happened) AS happened FROM numbered GROUP BY query_id, part
+        )
+        SELECT q.term, c.ad, DATE_TRUNC('hour', p.happened) AS window_start, COUNT(*) AS clicks,
+               AVG(FLOOR((UNIX_MICROS(c.happened) - UNIX_MICROS(q.happened)) / 1000000)) AS mean_after
+        FROM numbered AS c JOIN parts AS p ON c.query_id = p.query_id AND c.part = p.part
+        LEFT JOIN numbered AS q ON c.query_id = q.query_id AND c.part = q.part AND q.kind = 'query'
+        WHERE c.kind = 'click' GROUP BY q.term, c.ad, DATE_TRUNC('hour', p.happened)"""),
+    Application("flights", "flights", """
+        SELECT origin, DATE_TRUNC('hour', happened) AS window_start, COUNT(*) AS flights, COUNT(delay) AS departures,
+               AVG(delay) AS mean_delay
+        FROM records GROUP BY origin, DATE_TRUNC('hour', happened)"""),
+)  # fmt: skip
+
+APPLICATIONS: Mapping[str, Application] = {one.name: one for one in _CASES}
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a source brings: `given` says which records of about a share of the time from `first` to `last`.
+
+    `instants` are the columns that are instants, the event time among them.
+    """
+
+    first: int
+    last: int
+    instants: tuple[str, ...]
+    given: Callable[[float, int], list[Delivery]]
+
+    def made(self, share: float = 1.0, seed: int = 5) -> list[Delivery]:
+        """The records in the order in which they become known, and one of days later: its watermark passes them all."""
+        found = self.given(share, seed)
+        later = dict.fromkeys(self.instants, self.last + 3 * DAY)
+        later |= {name: "last" for name in ("view_id", "event_id", "flight_id") if name in found[-1].record}
+        return [*found, Delivery(self.last + 3 * DAY, {**found[-1].record, **later})]
+
+
+def _generated(log: str, rate: float, length: int) -> Records:
+    first = instant(datetime(2026, 1, 1, tzinfo=UTC))
+
+    def given(share: float, seed: int) -> list[Delivery]:
+        return LOGS[log].made(rate=rate, length=int(length * share), seed=seed, first=first)
+
+    return Records(first, first + DAY, tuple(LOGS[log].instants), given)
+
+
+def _flights() -> Records:
+    """Real flights, on the day before the storm of 8 March 2013 and on that day."""
+    first, last = date(2013, 3, 7), date(2013, 3, 9)
+
+    def given(share: float, seed: int) -> list[Delivery]:
+        records: list[dict[str, Any]] = flights.load(first, last).to_dict("records")
+        chosen = Random(seed).sample(records, int(len(records) * share))
+        for one in chosen:
+            one |= {name: instant(one[name].to_pydatetime()) for name in ("scheduled", "known")}
+            one["delay"] = one["delay"] if isinstance(one["delay"], int) else None
+        return in_order(Delivery(one["known"], one) for one in chosen)
+
+    bounds = (instant(datetime(day.year, day.month, day.day, tzinfo=UTC)) for day in (first, last))
+    return Records(*bounds, ("scheduled", "known"), given)
+
+
+RECORDS: Mapping[str, Records] = {
+    "ads": _generated("ads", 0.3, 9 * HOUR),
+    "searches": _generated("searches", 0.3, 9 * HOUR),
+    "queries": _generated("queries", 20, 4 * MINUTE),
+    "flights": _flights(),
+}
+
+
+def once(log: Log, deliveries: Iterable[Delivery]) -> list[dict[str, Any]]:
+    """The records that are in the log: each once, as it came first (rule X5), its instants as Python has them."""
+    instants = [name for name, type in log.columns.items() if type == "timestamp"]
+    kept: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for place, one in enumerate(deliveries):
+        record = {name: moment(value) if name in instants else value for name, value in one.record.items()}
+        kept.setdefault(tuple(record[name] for name in log.id_columns) or (place,), record)
+    return list(kept.values())
