@@ -21,7 +21,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 # A JVM of the tests does a little of much: to compile that well, or collect beside it, takes longer than it saves.
-for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "tailrace")
 

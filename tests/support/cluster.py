@@ -82,6 +82,7 @@ def cluster(folder: Path, settings: Settings, workers: int = 2) -> Iterator[Clus
     jars = os.pathsep.join(map(str, class_path(settings.jars, ("lake",))))
     address = f"spark://127.0.0.1:{port}"
     options = ["--master", address, "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+    options += ["--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     options += [word for side in ("driver", "executor") for word in ("--conf", f"spark.{side}.extraClassPath={jars}")]
     master = _started("master.Master", ["--port", str(port)], folder / "master.log", told)
     made = Cluster(folder, address, told, options, master)

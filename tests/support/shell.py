@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.killing import BRISK
+
 RUNS = """
 import contextlib, io, json, os, sys
 from unittest.mock import patch
@@ -61,7 +63,7 @@ class Shell:
 @contextmanager
 def shell(folder: Path, more: Mapping[str, str]) -> Iterator[Shell]:
     """A shell in a folder, with more environment variables; what it says besides goes to `shell.log` there."""
-    env = os.environ | more
+    env = os.environ | {"SPARK_SUBMIT_OPTS": BRISK} | more
     with (folder / "shell.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", RUNS], cwd=folder, env=env, text=True,
