@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
+from tailrace.generate.nexmark import nexmark
 from tailrace.generate.queries import queries
 
 
@@ -26,4 +27,8 @@ class Generated:
     instants: Sequence[str]
 
 
-LOGS: Mapping[str, Generated] = {"ads": Generated(ads, ("at", "known")), "queries": Generated(queries, ("at",))}
+LOGS: Mapping[str, Generated] = {
+    "ads": Generated(ads, ("at", "known")),
+    "nexmark": Generated(nexmark, ("date_time", "expires")),
+    "queries": Generated(queries, ("at",)),
+}
