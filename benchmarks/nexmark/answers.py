@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -59,14 +60,15 @@ SQL: Mapping[str, str] = {
     "q5": """WITH sliding AS (SELECT auction, time_bucket(INTERVAL 2 SECOND, date_time) - INTERVAL 2 SECOND * i AS start
             FROM bid, range(5) steps(i)),
         counted AS (SELECT auction, start, count(*) AS num FROM sliding GROUP BY ALL)
-        SELECT auction, num FROM counted QUALIFY num = max(num) OVER (PARTITION BY start)""",
+        SELECT auction, num, start + INTERVAL 10 SECOND AS ends FROM counted
+        QUALIFY num = max(num) OVER (PARTITION BY start)""",
     "q6": f"""WITH lowest AS (SELECT a.id, a.seller, b.price, b.date_time {_IN_TIME}
             QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price, b.date_time) = 1)
         SELECT seller, avg(price) OVER (PARTITION BY seller ORDER BY date_time, id
             ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS avg FROM lowest""",
-    "q7": f"""SELECT auction, price, bidder, date_time FROM bid
+    "q7": f"""SELECT auction, price, bidder, date_time, {_TEN} + INTERVAL 10 SECOND AS ends FROM bid
         QUALIFY price = max(price) OVER (PARTITION BY {_TEN})""",
-    "q8": f"""SELECT DISTINCT p.id, p.name, p.start AS starttime
+    "q8": f"""SELECT DISTINCT p.id, p.name, p.start AS starttime, p.start + INTERVAL 10 SECOND AS ends
         FROM (SELECT *, {_TEN} AS start FROM person) p JOIN (SELECT *, {_TEN} AS start FROM auction) a
         ON p.id = a.seller AND p.start = a.start""",
     "q9": f"""SELECT a.id, item_name, description, initial_bid, reserve, a.date_time, expires, seller, category,
@@ -76,8 +78,8 @@ SQL: Mapping[str, str] = {
     "q11": """WITH apart AS (SELECT *, date_time >= lag(date_time) OVER one + INTERVAL 10 SECOND AS begins
             FROM bid WINDOW one AS (PARTITION BY bidder ORDER BY date_time)),
         numbered AS (SELECT *, count(*) FILTER (begins) OVER (PARTITION BY bidder ORDER BY date_time) AS n FROM apart)
-        SELECT bidder, count(*) AS bids, min(date_time) AS starttime, max(date_time) + INTERVAL 10 SECOND AS endtime
-        FROM numbered GROUP BY bidder, n""",
+        SELECT bidder, count(*) AS bids, min(date_time) AS starttime, max(date_time) + INTERVAL 10 SECOND AS endtime,
+            endtime AS ends FROM numbered GROUP BY bidder, n""",
     "q14": f"""SELECT auction, bidder, {_EUROS} AS price,
             CASE WHEN hour(date_time) BETWEEN 8 AND 18 THEN 'dayTime'
                 WHEN hour(date_time) BETWEEN 7 AND 19 THEN 'otherTime' ELSE 'nightTime' END AS bidtimetype,
@@ -112,15 +114,21 @@ SQL: Mapping[str, str] = {
         WHERE bids > 0""",
     "q106": f"SELECT min(final) AS min_final FROM ({_FINAL})",
 }
-"""Each query, over tables `person`, `auction` and `bid`."""
+"""Each query, over tables `person`, `auction` and `bid`. Those that tell of a window as it is over say when it ends."""
 
 
 class Events:
-    """The tables of some records of the log, to ask SQL of."""
+    """The tables of some records of the log, or of the Parquet files of a folder, to ask SQL of."""
 
-    def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, records: Iterable[Mapping[str, Any]] | Path) -> None:
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
+        if isinstance(records, Path):
+            for kind, types in KINDS.items():
+                items = ", ".join(f"{n}::TIMESTAMP AS {n}" if pa.types.is_timestamp(t) else n for n, t in types.items())
+                asked = f"SELECT {items} FROM read_parquet('{records}/*.parquet') WHERE kind = '{kind}'"
+                self._connection.execute(f"CREATE VIEW {kind} AS {asked}")
+            return
         rows: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KINDS}
         for record in records:
             rows[record["kind"]].append(record)
@@ -143,6 +151,22 @@ class Events:
         given = [column[0] for column in asked.description or ()]
         places = [given.index(column.partition("=")[0]) for column in COLUMNS[name]]
         return [tuple(_zoned(row[place]) for place in places) for row in asked.fetchall()]
+
+    def differing(self, name: str, file: Path, told: datetime | None) -> list[str]:
+        """What is wrong with a Parquet file of a query's answer: rows that are missing or too many, a few of them.
+
+        With `told`, of windows that end no later.
+        """
+        columns = [column.partition("=")[0] for column in COLUMNS[name]]
+        items = ", ".join(f"{c}::TIMESTAMP AS {c}" if c.endswith("time") else c for c in columns)
+        over = "" if told is None else f" WHERE ends::TIMESTAMP <= TIMESTAMP '{told.replace(tzinfo=None)}'"
+        sides = {"expected": f"SELECT {items} FROM ({SQL[name]}){over}", "found": f"SELECT {items} FROM '{file}'{over}"}
+        asked = {"missing": ("expected", "found"), "not expected": ("found", "expected")}
+        return [
+            f"{what}: {row}"
+            for what, (one, other) in asked.items()
+            for row in self._connection.execute(f"({sides[one]}) EXCEPT ALL ({sides[other]}) LIMIT 3").fetchall()
+        ]
 
 
 def differences(expected: Iterable[Row], found: Iterable[Row]) -> tuple[list[Row], list[Row]]:

@@ -1,6 +1,6 @@
 """Each bid as it is: what passing records on costs."""
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Count, Pipeline
 
@@ -10,6 +10,6 @@ q0 = Pipeline(
     keep=BID,
     key=("auction", "bidder", "price", "date_time"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

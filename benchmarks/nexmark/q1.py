@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Col, Count, Derive, Pipeline
 
@@ -13,6 +13,6 @@ q1 = Pipeline(
     keep=BID,
     key=("auction", "bidder", "euros", "date_time"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Count, Each, Pipeline
 
@@ -21,6 +21,6 @@ q10 = Pipeline(
     keep=BID,
     key=("auction", "bidder", "price", "date_time", "day", "minute"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Col, Count, Derive, Each, If, Match, Pipeline, hours
 
@@ -27,6 +27,6 @@ q14 = Pipeline(
     keep=BID & Match("euros", ">", 1_000_000) & Match("euros", "<", 50_000_000),
     key=("auction", "bidder", "euros", "time_of_day", "date_time", "c_counts"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

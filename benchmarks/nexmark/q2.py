@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Count, Match, Pipeline
 
@@ -13,6 +13,6 @@ q2 = Pipeline(
     keep=BID & reduce(or_, (Match("auction", "==", id) for id in (1007, 1020, 2001, 2019, 2087))),
     key=("auction", "price"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

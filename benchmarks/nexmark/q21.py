@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Count, Each, Missing, Pipeline
 
@@ -23,6 +23,6 @@ q21 = Pipeline(
     keep=BID & ~Missing("channel_id"),
     key=("auction", "bidder", "price", "channel", "channel_id", "date_time"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, TEN, nexmark
+from nexmark_log import AT_ONCE, BID, SECOND, nexmark
 
 from tailrace import Count, Each, Pipeline
 
@@ -22,6 +22,6 @@ q22 = Pipeline(
     keep=BID,
     key=("auction", "bidder", "price", "channel", *FOLDERS, "date_time"),
     what={"n": Count()},
-    where=TEN,
+    where=SECOND,
     when=AT_ONCE,
 )

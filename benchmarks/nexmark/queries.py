@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,12 @@ class Query:
             row |= {"window_start": moment(window.start), "window_end": moment(window.end)}
             yield from self.flattened([row])
 
+    @property
+    def read(self) -> list[str]:
+        """The columns of table `p` that its answer is read from."""
+        times = [TIMES] if TIMES in self.pipeline.what else []
+        return list(dict.fromkeys([*(ours for _, ours in self.columns), *times]))
+
     def flattened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
         """The same of the rows of table `p`."""
         for row in rows:
@@ -95,6 +101,15 @@ def query(name: str) -> Query:
     return Query(name, load(str(HERE / f"{name}.py")), tuple((theirs, ours or theirs) for theirs, _, ours in columns))
 
 
+def beside(pipeline: Pipeline, mark: str, *, log: bool = False) -> Pipeline:
+    """The same definition under other names, which end in `mark`: all its stages', and with `log` the log's, too."""
+    if pipeline.earlier is not None:
+        source = beside(pipeline.earlier, mark, log=log).panes
+    else:
+        source = replace(pipeline.log, name=pipeline.log.name + mark) if log else pipeline.log
+    return replace(pipeline, name=pipeline.name + mark, log=source)
+
+
 def _plain(name: str, value: Any) -> Any:
     """A day is what its first instant is called."""
-    return f"{value:%Y-%m-%d}" if name == "day" and isinstance(value, datetime) else value
+    return f"{value.astimezone(UTC):%Y-%m-%d}" if name == "day" and isinstance(value, datetime) else value

@@ -132,7 +132,7 @@ def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_the_commands_of_the_pages_on_pipelines_run_in_their_order(tmp_path: Path) -> None:
-    for name in ("pipelines", "docs"):
+    for name in ("pipelines", "docs", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
     with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
