@@ -1,4 +1,4 @@
-"""The cases B1 to B11: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B11, and Nexmark: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class Result:
 class Bench:
     """The jobs of one set of views, run in turn in folders of their own, and checked to give the right answers."""
 
-    def __init__(self, plan: Plan, name: str, events: int) -> None:
+    def __init__(self, plan: Plan, name: str, events: int, made: Callable[..., data.Views] = data.views) -> None:
         self.plan, self.name = plan, name
-        self.views = data.views(plan.folder / "data", events)
-        self.warm_up = data.views(plan.folder / "data", WARM_UP_FILES * VIEWS_A_FILE, data.WARM_UP_SEED)
+        self.views = made(plan.folder / "data", events)
+        self.warm_up = made(plan.folder / "data", WARM_UP_FILES * VIEWS_A_FILE, data.WARM_UP_SEED)
         self.folder = plan.folder / "runs" / f"{name}-{self.views.files}"
         shutil.rmtree(self.folder, ignore_errors=True)
         self._truth: pa.Table | None = None
@@ -83,6 +83,7 @@ class Bench:
         task = Task(job, home, lake or home / "lake", self.views, self.warm_up, **how)
         self.plan.say(f"{self.name} {self.views.events:,} events: {label}")
         outcome = measure.run(side, task)
+        outcome.facts["home"] = str(home)
         if task.answers.is_file():
             self._truth = expected(self.views.folder) if self._truth is None else self._truth
             outcome.facts["rows"] = same([task.answers], self._truth)
@@ -109,7 +110,7 @@ def batch(plan: Plan, events: int, target: float | None) -> Result:
     """B1: a whole backfill over the landed log beside read, aggregate, overwrite; both in a warm session."""
     bench = Bench(plan, "B1", events)
     lakes = bench.landed()
-    found = _in_turn(plan, SIDES, lambda side, n: bench.run(side, "batch", n, lake=lakes[side], repeats=plan.repeats))
+    found = in_turn(plan, SIDES, lambda side, n: bench.run(side, "batch", n, lake=lakes[side], repeats=plan.repeats))
     duck = bench.run("duck", "batch", lake=lakes["handwritten"], repeats=plan.repeats)
     bench.close()
     seconds = {side: median(s for one in found[side] for s in one.seconds) for side in SIDES}
@@ -121,7 +122,7 @@ def batch(plan: Plan, events: int, target: float | None) -> Result:
 def stream(plan: Plan, events: int, target: float | None) -> Result:
     """B2: micro-batches of one file; what an epoch of the second half takes from its trigger to the next."""
     bench = Bench(plan, "B2", events)
-    found = _in_turn(plan, SIDES, lambda side, n: bench.run(side, "stream", n, per_epoch=1))
+    found = in_turn(plan, SIDES, lambda side, n: bench.run(side, "stream", n, per_epoch=1))
     others = {way: bench.run("handwritten", "stream", per_epoch=1, variant=way) for way in ("no_log", "adding")}
     seconds = {side: median(steady(one.seconds) for one in found[side]) for side in SIDES}
     medians = {side: median(median(_second_half(one.seconds)) for one in found[side]) for side in SIDES}
@@ -139,7 +140,7 @@ def backlog(plan: Plan, events: int, target: float | None) -> Result:
     bench = Bench(plan, "B3", events)
     tried = (None, 25) if bench.views.files > 25 else (None,)
     ways = [(side, epochs) for epochs in tried for side in SIDES]
-    found = _in_turn(plan, ways, lambda way, n: bench.run(way[0], "backlog", n, per_epoch=way[1]))
+    found = in_turn(plan, ways, lambda way, n: bench.run(way[0], "backlog", n, per_epoch=way[1]))
     took = {way: median(one.seconds[0] for one in outcomes) for way, outcomes in found.items()}
     best = {side: min((way for way in took if way[0] == side), key=took.__getitem__) for side in SIDES}
     facts = {"tried": {f"{side}, {epochs or 'all'} files an epoch": took[side, epochs] for side, epochs in ways}}
@@ -296,11 +297,18 @@ def cores(plan: Plan, events: int, target: float | None) -> list[Result]:
     }
     results = []
     for what, job in jobs.items():
-        found = _in_turn(plan, (1, 2), job)
+        found = in_turn(plan, (1, 2), job)
         one, two = (median(steady(each.seconds) for each in found[count]) for count in (1, 2))
         results.append(Result("B11", f"{what}, two cores beside one", events, "s", two, one, plan.runs))
     bench.close()
     return results
+
+
+def _nexmark(plan: Plan, events: int, target: float | None) -> list[Result]:
+    """Nexmark queries as streams and as backfills (`benchmarks.nexmark.cases`)."""
+    from benchmarks.nexmark.cases import nexmark
+
+    return nexmark(plan, events, target)
 
 
 CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]], float | None]] = {
@@ -315,6 +323,7 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B9": (growth, 0.2),
     "B10": (beside, 1 / 1.5),
     "B11": (cores, None),
+    "nexmark": (_nexmark, None),
 }
 """Each case with its target."""
 
@@ -338,7 +347,7 @@ def _second_half(seconds: Sequence[float]) -> Sequence[float]:
     return seconds[len(seconds) // 2 :]
 
 
-def _in_turn(plan: Plan, ways: Sequence[Way], job: Callable[[Way, int], Outcome]) -> dict[Way, list[Outcome]]:
+def in_turn(plan: Plan, ways: Sequence[Way], job: Callable[[Way, int], Outcome]) -> dict[Way, list[Outcome]]:
     """Each way once, then each once more, so that a slow hour of the machine is everyone's."""
     found: dict[Way, list[Outcome]] = {way: [] for way in ways}
     for number in range(plan.runs):

@@ -100,7 +100,7 @@ def answer_rows(spark: SparkSession, pipeline: Pipeline) -> pa.Table:
 def deploy(lake: Lake, pipeline: Pipeline) -> None:
     """Tables of a pipeline that stands at the log's last epoch with the input at its end, and has no answers yet."""
     run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
-    landed = lake.head(pipeline.log.name)
+    landed = lake.head(pipeline.source.name)
     said = {
         "epoch": str(landed.number("epoch")),
         "watermark": str(END_OF_TIME),

@@ -16,7 +16,7 @@ from tailrace.model.elementwise import Derive, Each, RecordError, SparkColumns, 
 from tailrace.model.errors import DefinitionError, TailraceError
 from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
-from tailrace.model.joining import Near, Pack, Pairs
+from tailrace.model.joining import Near, Pack, Pairs, Unpack
 from tailrace.model.log import Log
 from tailrace.model.matching import Match, Missing
 from tailrace.model.once import Once
@@ -119,6 +119,7 @@ __all__ = [
     "TailraceError",
     "Timer",
     "TopK",
+    "Unpack",
     "Until",
     "Value",
     "Variance",

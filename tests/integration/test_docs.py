@@ -178,7 +178,7 @@ def test_the_commands_of_the_pages_on_pipelines_run_in_their_order(tmp_path: Pat
 
     first, last = date(2013, 3, 8), date(2013, 3, 11)
     write_files(load(first, last), tmp_path / "build" / "demo" / "landing", landing_cuts(first, last))
-    for name in ("pipelines", "docs"):
+    for name in ("pipelines", "docs", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "dbt", tmp_path / "dbt")
     with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:

@@ -13,7 +13,7 @@ from tailrace.model.combiners import AnyTrue, AnyValue, Combiner, Count, Max, Me
 from tailrace.model.elementwise import Derive, ElementWise
 from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, TopK
-from tailrace.model.joining import KINDS, Near, Pack, Pairs
+from tailrace.model.joining import KINDS, Near, Pack, Pairs, Unpack
 from tailrace.model.matching import Match, Missing
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
 from tailrace.model.pipeline import Pipeline
@@ -42,10 +42,13 @@ def chains(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
 
 @st.composite
 def joins(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
-    """A random definition whose first stage gathers two sides, and whose second one pairs them."""
+    """A random definition whose first stage gathers two sides, and whose second one pairs or unpacks them."""
     first, near = draw(_first()), draw(st.none() | NEAR)
     where = first.where if near is None else near.windows
     first = replace(first, each=tuple(SIDES.values()), what=gathering(), where=where)
+    if near is None and draw(st.integers(0, 3)) == 0:
+        place = draw(st.sampled_from([None, "place_in_list"]))
+        return draw(_stages(first, python, Unpack("lefts", draw(st.sampled_from([None, 1, 2])), place)))
     return draw(_stages(first, python, Pairs("lefts", "rights", draw(st.sampled_from(KINDS)), near)))
 
 
@@ -92,7 +95,7 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool, joins: t
     if sums and draw(st.booleans()):
         capped = draw(st.sampled_from(sums))
         cap = Value(draw(st.sampled_from([2, Decimal("2.5")])))
-        least = If(Match(capped, ">", 2), cap, Col(capped))
+        least = If(Match(capped, ">", 2), cap, draw(st.sampled_from([Col(capped), Col(capped), None])))
         if not list(least.faults("", columns)):
             steps.append(Derive({f"{name}_capped": least}))
     columns = earlier.panes.columns

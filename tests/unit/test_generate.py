@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -12,6 +15,7 @@ from tailrace.cli.main import app
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import MINUTE
 from tailrace.generate.landing import land
+from tailrace.generate.nexmark import FIRST_ID, nexmark
 from tailrace.generate.searches import searches
 
 FIRST = 1_767_225_600_000_000
@@ -33,6 +37,42 @@ def test_a_view_costs_no_more_than_its_length() -> None:
         assert isinstance(record["rate"], Decimal)
         assert record["known"] >= record["at"] + record["watched"] * 1_000_000
         assert delivery.known >= record["known"]
+
+
+def test_of_fifty_records_of_an_auction_house_one_is_a_person_and_three_are_auctions() -> None:
+    made = nexmark(rate=200, length=MINUTE, seed=4, first=FIRST)
+    kinds = Counter(one.record["kind"] for one in made)
+    assert kinds.total() == len(made) > 11_000
+    assert [round(50 * kinds[kind] / len(made), 1) for kind in ("person", "auction", "bid")] == [1, 3, 46]
+    assert all(0 <= one.known - one.record["date_time"] < 4_000_000 for one in made)
+    assert [one.known for one in made] == sorted(one.known for one in made)
+
+
+def test_who_bids_for_what_is_there_and_half_the_bids_are_for_what_is_hot() -> None:
+    happened = sorted((d.record for d in nexmark(rate=500, length=MINUTE, seed=4, first=FIRST)), key=by_time)
+    there: dict[str, int] = {"person": 0, "auction": 0}
+    hot: Counter[str] = Counter()
+    for record in happened[1:]:
+        if record["kind"] in there:
+            assert record["id"] == FIRST_ID + there[record["kind"]] + (record["kind"] == "person")
+            there[record["kind"]] += 1
+            continue
+        assert record["bidder"] <= FIRST_ID + there["person"]
+        assert record["auction"] < FIRST_ID + max(1, there["auction"])
+        hot["bids"] += 1
+        hot["auction"] += record["auction"] == FIRST_ID + (there["auction"] - 1) // 100 * 100
+    assert 0.5 < hot["auction"] / hot["bids"] < 0.53
+
+
+def test_prices_are_as_often_small_as_large() -> None:
+    bids = [d.record for d in nexmark(rate=200, length=MINUTE, seed=5, first=FIRST) if d.record["kind"] == "bid"]
+    digits = Counter(len(str(bid["price"])) for bid in bids)
+    assert set(digits) <= set(range(3, 10))
+    assert all(0.14 < digits[length] / len(bids) < 0.19 for length in range(3, 9))
+
+
+def by_time(record: Mapping[str, Any]) -> int:
+    return int(record["date_time"])
 
 
 def test_the_command_writes_what_it_says(tmp_path: Path) -> None:

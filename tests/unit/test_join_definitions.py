@@ -21,6 +21,7 @@ from tailrace import (
     Pack,
     Pairs,
     Pipeline,
+    Unpack,
     hours,
     minutes,
 )
@@ -120,6 +121,22 @@ REFUSED: dict[str, tuple[Callable[[], Pipeline], str]] = {
         lambda: replace(SIDES, what={"most": Max("click")}),
         "what['most'].column = 'click: struct<clicked_at:timestamp,ad:string>': expected a plain column",
     ),
+    "elements_of_what_is_no_list": (
+        lambda: paired(Unpack("n")),
+        "each[0].name = 'n: bigint': expected a list of packed columns, of the stage that is read",
+    ),
+    "the_first_none_of_a_list": (
+        lambda: paired(Unpack("clicks", first=0)),
+        "each[0].first = 0: expected a whole number of at least 1; leave it out for all of them",
+    ),
+    "elements_with_a_name_that_is_there": (
+        lambda: paired(Unpack("clicks"), replace(SIDES, what={"ad": Count(), "clicks": Collect("click")})),
+        "each[0].name = 'ad': expected a column that no other has the name of",
+    ),
+    "a_place_with_the_name_of_a_column": (
+        lambda: paired(Unpack("clicks", place="ad")),
+        "each[0].place = 'ad': expected a name that no column has yet",
+    ),
     "a_list_of_lists": (
         lambda: Pipeline(name="all", log=SIDES.panes, what={"all": Collect("clicks")}, where=Fixed(hours(1))),
         "what['all'].column = 'clicks: array<struct<clicked_at:timestamp,ad:string>>': expected a plain column",
@@ -145,6 +162,19 @@ def test_pairs_have_the_columns_of_both_sides_and_not_the_lists() -> None:
     assert {name: columns[name] for name in ("asked_at", "term", "clicked_at", "ad", "n")} == {
         "asked_at": "timestamp", "term": "string", "clicked_at": "timestamp", "ad": "string", "n": "bigint",
     }  # fmt: skip
+
+
+def test_a_list_unpacked_has_its_columns_and_each_ones_place() -> None:
+    columns = paired(Unpack("clicks", place="nth")).columns
+    assert "clicks" not in columns
+    assert {name: columns[name] for name in ("clicked_at", "ad", "nth", "n")} == {
+        "clicked_at": "timestamp", "ad": "string", "nth": "bigint", "n": "bigint",
+    }  # fmt: skip
+
+
+def test_a_list_unpacked_means_how_many_of_it_are_taken() -> None:
+    others = [paired(Unpack("clicks", *how)) for how in ((), (1,), (2,), (1, "nth"))]
+    assert len({one.fingerprint for one in others}) == len(others)
 
 
 def test_a_join_means_what_its_sides_its_kind_and_its_distance_are() -> None:

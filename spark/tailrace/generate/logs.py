@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
+from tailrace.generate.nexmark import nexmark
 from tailrace.generate.queries import queries
 from tailrace.generate.searches import searches
 
@@ -29,6 +30,7 @@ class Generated:
 
 LOGS: Mapping[str, Generated] = {
     "ads": Generated(ads, ("at", "known")),
+    "nexmark": Generated(nexmark, ("date_time", "expires")),
     "queries": Generated(queries, ("at",)),
     "searches": Generated(searches, ("at", "known")),
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import reduce
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault, unknown_column
@@ -188,6 +189,9 @@ class Whole(Expression):
 class If(Expression):
     """One of two values of one type, by a condition on the record. Of two exact numbers it has the digits of both.
 
+    Without `otherwise` there is no value where the condition does not hold: what is counted or added up then leaves the
+    record out.
+
     >>> from tailrace.model.algebra import Scalars
     >>> from tailrace.model.matching import Match
     >>> size = If(Match("price", ">=", 100), "large", "small")
@@ -196,39 +200,41 @@ class If(Expression):
     >>> capped, types = If(Match("cost", ">", 2), Decimal("2.00"), Col("cost")), {"cost": "decimal(9,4)"}
     >>> [str(capped.term(Scalars(), {"cost": Decimal(cost)}, types)) for cost in ("3.5000", "1.2345")]
     ['2.0000', '1.2345']
+    >>> cheap = If(Match("price", "<", 100), Col("price"))
+    >>> [cheap.term(Scalars(), {"price": price}, {"price": "bigint"}) for price in (7, 700)]
+    [7, None]
     """
 
     condition: Condition
     then: Expression | Constant
-    otherwise: Expression | Constant
+    otherwise: Expression | Constant | None = None
 
     def __post_init__(self) -> None:
-        then, otherwise = self._branches
-        object.__setattr__(self, "then", then)
-        object.__setattr__(self, "otherwise", otherwise)
+        object.__setattr__(self, "then", _expression(self.then))
+        if self.otherwise is not None:
+            object.__setattr__(self, "otherwise", _expression(self.otherwise))
 
     @property
-    def _branches(self) -> tuple[Expression, Expression]:
-        return _expression(self.then), _expression(self.otherwise)
+    def _branches(self) -> tuple[Expression, ...]:
+        return tuple(_expression(one) for one in (self.then, self.otherwise) if one is not None)
 
     def type(self, types: Mapping[str, str]) -> str:
-        then, otherwise = self._branches
-        return _common(then.type(types), otherwise.type(types))
+        return reduce(_common, (one.type(types) for one in self._branches))
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         holds, type = self.condition.holds(o, record, types), self.type(types)
-        then, otherwise = (_widened(o, one.term(o, record, types), one.type(types), type) for one in self._branches)
-        return o.choose(holds, then, otherwise)
+        then, *otherwise = (_widened(o, one.term(o, record, types), one.type(types), type) for one in self._branches)
+        return o.choose(holds, then, otherwise[0] if otherwise else o.literal(None, type))
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         faults = list(condition_faults(f"{path}.condition", self.condition, types))
-        then, otherwise = self._branches
-        faults += [*then.faults(f"{path}.then", types), *otherwise.faults(f"{path}.otherwise", types)]
+        for place, one in zip(("then", "otherwise"), self._branches, strict=False):
+            faults += one.faults(f"{path}.{place}", types)
         yield from faults
         if faults:
             return
-        kinds = (then.type(types), otherwise.type(types))
-        if kinds[0] != kinds[1] and not all(map(is_exact_number, kinds)):
+        kinds = [one.type(types) for one in self._branches]
+        if len(set(kinds)) > 1 and not all(map(is_exact_number, kinds)):
             expected, mend = "two values of one type", "write both alike, for example 0 and 1"
             yield Fault(path, " and ".join(kinds), expected, mend)
         elif (digits := decimal_parts(self.type(types))) and digits[0] > MAX_PRECISION:

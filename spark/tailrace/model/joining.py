@@ -2,7 +2,7 @@
 
 What is joined is in one log, so that one watermark says when both sides are there. A stage packs each side's columns
 (`Pack`) and collects them (`Collect`); the next one makes records of the pairs (`Pairs`). As the stages' answers are
-corrected, so are the pairs: a pair that is none any more is taken back.
+corrected, so are the pairs: a pair that is none any more is taken back. `Unpack` makes records of one side alone.
 """
 
 from __future__ import annotations
@@ -163,10 +163,7 @@ class Pairs(ElementWise):
 
     def sides(self, types: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """The columns of both sides and their types; none of what is no side."""
-        lists = (element_type(types.get(name, "")) for name in (self.left, self.right))
-        found = (struct_fields(one or "") for one in lists)
-        left, right = (one or {} for one in found)
-        return left, right
+        return _fields(types, self.left), _fields(types, self.right)
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         left, right = self.sides(types)
@@ -195,9 +192,7 @@ class Pairs(ElementWise):
         sides = self.sides(types)
         for side, name, fields in zip(("left", "right"), (self.left, self.right), sides, strict=True):
             if not fields:
-                given = f"{name}: {types[name]}" if name in types else name
-                expected = "a list of packed columns, of the stage that is read"
-                yield Fault(f"{path}.{side}", given, expected, 'collect it there: what={"clicks": Collect("click")}')
+                yield _no_list(f"{path}.{side}", name, types)
             for one in fields:
                 if one in types or (side == "right" and one in sides[0]):
                     expected = "a column that no other has the name of"
@@ -208,3 +203,58 @@ class Pairs(ElementWise):
             yield from self.near.faults(f"{path}.near", *sides)
             if types.get("window_start") != "timestamp":
                 yield Fault(f"{path}.near", self.near, "the panes of a stage with its windows", "use log=earlier.panes")
+
+
+@dataclass(frozen=True)
+class Unpack(ElementWise):
+    """A record of each element of a collected list, with the columns that were packed; the list itself is left out.
+
+    `first` takes no more than so many, of the beginning of the list: `Collect` has it in the order of the columns, as
+    they were packed. `place` names a column that counts them from 1.
+
+    >>> types = {"bids": "array<struct<price:bigint,bidder:string>>"}
+    >>> dearest = Unpack("bids", first=1, place="rank")
+    >>> list(dearest.records({"bids": [{"price": 5, "bidder": "a"}, {"price": 7, "bidder": "b"}]}, types))
+    [{'price': 5, 'bidder': 'a', 'rank': 1}]
+    """
+
+    name: str
+    first: int | None = None
+    place: str | None = None
+
+    def fields(self, types: Mapping[str, str]) -> dict[str, str]:
+        """The packed columns and their types; none of what is no list of them."""
+        return _fields(types, self.name)
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        placed = {} if self.place is None else {self.place: "bigint"}
+        return {name: type for name, type in types.items() if name != self.name} | self.fields(types) | placed
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
+        shared = {name: value for name, value in record.items() if name != self.name}
+        for place, one in enumerate(record[self.name][: self.first], start=1):
+            yield {**shared, **one} if self.place is None else {**shared, **one, self.place: place}
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        fields, first = self.fields(types), self.first
+        if not fields:
+            yield _no_list(f"{path}.name", self.name, types)
+        for one in fields:
+            if one in types:
+                expected = "a column that no other has the name of"
+                yield Fault(f"{path}.name", one, expected, "give it another name where it is packed")
+        if first is not None and (not isinstance(first, int) or isinstance(first, bool) or first < 1):
+            yield Fault(f"{path}.first", first, "a whole number of at least 1", "leave it out for all of them")
+        if self.place is not None:
+            yield from new_column_faults(f"{path}.place", self.place, {**types, **fields})
+
+
+def _fields(types: Mapping[str, str], name: str) -> dict[str, str]:
+    """The columns that are packed in a list's elements, and their types; none of what is no such list."""
+    return struct_fields(element_type(types.get(name, "")) or "") or {}
+
+
+def _no_list(path: str, name: str, types: Mapping[str, str]) -> Fault:
+    given = f"{name}: {types[name]}" if name in types else name
+    expected = "a list of packed columns, of the stage that is read"
+    return Fault(path, given, expected, 'collect it there: what={"clicks": Collect("click")}')

@@ -8,7 +8,7 @@ makes no sense is refused with every fault at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
@@ -91,6 +91,23 @@ class Pipeline:
         return self.log.of if isinstance(self.log, Panes) else None
 
     @property
+    def takes_back(self) -> bool:
+        """Whether a record of its log may be taken back."""
+        return self.earlier is not None
+
+    @property
+    def finished(self) -> Pipeline:
+        """The same over input that is there as a whole: nothing of it is taken back, and no combiner has to be able to.
+
+        >>> from tailrace.model import examples
+        >>> (first := examples.figure(10)).finished is first
+        True
+        """
+        if self.earlier is None:
+            return self
+        return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
+
+    @property
     def stages(self) -> tuple[Pipeline, ...]:
         """The stages of the definition, the first one first and this one last."""
         return (self,) if self.earlier is None else (*self.earlier.stages, self)
@@ -161,7 +178,7 @@ class Pipeline:
     @cached_property
     def combiners(self) -> Mapping[str, Combiner]:
         """How each result is computed: in a later stage, so that records can be taken back."""
-        if self.earlier is None:
+        if not self.takes_back:
             return self.what
         return {name: taking_back(combiner, self.type_of(combiner)) for name, combiner in self.what.items()}
 
@@ -178,7 +195,7 @@ class Pipeline:
             for part in combiner.parts(self.type_of(combiner))
         }
         parts |= {f"{MEASURED}__{name}": Part(name, "bigint", Merge.ADD) for name in self.when.measures()}
-        if self.earlier is not None:
+        if self.takes_back:
             parts[NET] = Part("records", "bigint", Merge.ADD)
         if self.stamp is not None:
             merge = Merge.LEAST if self.timestamp is EARLIEST else Merge.GREATEST
@@ -203,3 +220,11 @@ class Pipeline:
     def fingerprint(self) -> str:
         """A digest of everything that gives the definition its meaning (`model.meaning`)."""
         return fingerprint(self)
+
+
+class _Finished(Pipeline):
+    """A later stage over finished input."""
+
+    @property
+    def takes_back(self) -> bool:
+        return False

@@ -18,7 +18,7 @@ from tailrace.model.algebra import Scalars
 from tailrace.model.log import SIGN
 from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import lifter
+from tailrace.model.step import Merging, lifter
 from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
@@ -35,7 +35,7 @@ class Answering:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self.spark, self.pipeline = spark, pipeline
-        self.earlier = None if pipeline.earlier is None else answering(spark, pipeline.earlier)
+        self.earlier = None if pipeline.earlier is None else answering(spark, pipeline.earlier.finished)
 
     @property
     def first(self) -> Answering:
@@ -109,7 +109,11 @@ class PythonAnswering(Answering):
 
 
 def answering(spark: SparkSession, pipeline: Pipeline) -> Answering:
-    """How the answers of a definition are computed, in the execution that it takes."""
+    """How the answers of a definition are computed, in the execution that it takes.
+
+    Of finished input nothing is taken back. Who wants nothing but the answers passes `pipeline.finished`, which runs
+    natively also where that would not.
+    """
     return (PythonAnswering if reasons(pipeline) else Answering)(spark, pipeline)
 
 
@@ -140,12 +144,13 @@ def _answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.
         return rules.merged(a, b) | {"_arrived": a["_arrived"] + b["_arrived"]}
 
     def answer(rows: pa.Table) -> pa.Table:
-        windows: dict[Key, dict[Window, Row]] = {}
+        windows: dict[Key, dict[Window, Merging]] = {}
         for row in rows.to_pylist():
             own = windows.setdefault(tuple(row[name] for name in pipeline.key), {})
-            window, parts = Window(row["window_start"], row["window_end"]), lifted(row["record"]) | {"_arrived": 1}
-            own[window] = merged(own[window], parts) if window in own else parts
-        found = [row for key, own in windows.items() for row in spanned(key, own)]
+            window = Window(row["window_start"], row["window_end"])
+            own.setdefault(window, Merging()).add(lifted(row["record"]) | {"_arrived": 1}, merged)
+        totals = {key: {window: one.total(merged) for window, one in own.items()} for key, own in windows.items()}
+        found = [row for key, own in totals.items() for row in spanned(key, own)]
         return pa.Table.from_pylist(found, schema=schema)
 
     def results(parts: Row) -> Row:

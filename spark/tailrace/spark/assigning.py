@@ -31,7 +31,7 @@ def listed(*groups: list[str]) -> str:
 def lifted(pipeline: Pipeline) -> list[str]:
     """What each record adds to each part of the accumulator, as select-list items."""
     o, items = Sql(), []
-    later = pipeline.earlier is not None
+    later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
         value = None if combiner.column is None else quoted(combiner.column)
         type_ = pipeline.type_of(combiner)

@@ -99,7 +99,7 @@ class _Closed:
     ) -> None:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self.first, self.last, self.pinned = first, last, pinned
-        self.answering = answering(spark, pipeline)
+        self.answering = answering(spark, pipeline.finished)
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
         started, epoch = time.perf_counter(), self.pinned.number("epoch")
@@ -136,11 +136,11 @@ class _Closed:
     def _computed(self, epoch: int) -> Found:
         log = records(self.lake, self.answering, self.first, self.last, epoch)
         answers = self.answering.batch(self.answering.assigned(log), in_range(self.first, self.last))
-        table = self.lake.spark_name(self.pipeline.name)
+        finished, table = self.answering.pipeline, self.lake.spark_name(self.pipeline.name)
         ends = f"window_end > {stamp(self.first)} AND window_end <= {stamp(self.last)}"
         held = current(self.pipeline, f"(SELECT * FROM {table} WHERE {ends})")
         found = self._anything_held()
-        text_ = differences(self.pipeline, answers, held) if found else new(self.pipeline, answers)
+        text_ = differences(finished, answers, held) if found else new(finished, answers)
         seen = Observation()
         counted = self.spark.sql(text_).observe(
             seen,

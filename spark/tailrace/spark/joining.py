@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.model.joining import Near, Pack, Pairs
+from tailrace.model.joining import Near, Pack, Pairs, Unpack
 from tailrace.model.time import duration
 from tailrace.spark.algebra import Sql, quoted
 
@@ -48,6 +48,17 @@ def paired(one: Pairs, types: Mapping[str, str]) -> str:
     if not one.keeps_right:
         return found
     return f"CONCAT({found}, FLATTEN(TRANSFORM({own('b')}, b -> {lonely('b')})))"
+
+
+def unpacked(one: Unpack, types: Mapping[str, str]) -> str:
+    """The elements of a row's list, those that are taken, as one list."""
+    held = quoted(one.name) if one.first is None else f"SLICE({quoted(one.name)}, 1, {one.first})"
+    if one.place is None:
+        return held
+    terms = [f"'{name}', a.{quoted(name)}" for name in one.fields(types)]
+    # Such a function counts from 0.
+    terms.append(f"'{one.place}', CAST(i + 1 AS bigint)")
+    return f"TRANSFORM({held}, (a, i) -> NAMED_STRUCT({', '.join(terms)}))"
 
 
 def _near(near: Near) -> str:

@@ -19,11 +19,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tailrace.lake.contracts import PANE
 from tailrace.model.elementwise import Derive, Each, ElementWise, RecordError, SparkColumns, SparkFrame
 from tailrace.model.errors import TailraceError
-from tailrace.model.joining import Pack, Pairs
+from tailrace.model.joining import Pack, Pairs, Unpack
 from tailrace.model.log import PANE_TIME, SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.joining import packed, paired
+from tailrace.spark.joining import packed, paired, unpacked
 
 FAILED = "_failed"
 """The column that says why a step could not take a record; null where they all could."""
@@ -80,6 +80,9 @@ def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: 
     if isinstance(one, Pairs):
         shared = [quoted(name) for name in frame.columns if name not in (one.left, one.right)]
         return frame.selectExpr(*shared, f"INLINE({paired(one, types)})")
+    if isinstance(one, Unpack):
+        shared = [quoted(name) for name in frame.columns if name != one.name]
+        return frame.selectExpr(*shared, f"INLINE({unpacked(one, types)})")
     assert isinstance(one, SparkFrame)
     found = one.function(frame)
     expected = [*frame.columns, *one.gives]

@@ -1,0 +1,77 @@
+"""Our side of the Nexmark cases: each query by its definition, through the functions that a stream is run with."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.cases import steady
+from benchmarks.data import BEGIN
+from benchmarks.measure import Outcome, Task, cpu_seconds, serve
+from benchmarks.nexmark.queries import TIMES, Query, beside, query
+from benchmarks.ours import deploy, run_stream
+from tailrace.lake.catalog import Lake
+from tailrace.model.time import END_OF_TIME, instant
+from tailrace.spark.backfill import backfill_stages
+from tailrace.spark.session import open_session
+
+WARM = 2
+"""How often a query is answered by a backfill before it counts."""
+
+
+def leave(spark: SparkSession, task: Task, one: Query, mark: str = "") -> None:
+    """Write what table `p` answers, and when its windows end, for the comparison."""
+    rows = spark.table(one.pipeline.name + mark)
+    named = [F.col(ours).alias(theirs) for theirs, ours in one.columns]
+    each = rows.withColumn("_each", F.explode(F.array_repeat(F.lit(1), F.col(TIMES).cast("int"))))
+    rows = each if TIMES in one.pipeline.what else rows
+    pq.write_table(rows.select(*named, F.col("window_end").alias("ends")).toArrow(), task.home / f"{one.name}.parquet")
+
+
+def stream(task: Task) -> Outcome:
+    """An epoch of each query, in seconds, among the facts; each lands a log of its own."""
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    took, phases = {}, {}
+    for place, name in enumerate(("warm_up", *task.variant.split("+"))):
+        one = query("q0" if place == 0 else name)
+        pipeline = beside(one.pipeline, "_w" if place == 0 else "_s", log=True)
+        streamed = run_stream(spark, lake, pipeline, task.views if place else task.warm_up, task.per_epoch)
+        took[name], phases[name] = steady(streamed.seconds), streamed.phases(len(streamed.epochs) // 2)
+        if place:
+            leave(spark, task, one, "_s")
+    return Outcome([], facts={"queries": took, "phases": phases})
+
+
+def land(task: Task) -> Outcome:
+    """The events in the log, in epochs of 25 files, by the stream of the query that has the fewest answers."""
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    return Outcome([run_stream(spark, lake, beside(query("q2").pipeline, "_landing"), task.views, 25).total])
+
+
+def batch(task: Task) -> Outcome:
+    """Backfill each query without answers over the landed log, all its stages; seconds among the facts, and CPU's."""
+    spark, lake = open_session(task.settings), Lake(task.settings)
+    took, cpu = {}, {}
+    for name in task.variant.split("+"):
+        one, seconds, spent = query(name), [], 0.0
+        for repeat in range(-WARM, task.repeats):
+            mark = f"_{task.number}_{repeat + WARM}"
+            pipeline = beside(one.pipeline, mark)
+            for stage in pipeline.stages:
+                deploy(lake, stage)
+            started, before = time.perf_counter(), cpu_seconds()
+            backfill_stages(spark, lake, pipeline, instant(BEGIN) - 10**8, END_OF_TIME)
+            if repeat >= 0:
+                seconds.append(time.perf_counter() - started)
+                spent += cpu_seconds() - before
+        took[name], cpu[name] = median(seconds), spent / task.repeats
+        leave(spark, task, one, mark)
+    return Outcome([], facts={"queries": took, "cpu": cpu})
+
+
+if __name__ == "__main__":
+    serve({"stream": stream, "land": land, "batch": batch})

@@ -1,0 +1,113 @@
+"""The Nexmark queries on real tables: a stream with published answers; streams and backfills beside plain SQL."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.nexmark.answers import Events, differences
+from benchmarks.nexmark.queries import COLUMNS, Query, Row, beside, query
+from benchmarks.ours import deploy
+from tailrace import Pipeline
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import LATE, REJECTED
+from tailrace.model.step import Record
+from tailrace.model.time import END_OF_TIME, instant
+from tailrace.settings import Settings
+from tailrace.spark.backfill import backfill_stages
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream
+from tests.support.nexmark import generated, needs_published, published, published_answer, published_windows
+
+DISORDER = 3.9
+"""Seconds out of order within which no record is too late."""
+
+
+def land(folder: Path, records: Iterable[Record], files: int) -> None:
+    """Some files of records out of order, and one of a record that takes the watermark past them all."""
+    chance = Random(5)
+    order = sorted(records, key=lambda one: one["date_time"].timestamp() + chance.uniform(0, DISORDER))
+    end = {"kind": "end", "date_time": order[-1]["date_time"] + timedelta(minutes=1)}
+    size = -(-len(order) // files)
+    folder.mkdir()
+    for number, place in enumerate([*range(0, len(order), size), len(order)]):
+        some = order[place : place + size] or [end]
+        file = folder / f"{number:03}.json"
+        file.write_text("".join(json.dumps(one, default=datetime.isoformat) + "\n" for one in some))
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def streamed(spark: SparkSession, lake: Lake, pipelines: Sequence[Pipeline], folder: Path) -> None:
+    stream = Stream(spark, lake, pipelines, Files(str(folder), per_epoch=1))
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+
+
+def answer(spark: SparkSession, one: Query, mark: str = "") -> list[Row]:
+    """What table `p` answers."""
+    rows: list[dict[str, Any]] = spark.table(one.pipeline.name + mark).select(*one.read).toArrow().to_pylist()
+    return list(one.flattened(rows))
+
+
+def left_out(spark: SparkSession, pipeline: Pipeline) -> int:
+    """How many records are in none of the answers."""
+    return spark.table(f"{pipeline.name}__ledger").where(f"kind IN ('{LATE}', '{REJECTED}')").count()
+
+
+@needs_published
+def test_a_stream_of_all_queries_answers_what_is_published(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    land(tmp_path / "landing", published(), files=2)
+    sliding = query("q5").pipeline.stages[0]
+    streamed(plain, Lake(settings), [query(name).pipeline for name in COLUMNS], tmp_path / "landing")
+    wrong = {}
+    for name in COLUMNS.keys() - {"q11"}:
+        one = query(name)
+        assert not left_out(plain, one.pipeline.stages[0])
+        if (found := differences(published_answer(one), answer(plain, one))) != ([], []):
+            wrong[name] = found
+    assert not wrong
+    rows = plain.table(sliding.name).select("auction", "window_start", "num").toArrow().to_pylist()
+    windows = published_windows("bids_sliding_10s_2s_by_auction")
+    assert differences(windows, [tuple(row.values()) for row in rows]) == ([], [])
+
+
+REPRESENTATIVE = ("q0", "q3", "q5", "q7", "q8", "q11", "q17", "q19", "q106")
+"""Rows and totals, each kind of window, a join, what is unpacked, what has to be taken back in Python."""
+
+
+def test_streams_and_backfills_answer_what_plain_sql_answers(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake, made = Lake(settings), generated()
+    land(tmp_path / "landing", made, files=3)
+    queries = [query(name) for name in REPRESENTATIVE]
+    streamed(plain, lake, [one.pipeline for one in queries], tmp_path / "landing")
+    with Events(made) as events:
+        expected = {one.name: events.answer(one.name) for one in queries}
+    for one in queries:
+        assert differences(expected[one.name], answer(plain, one)) == ([], []), f"{one.name} as a stream"
+        again = beside(one.pipeline, "_again")
+        for stage in again.stages:
+            deploy(lake, stage)
+        for _, runs in backfill_stages(plain, lake, again, instant(made[0]["date_time"]) - 10**8, END_OF_TIME):
+            assert sum(run.changed for run in runs) > 0
+        assert differences(expected[one.name], answer(plain, one, "_again")) == ([], []), f"{one.name} as a backfill"
+
+
+def test_a_definition_under_another_name_means_the_same() -> None:
+    one = query("q5").pipeline
+    other = beside(one, "_b", log=True)
+    assert [stage.name for stage in other.stages] == ["q5_counts_b", "q5_most_b", "q5_b"]
+    assert (other.source.name, replace(other.source, name="nexmark")) == ("nexmark_b", one.source)
+    assert [a.what for a in other.stages] == [b.what for b in one.stages]
