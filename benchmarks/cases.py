@@ -1,10 +1,11 @@
-"""The cases B1 to B11, and Nexmark: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B11, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, TypeVar
@@ -304,11 +305,9 @@ def cores(plan: Plan, events: int, target: float | None) -> list[Result]:
     return results
 
 
-def _nexmark(plan: Plan, events: int, target: float | None) -> list[Result]:
-    """Nexmark queries as streams and as backfills (`benchmarks.nexmark.cases`)."""
-    from benchmarks.nexmark.cases import nexmark
-
-    return nexmark(plan, events, target)
+def _of(module: str, name: str) -> Callable[[Plan, int, float | None], list[Result]]:
+    """The cases of another module, which is built on this one."""
+    return lambda *given: getattr(import_module(f"benchmarks.{module}"), name)(*given)  # type: ignore[no-any-return]
 
 
 CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]], float | None]] = {
@@ -323,7 +322,8 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B9": (growth, 0.2),
     "B10": (beside, 1 / 1.5),
     "B11": (cores, None),
-    "nexmark": (_nexmark, None),
+    "nexmark": (_of("nexmark.cases", "nexmark"), None),
+    "photon": (_of("photon", "photon"), None),
 }
 """Each case with its target."""
 

@@ -11,7 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, median, quantiles
 
+from benchmarks.cases import Bench, Plan, Result, in_turn
+from benchmarks.data import VIEWS_A_FILE
 from benchmarks.measure import Outcome, Task, serve
 from tailrace.generate.delivery import MINUTE, SECOND, Delivery
 from tailrace.generate.landing import land
@@ -25,6 +28,9 @@ from tailrace.spark.stream import EpochReport, Stream
 
 FIRST = 1_767_225_600 * SECOND
 """2026-01-01, in microseconds."""
+
+BACKLOG, LENGTH = 300, 30 * MINUTE
+"""Records a second of the backlog, and its length: an epoch has those of a minute."""
 
 A_SECOND = 500
 """Records a second that are written for the latencies."""
@@ -44,8 +50,8 @@ def definition(variant: str) -> Computation:
 def drain(task: Task) -> Outcome:
     """A backlog, a minute's records an epoch; the seconds of each epoch."""
     spark, lake, reports = open_session(task.settings), Lake(task.settings), list[EpochReport]()
-    made = searches(rate=task.views.files, length=30 * MINUTE, seed=1, first=FIRST)
-    for _ in land(_until(made, 30 * MINUTE), task.home / "landing", every=MINUTE, instants=("at", "known")):
+    made = searches(rate=BACKLOG, length=LENGTH, seed=1, first=FIRST)
+    for _ in land(_until(made, LENGTH), task.home / "landing", every=MINUTE, instants=("at", "known")):
         pass
     stream = Stream(
         spark, lake, [definition(task.variant)], Files(str(task.home / "landing"), "json", 1), watch=reports.append
@@ -109,6 +115,29 @@ def latency(task: Task) -> Outcome:
     warm = min(writer.written.values()) + WARMING
     seconds = [ended[epoch] - at for epoch, at in both if at >= warm]
     return Outcome(seconds, facts={"epochs": len(ended), "joined": len(rows)})
+
+
+def photon(plan: Plan, events: int, target: float | None) -> list[Result]:
+    """Epochs of a backlog, and the p95 of the latencies; each with the registry beside without."""
+    bench = Bench(plan, "photon", VIEWS_A_FILE)
+    ways = ("claims", "alone")
+    drained = in_turn(plan, ways, lambda way, n: bench.run("photon", "drain", n, variant=way))
+    joined = in_turn(plan, ways, lambda way, n: bench.run("photon", "latency", n, variant=way))
+    took = {way: median(fmean(one.seconds) for one in drained[way]) for way in ways}
+    late = {way: median(quantiles(one.seconds, n=20)[-1] for one in joined[way]) for way in ways}
+    records = drained["claims"][0].facts["records"] // drained["claims"][0].facts["epochs"]
+    rates = {way: records / took[way] for way in ways}
+    halves = {way: median(median(one.seconds) for one in joined[way]) for way in ways}
+    return [
+        Result(
+            "photon", f"an epoch of {records:,}, claims beside none", records, "s", took["claims"], took["alone"],
+            plan.runs, target, facts={"records_a_second": rates},
+        ),
+        Result(
+            "photon", f"p95 until joined, {A_SECOND} a second", A_SECOND, "s", late["claims"], late["alone"],
+            plan.runs, target, facts={"median": halves},
+        ),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":
