@@ -38,11 +38,12 @@ def stream(task: Task) -> Outcome:
     took, phases = {}, {}
     for place, name in enumerate(("warm_up", *task.variant.split("+"))):
         one = query("q0" if place == 0 else name)
-        pipeline = beside(one.pipeline, "_w" if place == 0 else "_s", log=True)
+        mark = f"_{place}"
+        pipeline = beside(one.pipeline, mark, log=True)
         streamed = run_stream(spark, lake, pipeline, task.views if place else task.warm_up, task.per_epoch)
         took[name], phases[name] = steady(streamed.seconds), streamed.phases(len(streamed.epochs) // 2)
         if place:
-            leave(spark, task, one, "_s")
+            leave(spark, task, one, mark)
     return Outcome([], facts={"queries": took, "phases": phases})
 
 
