@@ -27,8 +27,8 @@ def leave(spark: SparkSession, task: Task, one: Query, mark: str = "") -> None:
     """Write what table `p` answers, and when its windows end, for the comparison."""
     rows = spark.table(one.pipeline.name + mark)
     named = [F.col(ours).alias(theirs) for theirs, ours in one.columns]
-    each = rows.withColumn("_each", F.explode(F.array_repeat(F.lit(1), F.col(TIMES).cast("int"))))
-    rows = each if TIMES in one.pipeline.what else rows
+    if TIMES in one.pipeline.what:
+        rows = rows.withColumn("_each", F.explode(F.array_repeat(F.lit(1), F.col(TIMES).cast("int"))))
     pq.write_table(rows.select(*named, F.col("window_end").alias("ends")).toArrow(), task.home / f"{one.name}.parquet")
 
 
