@@ -27,8 +27,8 @@ def leave(spark: SparkSession, task: Task, one: Query, mark: str = "") -> None:
     """Write what table `p` answers, and when its windows end, for the comparison."""
     rows = spark.table(one.pipeline.name + mark)
     named = [F.col(ours).alias(theirs) for theirs, ours in one.columns]
-    each = rows.withColumn("_each", F.explode(F.array_repeat(F.lit(1), F.col(TIMES).cast("int"))))
-    rows = each if TIMES in one.pipeline.what else rows
+    if TIMES in one.pipeline.what:
+        rows = rows.withColumn("_each", F.explode(F.array_repeat(F.lit(1), F.col(TIMES).cast("int"))))
     pq.write_table(rows.select(*named, F.col("window_end").alias("ends")).toArrow(), task.home / f"{one.name}.parquet")
 
 
@@ -38,11 +38,12 @@ def stream(task: Task) -> Outcome:
     took, phases = {}, {}
     for place, name in enumerate(("warm_up", *task.variant.split("+"))):
         one = query("q0" if place == 0 else name)
-        pipeline = beside(one.pipeline, "_w" if place == 0 else "_s", log=True)
+        mark = f"_{place}"
+        pipeline = beside(one.pipeline, mark, log=True)
         streamed = run_stream(spark, lake, pipeline, task.views if place else task.warm_up, task.per_epoch)
         took[name], phases[name] = steady(streamed.seconds), streamed.phases(len(streamed.epochs) // 2)
         if place:
-            leave(spark, task, one, "_s")
+            leave(spark, task, one, mark)
     return Outcome([], facts={"queries": took, "phases": phases})
 
 

@@ -32,14 +32,14 @@ DISORDER = 3.9
 
 
 def land(folder: Path, records: Iterable[Record], files: int) -> None:
-    """Some files of records out of order, and one of a record that takes the watermark past them all."""
+    """Some files of records out of order, the last of them with one that takes the watermark past them all."""
     chance = Random(5)
     order = sorted(records, key=lambda one: one["date_time"].timestamp() + chance.uniform(0, DISORDER))
-    end = {"kind": "end", "date_time": order[-1]["date_time"] + timedelta(minutes=1)}
+    order.append({"kind": "end", "date_time": order[-1]["date_time"] + timedelta(minutes=1)})
     size = -(-len(order) // files)
     folder.mkdir()
-    for number, place in enumerate([*range(0, len(order), size), len(order)]):
-        some = order[place : place + size] or [end]
+    for number in range(files):
+        some = order[number * size : (number + 1) * size]
         file = folder / f"{number:03}.json"
         file.write_text("".join(json.dumps(one, default=datetime.isoformat) + "\n" for one in some))
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
@@ -67,7 +67,8 @@ def left_out(spark: SparkSession, pipeline: Pipeline) -> int:
 def test_a_stream_of_all_queries_answers_what_is_published(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    land(tmp_path / "landing", published(), files=2)
+    # An epoch takes some forty stages: there is one. The test below has several.
+    land(tmp_path / "landing", published(), files=1)
     sliding = query("q5").pipeline.stages[0]
     streamed(plain, Lake(settings), [query(name).pipeline for name in COLUMNS], tmp_path / "landing")
     wrong = {}
@@ -82,7 +83,7 @@ def test_a_stream_of_all_queries_answers_what_is_published(
     assert differences(windows, [tuple(row.values()) for row in rows]) == ([], [])
 
 
-REPRESENTATIVE = ("q0", "q3", "q5", "q7", "q8", "q11", "q17", "q19", "q106")
+REPRESENTATIVE = ("q3", "q5", "q7", "q11", "q17")
 """Rows and totals, each kind of window, a join, what is unpacked, what has to be taken back in Python."""
 
 
@@ -90,7 +91,7 @@ def test_streams_and_backfills_answer_what_plain_sql_answers(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     lake, made = Lake(settings), generated()
-    land(tmp_path / "landing", made, files=3)
+    land(tmp_path / "landing", made, files=2)
     queries = [query(name) for name in REPRESENTATIVE]
     streamed(plain, lake, [one.pipeline for one in queries], tmp_path / "landing")
     with Events(made) as events:

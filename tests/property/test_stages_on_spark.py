@@ -7,13 +7,18 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tailrace.model.gathering import TopK
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import fold_stages
+from tailrace.model.reference import batch, fold_stages
+from tailrace.model.windows import Window
+from tailrace.spark.answering import answering
+from tailrace.spark.compile import reasons
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
-from tests.support.native import in_parts, run_stages, said_by_reference
+from tests.support.laws import same_answers
+from tests.support.native import bundle_frame, in_parts, run_stages, said_by_reference
 from tests.support.stages import chains
-from tests.support.strategies import epochs
+from tests.support.strategies import bundles, epochs
 from tests.transcripts import Staged, staged
 
 CASES = 12
@@ -52,3 +57,28 @@ def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject)
     found = expected(pipeline, made)
     assume(found[-1])
     assert run_stages(plain, pipeline, made, PerKey) == found
+
+
+@in_parts(CASES // 2, of=6)
+def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_taken_back(
+    plain: SparkSession, data: st.DataObject
+) -> None:
+    pipeline = data.draw(chains(python=True))
+    assume(any(reasons(stage) for stage in pipeline.stages))
+    finished = pipeline.finished
+    own = any(isinstance(combiner, TopK) for combiner in pipeline.what.values())
+    assert bool(reasons(finished)) == own
+    records = data.draw(bundles(20))
+    expected = batch(pipeline, records)
+    assume(expected)
+    bundle_frame(plain, pipeline.stages[0], records, 0).createOrReplaceTempView("finished_log")
+    by = answering(plain, finished)
+    results = ", ".join(f"`{name}`" for name in (*pipeline.key, "window_start", "window_end", *pipeline.what))
+    rows = plain.sql(f"SELECT {results} FROM ({by.batch(by.assigned('finished_log'))})").toArrow().to_pylist()
+    found = {
+        (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
+            name: row[name] for name in pipeline.what
+        }
+        for row in rows
+    }
+    same_answers(found, expected, "L1, answers of finished input against the batch's")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tailrace.model.algebra import Algebra, Term, place
 from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import Fault
+from tailrace.model.merging import Merging
 from tailrace.model.ordered import ByTime
 from tailrace.model.own import OwnCombiner, OwnPart
 
@@ -100,12 +101,18 @@ class Kept(_Wrapped):
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         own = self.combiner.parts(type)
-        held = [part.zero(o) for part in own]
+
+        def merged(a: tuple[Term, ...], b: tuple[Term, ...]) -> tuple[Term, ...]:
+            return tuple(part.merged(o, x, y) for part, x, y in zip(own, a, b, strict=True))
+
+        held = Merging[tuple[Term, ...]]()
+        held.add(tuple(part.zero(o) for part in own), merged)
         for row in parts["kept"]:
             lifted = self.combiner.lift(o, row["value"], type)
             for _ in range(row["n"]):
-                held = [part.merged(o, a, b) for part, a, b in zip(own, held, lifted, strict=True)]
-        return self.combiner.result(o, {part.name: term for part, term in zip(own, held, strict=True)}, type)
+                held.add(lifted, merged)
+        total = held.total(merged)
+        return self.combiner.result(o, {part.name: term for part, term in zip(own, total, strict=True)}, type)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.elementwise import RecordError
 from tailrace.model.log import sign_of
+from tailrace.model.merging import Merging
 from tailrace.model.ordered import ByTime, seen
 from tailrace.model.panes import Key, Late, Pane, Rejected, Timing, Version
 from tailrace.model.pipeline import MEASURED, NET, Pipeline, is_measure
@@ -66,38 +67,7 @@ class _Arrivals:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.parts = Merging()
-
-
-class Merging:
-    """Accumulators that are merged two of a size at a time: one that grows is copied a few times, and not each time.
-
-    >>> all_of = Merging()
-    >>> for one in range(1000):
-    ...     all_of.add({"n": [one]}, lambda a, b: {"n": a["n"] + b["n"]})
-    >>> all_of.total(lambda a, b: {"n": a["n"] + b["n"]})["n"] == list(range(1000))
-    True
-    """
-
-    __slots__ = ("_held",)
-
-    def __init__(self) -> None:
-        self._held: list[tuple[int, Row]] = []
-
-    def add(self, parts: Row, merged: Callable[[Row, Row], Row]) -> None:
-        """Add one accumulator."""
-        size = 1
-        while self._held and self._held[-1][0] == size:
-            parts = merged(self._held.pop()[1], parts)
-            size *= 2
-        self._held.append((size, parts))
-
-    def total(self, merged: Callable[[Row, Row], Row]) -> Row:
-        """All of them merged, in their order; there is at least one."""
-        *others, (_, total) = self._held
-        for _, parts in reversed(others):
-            total = merged(parts, total)
-        return total
+        self.parts: Merging[Row] = Merging()
 
 
 class _End(NamedTuple):
@@ -277,7 +247,8 @@ class _Step:
         self, key: Key, window: Window, values: Row, answer: Row, timing: Timing, watermark: int, version: Version,
         *, retraction: bool,
     ) -> None:  # fmt: skip
-        results, total = self.rules.results(values), self.rules.results(answer)
+        results = self.rules.results(values)
+        total = results if answer is values else self.rules.results(answer)
         times = (watermark, self.times.now)
         stamp = None if self.pipeline.stamp is None else answer[self.pipeline.stamp]
         pane = Pane(key, window, results, total, timing, retraction, version, *times, timestamp=stamp, parts=values)

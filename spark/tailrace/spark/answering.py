@@ -16,9 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.log import SIGN
+from tailrace.model.merging import Merging
 from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Merging, lifter
+from tailrace.model.step import lifter
 from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
@@ -144,7 +145,7 @@ def _answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.
         return rules.merged(a, b) | {"_arrived": a["_arrived"] + b["_arrived"]}
 
     def answer(rows: pa.Table) -> pa.Table:
-        windows: dict[Key, dict[Window, Merging]] = {}
+        windows: dict[Key, dict[Window, Merging[Row]]] = {}
         for row in rows.to_pylist():
             own = windows.setdefault(tuple(row[name] for name in pipeline.key), {})
             window = Window(row["window_start"], row["window_end"])

@@ -1,0 +1,39 @@
+"""Accumulators merged in an order in which those that grow are copied a few times, and not once for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Accumulator = TypeVar("Accumulator")
+
+
+class Merging(Generic[Accumulator]):
+    """Accumulators that are merged two of a size at a time, for merging is associative.
+
+    >>> all_of = Merging()
+    >>> for one in range(1000):
+    ...     all_of.add([one], lambda a, b: a + b)
+    >>> all_of.total(lambda a, b: a + b) == list(range(1000))
+    True
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, Accumulator]] = []
+
+    def add(self, one: Accumulator, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> None:
+        """Add an accumulator."""
+        size = 1
+        while self._held and self._held[-1][0] == size:
+            one = merged(self._held.pop()[1], one)
+            size *= 2
+        self._held.append((size, one))
+
+    def total(self, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
+        """All of them merged, in their order; there is at least one."""
+        *others, (_, total) = self._held
+        for _, one in reversed(others):
+            total = merged(one, total)
+        return total
