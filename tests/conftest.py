@@ -11,6 +11,7 @@ import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tailrace.settings import PREFIX, Settings
+from tests.support.killing import JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +21,8 @@ hypothesis.settings.register_profile(
     "tailrace", deadline=None, database=DirectoryBasedExampleDatabase(Path("build/hypothesis"))
 )
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-# A JVM of the tests does a little of much: to compile that well, or collect beside it, takes longer than it saves.
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault(_name, JVM)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "tailrace")
 
 

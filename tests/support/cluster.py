@@ -16,6 +16,7 @@ import pyspark
 
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java
+from tests.support.killing import JVM
 from tests.support.waiting import until
 
 HOME = Path(pyspark.__file__).parent
@@ -82,7 +83,7 @@ def cluster(folder: Path, settings: Settings, workers: int = 2) -> Iterator[Clus
     jars = os.pathsep.join(map(str, class_path(settings.jars, ("lake",))))
     address = f"spark://127.0.0.1:{port}"
     options = ["--master", address, "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
-    options += ["--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    options += ["--conf", f"spark.executor.extraJavaOptions={JVM}"]
     options += [word for side in ("driver", "executor") for word in ("--conf", f"spark.{side}.extraClassPath={jars}")]
     master = _started("master.Master", ["--port", str(port)], folder / "master.log", told)
     made = Cluster(folder, address, told, options, master)

@@ -20,10 +20,10 @@ SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
 """Printed with a failure, and settable, so that a schedule can be run again."""
 
 
-BRISK = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
-)
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java's options in the tests: to compile well what is over soon, or collect beside it, takes longer than it saves."""
+
+BRISK = f"{JVM} -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 """Java's options for a process whose epochs are tiny: to compile what Spark writes for them would dwarf them."""
 
 

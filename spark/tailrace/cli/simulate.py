@@ -14,7 +14,7 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
-from tailrace.cli.texts import bounds, counted, shown
+from tailrace.cli.texts import bounds, counted, key_named, shown
 from tailrace.model import samples
 from tailrace.model.computation import Computation
 from tailrace.model.log import Log
@@ -77,8 +77,6 @@ def simulate(
         raise UsageError("a definition and a sample are wanted: tailrace simulate DEFINITION DATA, or --paper FOLDER")
     if every is not None and every <= 0:
         raise UsageError(f"--every {every:g}: expected more than no time at all")
-    from tailrace.observe.simulation import Simulation
-
     found = load_any(definition)
     sample = _read(found.source, data)
     period = timedelta(seconds=every) if every is not None else None
@@ -213,7 +211,7 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
         made = table("key", "window", "event time", "epoch", "reason", right=("epoch",), title="too late")
         for each in late[:_MOST]:
             at = shown(instant(each.record[pipeline.source.event_time]))
-            made.add_row(_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
+            made.add_row(key_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
         yield made
     failed = [bad for run in one.runs for bad in run.rejected]
     if failed:
@@ -241,7 +239,7 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
         made.add_row(
             str(pane.version.epoch),
             shown(pane.processing_time),
-            _named(pane.key),
+            key_named(pane.key),
             bounds(pane.window),
             timing,
             sign,
@@ -256,10 +254,6 @@ def _value(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:,.6g}" if isinstance(value, float) else f"{value}"
-
-
-def _named(key: Key) -> str:
-    return "/".join("null" if part is None else str(part) for part in key) or "all"
 
 
 def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:

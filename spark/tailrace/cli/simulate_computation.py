@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.panes import value_shown
-from tailrace.cli.texts import counted, shown, span
+from tailrace.cli.texts import counted, key_named, shown, span
 from tailrace.model import samples
 from tailrace.model.time import instant, text
 
@@ -36,7 +36,9 @@ def _shown(one: Producing, sample: samples.Sample, key: Key | None) -> Iterator[
         rows = table("epoch", "produced at", "key", "event time", *computation.produces, right=("epoch",))
         for each in made[:_MOST]:
             values = map(value_shown, each.values.values())
-            rows.add_row(str(each.epoch), shown(one.produced_at[each.epoch]), _named(each.key), shown(each.at), *values)
+            rows.add_row(
+                str(each.epoch), shown(one.produced_at[each.epoch]), key_named(each.key), shown(each.at), *values
+            )
         yield rows
     if len(made) > _MOST:
         yield f"and {counted(len(made) - _MOST, 'production')} more: --json has all of them, --key picks one key's"
@@ -45,7 +47,7 @@ def _shown(one: Producing, sample: samples.Sample, key: Key | None) -> Iterator[
         rows = table("key", "event time", "epoch", "behind", right=("epoch",), title="too late")
         for lost in late[:_MOST]:
             at = shown(instant(lost.record[computation.log.event_time]))
-            rows.add_row(_named(lost.key), at, str(lost.epoch), span(lost.behind / 1e6))
+            rows.add_row(key_named(lost.key), at, str(lost.epoch), span(lost.behind / 1e6))
         yield rows
     yield facts(
         {
@@ -83,7 +85,3 @@ def _data(one: Producing, sample: samples.Sample, key: Key | None) -> dict[str, 
         "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
         + [{"epoch": bad.epoch, "reason": bad.reason} for bad in one.run.rejected],
     }
-
-
-def _named(key: Key) -> str:
-    return "/".join("null" if part is None else str(part) for part in key) or "all"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tailrace.cli.errors import UsageError
+from tailrace.model.panes import Key
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.windows import Window
 
@@ -93,3 +94,12 @@ def rate(count: int, seconds: float) -> str:
         return "–"
     value = count / seconds
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def key_named(key: Key) -> str:
+    """The parts of a key, of which one may be null.
+
+    >>> key_named(("EWR", None)), key_named(())
+    ('EWR/null', 'all')
+    """
+    return "/".join("null" if part is None else str(part) for part in key) or "all"

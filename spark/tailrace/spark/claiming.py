@@ -22,6 +22,7 @@ from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME
 from tailrace.spark.algebra import Sql, quoted
 from tailrace.spark.computing import Computed
+from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
 from tailrace.spark.writing import append, as_of_snapshot
 
@@ -48,9 +49,22 @@ class Claiming:
     def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, lease: Lease) -> None:
         self.spark, self.lake, self.computation, self.lease = spark, lake, computation, lease
         self.registry = Registry(lake, computation, lease.token)
+        self._held: list[DataFrame] = []
 
     def settled(self, computed: Computed, epoch: int) -> Computed:
         """An epoch of which what is another's is `claimed` in its ledger rows, and no production any more."""
+        try:
+            return self._settled(computed, epoch)
+        finally:
+            for frame in self._held:
+                free(frame)
+            self._held.clear()
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        self.registry.close()
+
+    def _settled(self, computed: Computed, epoch: int) -> Computed:
         wanted = self._wanted(computed.rows)
         if not wanted.rows:
             return computed
@@ -63,15 +77,15 @@ class Claiming:
         kinds = {"kind": f"IF(left_out IS NULL, kind, '{CLAIMED}')"}
         names = [f"{kinds.get(name, quoted(name))} AS {quoted(name)}" for name in computed.rows.columns]
         rows = computed.rows.join(marks, ["kind", *_PLACE], "left").selectExpr(*names).localCheckpoint()
-        keys = replace(computed.keys, held=(*computed.keys.held, rows, wanted.frame, counting))
-        return Computed(rows, keys)
+        return Computed(rows, replace(computed.keys, held=(*computed.keys.held, rows)))
 
-    def close(self) -> None:
-        """Let go of the registry."""
-        self.registry.close()
+    def _computed(self, frame: DataFrame) -> DataFrame:
+        """A frame computed now, and kept until the epoch is settled."""
+        self._held.append(frame.localCheckpoint())
+        return self._held[-1]
 
     def _wanted(self, rows: DataFrame) -> _Wanted:
-        frame = queried(self.spark, rows, self._ids).localCheckpoint()
+        frame = self._computed(queried(self.spark, rows, self._ids))
         terms = ("COUNT(*)", "COUNT_IF(place = 1)", f"MIN({PANE_TIME})", f"MAX({PANE_TIME})")
         (row,) = frame.selectExpr(*(f"CAST({term} AS STRING) AS t{n}" for n, term in enumerate(terms))).collect()
         between = f"{PANE_TIME} BETWEEN TIMESTAMP '{row['t2']}' AND TIMESTAMP '{row['t3']}'"
@@ -93,7 +107,7 @@ class Claiming:
         assert counting is not None
         (row,) = counting.selectExpr("COUNT(*) AS ids", "COUNT_IF(claimed) AS before").collect()
         if row["before"]:
-            counting = counting.join(self._counted(wanted), _ID, "left_anti").localCheckpoint()
+            counting = self._computed(counting.join(self._counted(wanted), _ID, "left_anti"))
             return counting, counting.count() == wanted.ids
         return counting, row["ids"] == wanted.ids
 
@@ -104,10 +118,10 @@ class Claiming:
         asked = wanted.frame.where("place = 1").select(*_ID)
         answers = asked.join(known.select(*_ID, "claimant"), _ID, "left")
         ours = answers.where(f"claimant IS NULL OR claimant = {claimant}")
-        ours = ours.selectExpr(*_ID, "claimant IS NOT NULL AS claimed").localCheckpoint()
-        free = ours.where("NOT claimed")
-        if not free.isEmpty():
-            append(free.selectExpr(*_ID, f"{claimant} AS claimant", f"{epoch}L AS epoch"), registry.branch, {})
+        ours = self._computed(ours.selectExpr(*_ID, "claimant IS NOT NULL AS claimed"))
+        new = ours.where("NOT claimed")
+        if not new.isEmpty():
+            append(new.selectExpr(*_ID, f"{claimant} AS claimant", f"{epoch}L AS epoch"), registry.branch, {})
             registry.publish()
         return ours
 

@@ -23,7 +23,7 @@ from tailrace.lake.catalogs import Sqlite, endpoint, kind, storage
 from tailrace.lake.catalogs import jars as lake_jars
 from tailrace.settings import Settings
 from tailrace.spark.classes import archive_of
-from tailrace.toolchain import ToolchainError, class_path, pinned, quiet_home, require_java
+from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -54,12 +54,15 @@ def session_conf(settings: Settings) -> dict[str, str]:
     }
 
 
-def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[str, str]:
-    """What is fixed when a process starts its JVM. Raises ToolchainError when a pinned jar is missing."""
+def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
+    """What is fixed when a process starts its JVM, with `java` or the one that is found.
+
+    Raises ToolchainError when a pinned jar is missing.
+    """
     jars = class_path(settings.jars, _needed(settings, groups))
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
-    archive = archive_of(settings.jars, require_java(settings.java_home), jars)
-    java = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
+    archive = archive_of(settings.jars, java or require_java(settings.java_home), jars)
+    options = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
     conf = {
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalogImplementation": "in-memory",
@@ -72,7 +75,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",)) -> dict[
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.driver.extraJavaOptions": " ".join(filter(None, java)),
+        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
     }
     if "aws" in lake_jars(settings):
         conf |= _files_in_s3()
@@ -122,7 +125,7 @@ def open_session(
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _build(app, {"spark.sql.extensions": EXTENSIONS, **conf})
     java = require_java(settings.java_home)
-    fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups)}
+    fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
         # The workers run this very interpreter: `python3` on the PATH may be another, without pyspark.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
