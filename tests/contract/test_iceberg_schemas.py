@@ -11,6 +11,7 @@ from tailrace.cli.definitions import load_any
 from tailrace.lake.contract_files import agreed, contract_text
 from tailrace.lake.contracts import Contract, all_contracts
 from tailrace.lake.layouts import term
+from tailrace.lake.registry import registry_contracts
 from tailrace.lake.sources import sources_text
 from tailrace.model.chains import Definition
 
@@ -21,7 +22,7 @@ LOGS = ("ad_views", "queries", "searches")
 DEFINITIONS = sorted(path for path in Path("pipelines").glob("*.py") if path.stem not in LOGS)
 MADE = [load_any(str(path)) for path in DEFINITIONS]
 ADS = [load_any(f"pipelines/{name}.py") for name in ("ads", "ad_popularity", "ad_abuse")]
-CONTRACTS = {contract.table: contract for one in MADE for contract in all_contracts(one)}
+CONTRACTS = {contract.table: contract for one in MADE for contract in (*all_contracts(one), *registry_contracts(one))}
 
 
 @pytest.mark.parametrize("contract", CONTRACTS.values(), ids=list(CONTRACTS))

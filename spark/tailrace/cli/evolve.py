@@ -35,9 +35,8 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     from tailrace.lake.catalog import Lake
     from tailrace.lake.evolving import plan
 
-    lake = Lake(settings)
-    found = plan(lake, stage)
-    hurts = {one.contract.table: [hurt(lake, one.contract.table, each) for each in one.changes] for one in found}
+    found = plan(Lake(settings), stage)
+    hurts = {one.contract.table: [hurt(one.lake, one.contract.table, each) for each in one.changes] for one in found}
     if json:
         output.data({"tables": [_plan_data(one, hurts[one.contract.table]) for one in found]})
     else:
@@ -64,9 +63,8 @@ def apply_tables(
     from tailrace.lake.catalog import Lake
     from tailrace.lake.evolving import evolve
 
-    lake = Lake(settings)
-    done = evolve(lake, stage, destructive=destructive)
-    hurts = {one.table: [hurt(lake, one.table, each) for each in one.left] for one in done}
+    done = evolve(Lake(settings), stage, destructive=destructive)
+    hurts = {one.table: [hurt(one.lake, one.table, each) for each in one.left] for one in done}
     if json:
         output.data({"tables": [_done_data(one, hurts[one.table]) for one in done]})
     else:

@@ -43,14 +43,13 @@ def show(definition: Definition, json: Json = False) -> None:
     without_pandas()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.drift import drift
-    from tailrace.lake.evolving import agreed_contracts
+    from tailrace.lake.evolving import placed_contracts
 
-    lake = Lake(settings)
-    found = [drift(lake, contract) for contract in agreed_contracts(lake, stage)]
+    found = [drift(lake, contract) for lake, contract in placed_contracts(Lake(settings), stage)]
     if json:
         output.data({"lake": str(settings.warehouse), "tables": [_data(one) for one in found]})
     else:
-        output.text(*_shown(found, settings))
+        output.text(*_shown(found))
     if any(one.differences for one in found):
         raise typer.Exit(Status.FOUND)
 
@@ -69,8 +68,10 @@ def write(
     """
     output, stage = Output(json), load_any(definition)
     from tailrace.lake.contract_files import write_contracts
+    from tailrace.lake.registry import registry_contracts
 
-    written = write_contracts(all_contracts(stage), folder or Settings().contracts)
+    made = (*all_contracts(stage), *registry_contracts(stage))
+    written = write_contracts(made, folder or Settings().contracts)
     if json:
         output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
     else:
@@ -97,10 +98,10 @@ def sources(
     Output().text(f"{file}  {'written' if changed else 'as it was'}")
 
 
-def _shown(found: Sequence[Drift], settings: Settings) -> Iterator[Any]:
+def _shown(found: Sequence[Drift]) -> Iterator[Any]:
     for one in found:
         contract = one.contract
-        name = f"{settings.namespace}.{contract.table}"
+        name = f"{one.namespace}.{contract.table}"
         yield Text.assemble((name, "bold"), f"  {contract.doc}  ", (one.state, _STYLES[one.state]))
         for difference in one.differences:
             yield Text(f"  ! to be done: {difference}", style="red")

@@ -14,8 +14,9 @@ from tailrace.model.chains import Definition
 
 @dataclass(frozen=True)
 class Drift:
-    """One table: whether it is there, and what would bring it to its contract."""
+    """One table of a namespace: whether it is there, and what would bring it to its contract."""
 
+    namespace: str
     contract: Contract
     made: bool
     differences: tuple[Change, ...]
@@ -30,9 +31,9 @@ class Drift:
 
 def drift(lake: Lake, contract: Contract) -> Drift:
     """How a contract's table differs from it. Raises `LakeError` where the catalog cannot be opened."""
-    if not lake.has(contract.table):
-        return Drift(contract, False, ())
-    return Drift(contract, True, tuple(changes(contract, lake.table(contract.table))))
+    made = lake.has(contract.table)
+    differences = changes(contract, lake.table(contract.table)) if made else ()
+    return Drift(lake.settings.namespace, contract, made, tuple(differences))
 
 
 def check_definition(lake: Lake, pipeline: Definition) -> None:

@@ -31,6 +31,7 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.evolution import COLUMNS, Change, Effect, Kind, changes, matched
 from tailrace.lake.generations import scratch
 from tailrace.lake.layouts import sort_order, term
+from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.shapes import iceberg_type
 from tailrace.model.chains import Definition, chain
 
@@ -40,11 +41,12 @@ TRIES = 50
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What is to be done to one table. `made` says whether it is there; a stream makes one that is not.
+    """What is to be done to one table of `lake`. `made` says whether it is there; a stream makes one that is not.
 
     `withheld` says why its columns are left alone for now.
     """
 
+    lake: Lake
     contract: Contract
     made: bool
     changes: tuple[Change, ...] = ()
@@ -63,22 +65,32 @@ def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
     return [agreed(one, lake.settings.contracts) for one in all_contracts(definition)]
 
 
+def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
+    """The agreed contracts of a definition and of its registries, each with the lake whose namespace its table is in.
+
+    Raises `ContractError` for a file that makes no sense.
+    """
+    registries = shared(lake)
+    claims = [agreed(one, lake.settings.contracts) for one in registry_contracts(definition)]
+    return [(lake, one) for one in agreed_contracts(lake, definition)] + [(registries, one) for one in claims]
+
+
 def plan(lake: Lake, definition: Definition) -> list[TablePlan]:
     """What would bring the live tables of a definition and of what it reads to their contracts. Changes nothing."""
     return [
-        _planned(contract, lake.table(contract.table), _withheld(lake, definition, contract))
-        if lake.has(contract.table)
-        else TablePlan(contract, False)
-        for contract in agreed_contracts(lake, definition)
+        _planned(place, contract, place.table(contract.table), _withheld(lake, definition, contract))
+        if place.has(contract.table)
+        else TablePlan(place, contract, False)
+        for place, contract in placed_contracts(lake, definition)
     ]
 
 
-def _planned(contract: Contract, table: Table, withheld: str) -> TablePlan:
+def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> TablePlan:
     found = changes(contract, table)
     if withheld:
         layout = {Kind.PARTITION, Kind.UNPARTITION, Kind.SORT, Kind.DOCUMENT}
         found = [one for one in found if one.kind not in COLUMNS | layout]
-    return TablePlan(contract, True, tuple(found), withheld)
+    return TablePlan(lake, contract, True, tuple(found), withheld)
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
@@ -96,8 +108,9 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
 
 @dataclass(frozen=True)
 class Evolved:
-    """What was done to a table, and what was left and why."""
+    """What was done to a table of `lake`, and what was left and why."""
 
+    lake: Lake
     table: str
     done: tuple[Change, ...]
     left: tuple[Change, ...]
@@ -110,9 +123,9 @@ def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> 
     Raises `MovedError` where a table is committed to so often that no try got through.
     """
     return [
-        evolve_table(lake, one, partial(_withheld, lake, definition, one), destructive=destructive)
-        for one in agreed_contracts(lake, definition)
-        if lake.has(one.table)
+        evolve_table(place, one, partial(_withheld, lake, definition, one), destructive=destructive)
+        for place, one in placed_contracts(lake, definition)
+        if place.has(one.table)
     ]
 
 
@@ -124,14 +137,14 @@ def evolve_table(
     for _ in range(TRIES):
         # Loaded before it is planned: what changes in between fails the commit.
         table = lake.table(contract.table)
-        found = _planned(contract, table, withheld())
+        found = _planned(lake, contract, table, withheld())
         left = [one for one in found.changes if one.effect not in wanted]
         doing = [one for one in found.changes if one not in left and not _hangs_on(one, left)]
         left += [one for one in found.changes if one not in left and one not in doing]
         try:
             if doing:
                 commit(table, contract, doing)
-            return Evolved(contract.table, tuple(doing), tuple(left), found.withheld)
+            return Evolved(lake, contract.table, tuple(doing), tuple(left), found.withheld)
         except MovedError:
             continue
     raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")

@@ -1,0 +1,57 @@
+"""The registries that computations of several namespaces share have contracts as all tables have. No JVM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tailrace.cli.definitions import load_any
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contract_files import agreed
+from tailrace.lake.contracts import Contract
+from tailrace.lake.drift import drift
+from tailrace.lake.evolution import Kind
+from tailrace.lake.evolving import evolve, plan
+from tailrace.lake.registry import registry_contracts, shared
+from tailrace.settings import Settings
+
+PHOTON = load_any("pipelines/photon.py")
+(REGISTRY,) = registry_contracts(PHOTON)
+
+
+def regions(settings: Settings) -> list[Lake]:
+    return [Lake(settings.model_copy(update={"namespace": name})) for name in ("eu", "us")]
+
+
+def registered(lake: Lake) -> Contract:
+    (one,) = [each.contract for each in plan(lake, PHOTON) if each.contract.table == REGISTRY.table]
+    return one
+
+
+def test_a_registry_is_planned_and_evolved_once_for_all_the_namespaces_that_share_it(settings: Settings) -> None:
+    eu, us = regions(settings)
+    assert not any(one.made for one in plan(eu, PHOTON))
+    older = replace(agreed(REGISTRY, settings.contracts), owner="somebody else", retention="a week")
+    registry = shared(eu)
+    # As it was made once, by whoever came first, with another agreement.
+    registry.ensure(REGISTRY)
+    registry.table(REGISTRY.table).transaction().set_properties(
+        {"owner": older.owner, "tailrace.retention": older.retention}
+    ).commit_transaction()
+    for lake in (eu, us):
+        (found,) = [one for one in plan(lake, PHOTON) if one.made]
+        assert found.lake.settings.namespace == settings.registry
+        assert {(one.kind, one.path) for one in found.changes} == {
+            (Kind.SET, ("owner",)),
+            (Kind.SET, ("tailrace.retention",)),
+        }
+    (done,) = evolve(us, PHOTON)
+    assert (done.table, len(done.done), done.left) == (REGISTRY.table, 2, ())
+    assert drift(shared(eu), registered(eu)).differences == ()
+    assert [one for one in plan(eu, PHOTON) if one.changes] == []
+    assert not any(lake.has(REGISTRY.table) for lake in (eu, us))
+
+
+def test_who_comes_first_makes_the_registry_as_its_file_says(settings: Settings) -> None:
+    eu, us = regions(settings)
+    shared(us).ensure(REGISTRY)
+    assert shared(eu).table(REGISTRY.table).properties["owner"] == registered(eu).owner == "ad operations"
