@@ -7,8 +7,8 @@ SHELL := /bin/bash
 # as the next target without it takes them out again.
 WITH ?=
 EXTRAS := $(sort spark kafka plot duckdb dbt thrift demo observe airflow postgres aws $(WITH))
-# Tests run in this many processes, each with a JVM once it needs one.
-WORKERS ?= 2
+# Tests run in this many processes, each with a JVM of up to 3 GB once it needs one: one to a core, from 2 up to 4.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
 ARGS ?=
 PYTHON ?= python3
