@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,29 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     found = audit(plain, lake, later)
     assert found.ok, [check for check in found.checks if not check.ok]
     assert backfill(plain, lake, later, instant(START) - 10**10, until)[0].changed == 0
+
+
+def test_an_epoch_of_several_stages_finds_the_classes_that_spark_generated_for_the_one_before_it(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    folder, generated = tmp_path / "landing", list[int]()
+    land(folder, clicks(200, random.Random(9)), 0)
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    stream = Stream(
+        spark,
+        Lake(settings),
+        [BILLS],
+        Files(str(folder), "json", 1),
+        follow_every=100,
+        watch=lambda _: generated.append(compiled.getCount()),
+    )
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    assert len(generated) > 8
+    assert generated[0] > 0
+    # An epoch with what none before it had, a late record say, has classes of its own.
+    assert [after - before for before, after in pairwise(generated)].count(0) > len(generated) // 2
 
 
 def test_X2_a_later_stage_catches_up_with_the_one_before_it(

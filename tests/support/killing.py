@@ -20,7 +20,7 @@ SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
 """Printed with a failure, and settable, so that a schedule can be run again."""
 
 
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Java's options in the tests: to compile well what is over soon, or collect beside it, takes longer than it saves."""
 
 BRISK = f"{JVM} -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"

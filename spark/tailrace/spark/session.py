@@ -66,6 +66,8 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     conf = {
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalogImplementation": "in-memory",
+        # An epoch of several stages has more generated classes than the 100 that are kept: each would be made again.
+        "spark.sql.codegen.cache.maxEntries": "1000",
         # Where Spark's own catalog would keep tables; nothing here makes one.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": tempfile.gettempdir(),
