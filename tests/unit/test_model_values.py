@@ -16,8 +16,11 @@ import tailrace.model
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import Count, Max, Mean, Min, Sum
+from tailrace.model.elementwise import Derive
 from tailrace.model.errors import AnswerError, ClockError, TailraceError
+from tailrace.model.expressions import Col, If, Value
 from tailrace.model.log import Log
+from tailrace.model.matching import Match, Missing
 from tailrace.model.panes import Pane, Timing, Version, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import at_once, backfilled, batch, fold
@@ -286,3 +289,14 @@ def test_L1_a_backfill_mends_what_was_late() -> None:
     place = ((), Window(instant(NOON), instant(NOON) + 60_000_000))
     assert answers(run.panes) == batch(definition, records, run.late) == {place: {"n": 1}}
     assert backfilled(definition, records, BEGINNING, END_OF_TIME) == {place: {"n": 3}}
+
+
+def test_L1_a_record_without_a_column_is_one_with_no_value_in_it_in_steps_and_conditions_too() -> None:
+    counted = pipeline(
+        each=Derive({"one": If(Match("shop", "==", "b") | Missing("n"), Value(1), Col("n"))}),
+        keep=~Match("shop", "==", "b"),
+        what={"ones": Sum("one"), "records": Count()},
+    )
+    bare, whole = {"at": NOON}, dict.fromkeys(SALES.columns) | {"at": NOON}
+    found, expected = ([pane.values for pane in at_once(counted, [one]).panes] for one in (bare, whole))
+    assert found == expected == [{"ones": 1, "records": 1}]

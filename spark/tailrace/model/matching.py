@@ -64,7 +64,7 @@ class Match(Condition):
         return (self.column,)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        term = record[self.column]
+        term = record.get(self.column)
         # Of a missing value the constant stands in for the comparison, whose answer is then not used.
         constant = o.literal(self.value, types[self.column])
         given = o.choose(o.missing(term), constant, term)
@@ -103,7 +103,7 @@ class Missing(Condition):
         return (self.column,)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        return o.missing(record[self.column])
+        return o.missing(record.get(self.column))
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if self.column not in types:

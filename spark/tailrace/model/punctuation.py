@@ -20,7 +20,7 @@ class _Bytes:
     column: str
 
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        term = record[self.column]
+        term = record.get(self.column)
         given = o.choose(o.missing(term), o.literal("", "string"), term)
         return o.size(given)
 
