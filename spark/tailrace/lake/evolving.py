@@ -70,9 +70,8 @@ def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Con
 
     Raises `ContractError` for a file that makes no sense.
     """
-    registries = shared(lake)
-    claims = [agreed(one, lake.settings.contracts) for one in registry_contracts(definition)]
-    return [(lake, one) for one in agreed_contracts(lake, definition)] + [(registries, one) for one in claims]
+    made = ((lake, all_contracts(definition)), (shared(lake), registry_contracts(definition)))
+    return [(place, agreed(one, lake.settings.contracts)) for place, of in made for one in of]
 
 
 def plan(lake: Lake, definition: Definition) -> list[TablePlan]:

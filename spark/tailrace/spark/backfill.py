@@ -27,6 +27,7 @@ from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences, in_range, new
 from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.correcting import pane_rows
+from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.handover import Handover
 from tailrace.spark.preparing import viewed
@@ -131,7 +132,7 @@ class _Closed:
         self.follower.follow(fresh=None if found.counts["held"] else snapshot)
 
     def forget(self, found: Found) -> None:
-        found.changes.unpersist()
+        free(found.changes)
 
     def _computed(self, epoch: int) -> Found:
         log = records(self.lake, self.answering, self.first, self.last, epoch)

@@ -29,6 +29,7 @@ from tailrace.spark.answers import current, in_range
 from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.compile import compiled
 from tailrace.spark.correcting import As, OpenWindowsCorrected, correcting
+from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.preparing import viewed
 from tailrace.spark.ranges import records
@@ -86,7 +87,7 @@ class Handover:
         self.follower.follow()
 
     def forget(self, found: Found) -> None:
-        found.changes.unpersist()
+        free(found.changes)
 
     def _correcting(self, run: Run, pinned: Head) -> OpenWindowsCorrected:
         return correcting(self.spark, self.pipeline, as_of(run, pinned))
