@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, days, hours, minutes
 from tailrace.lake.catalog import Lake
 from tailrace.lake.reports import log_status
 from tailrace.settings import Settings
 from tailrace.spark.audit import audit
+from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
 
@@ -95,6 +97,34 @@ def test_X5_what_comes_again_is_dropped_in_the_bundle_across_epochs_and_after_a_
     assert (status.records, status.rejected, status.duplicates) == (5, 2, 6)
     assert plain.sql("SELECT SUM(n) FROM sales").collect()[0][0] == 5
     assert shop.sound()
+
+
+def leaves(plan: Any) -> list[Any]:
+    """Where a plan's rows come from."""
+    found = plan.collectLeaves()
+    return [found.apply(place) for place in range(found.size())]
+
+
+def test_an_epoch_with_records_that_came_again_reads_its_source_once(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, plans, write = Shop(plain, settings, tmp_path / "landing"), list[Any](), Landing.write
+
+    def written(landing: Landing, stamped: DataFrame, said: Mapping[str, str]) -> Landed:
+        plans.append(stamped._jdf.queryExecution().executedPlan())
+        return write(landing, stamped, said)
+
+    monkeypatch.setattr(Landing, "write", written)
+    shop.land([order("a", 1, 1), {"shop": "a"}])
+    shop.land([order("a", 1, 2), order("a", 2, 2), order("a", 2, 2), {"shop": "b"}])
+    shop.drain()
+    assert [(r.landed.records, r.landed.rejected, r.landed.duplicates) for r in shop.reports] == [(1, 1, 0), (1, 1, 2)]
+    for plan in plans:
+        kept = [leaf for leaf in leaves(plan) if leaf.nodeName() != "LocalTableScan"]
+        assert {leaf.nodeName() for leaf in kept} == {"InMemoryTableScan"}
+    # What is left of the second one is made of what was read, too.
+    made = {leaf.nodeName() for one in kept for leaf in leaves(one.relation().cachedPlan())}
+    assert made == {"InMemoryTableScan", "Scan ExistingRDD"}
 
 
 def test_X5_of_a_record_that_a_bundle_has_twice_the_first_counts(

@@ -70,8 +70,11 @@ class Remembered:
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
         first = queried(self.spark, good.join(ids, names, "left_semi"), lambda view: f"SELECT *, {place} FROM {view}")
         kept = first.where("_place = 1").select(*frame.columns)
-        made = kept.unionByName(frame.where("_error IS NOT NULL")).persist()
+        # Checkpointed, for Spark would read a bundle that meets itself from the source again, cached or not.
+        rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
+        made = kept.unionByName(rejected).persist()
         made.count()
+        free(rejected)
         frame.unpersist()
         return Unique(made, found["all"] - (found["ids"] - found["known"]), ids)
 

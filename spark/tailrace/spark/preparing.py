@@ -128,18 +128,16 @@ def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFra
 
 def queried(spark: SparkSession, frame: DataFrame, text: Callable[[str], str]) -> DataFrame:
     """What an SQL text makes of a frame; it is given the name of a view, which is there no longer than it takes."""
-    view = f"tailrace_{uuid.uuid4().hex[:8]}"
-    frame.createOrReplaceTempView(view)
-    found = spark.sql(text(view))
-    spark.catalog.dropTempView(view)
-    return found
+    with viewed(spark, frame) as view:
+        return spark.sql(text(view))
 
 
 @contextmanager
 def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
     """The name of a view of a frame, for as long as the block lasts: a write goes by the text of what it writes."""
     view = f"tailrace_{uuid.uuid4().hex[:8]}"
-    frame.createOrReplaceTempView(view)
+    # Not of the frame itself: to drop a view is to uncache what it is a view of.
+    frame.where("true").createOrReplaceTempView(view)
     try:
         yield view
     finally:
