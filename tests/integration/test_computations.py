@@ -14,10 +14,17 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
 from tailrace.lake.catalog import Lake
+from tailrace.model import stateful
+from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError
 from tailrace.settings import Settings
-from tests.support.clicks import BUSY, CLICKS, QUICK, TIMES, VISITS, land
+from tailrace.spark.computing import Computing
+from tailrace.spark.execution import schema_of
+from tests.support.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land
 from tests.support.ledgers import as_ever, expected, run
+
+TYPES = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
+"""Where a record came from."""
 
 
 def test_X2_computations_come_and_go_and_their_ledgers_are_those_of_one_run(
@@ -88,3 +95,35 @@ def test_a_computation_that_fails_commits_nothing_and_goes_on_when_it_is_mended(
     reasons = plain.sql("SELECT reason, source_epoch FROM brittle__ledger WHERE kind = 'rejected'").collect()
     assert Counter(map(tuple, reasons)) == Counter((one.reason, one.epoch) for one in last.rejected)
     assert len(last.rejected) == 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals(Computation):
+    """How many records each key had."""
+
+    state = {"total": "bigint"}
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        context.state.total = (context.state.total or 0) + 1
+
+
+def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_the_epochs(plain: SparkSession) -> None:
+    totals = Totals(name="totals", log=CLICKS, key="who")
+    execution, schema = Computing(plain, totals), schema_of({**CLICKS.columns, **TYPES})
+    keys, state, partitions = execution.nothing(), stateful.State(), list[int]()
+    for epoch in range(6):
+        who = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
+        records = [
+            {"id": place, "who": one, "at": START, "seen": START, "_epoch": epoch, "_source": "a", "_offset": place}
+            for place, one in enumerate(who)
+        ]
+        clock = Clock(epoch, 0, epoch)
+        computed = execution.step(keys, plain.createDataFrame(records, schema), clock)
+        assert computed.rows.where("kind = 'partial'").count() == len(who), "those that had something to do"
+        keys.forget()
+        keys, state = computed.keys, stateful.step(totals, state, records, clock).state
+        held = {(row["who"],): row["state"]["total"] for row in keys.frame.collect()}
+        assert held == {key: one.fields["total"] for key, one in state.keys.items()}
+        partitions.append(keys.frame.rdd.getNumPartitions())
+    assert len(held) == 46
+    assert len(set(partitions[1:])) == 1

@@ -259,7 +259,7 @@ class _OneKey:
         self.productions: list[Production] = []
         self.fed_back: list[Feedback] = []
         self.rejected: list[Rejected] = []
-        self.work = Work()
+        self.taken = self.set = self.fired = self.dropped = self.returned = 0
 
     def run(self, arrived: list[Record], returned: list[Feedback]) -> None:
         at = self.computation.log.event_time
@@ -287,6 +287,11 @@ class _OneKey:
                 break
         del self.waiting[:left]
 
+    @property
+    def work(self) -> Work:
+        """What the key did so far."""
+        return Work(self.taken, self.set, self.fired, self.dropped, self.returned)
+
     def after(self) -> KeyState:
         """What the key has after the epoch."""
         fields = {name: self.fields.get(name, one.default) for name, one in self.computation.fields.items()}
@@ -300,14 +305,14 @@ class _OneKey:
         at = instant(record[self.computation.log.event_time])
         shown = {name: record.get(name) for name in self.computation.log.columns}
         if self._shown("process_record", shown, Rejected(record, "", self.step.clock.epoch), at, watermark):
-            self.work = replace(self.work, taken=self.work.taken + 1)
+            self.taken += 1
 
     def _return(self, back: Feedback) -> None:
         record = returned_of(self.computation, back)
         shown = {name: value for name, value in record.items() if name not in PLACE}
         rejected = Rejected(record, "", self.step.clock.epoch, returned=True)
         self._shown("process_feedback", shown, rejected, back.at, self.step.before)
-        self.work = replace(self.work, returned=self.work.returned + 1)
+        self.returned += 1
 
     def _shown(self, hook: str, shown: Record, rejected: Rejected, at: int, watermark: int) -> bool:
         """Have a method take a record; gives whether it did not reject it."""
@@ -324,7 +329,7 @@ class _OneKey:
         return True
 
     def _fire(self, timer: Timer) -> None:
-        if self.work.fired >= MOST:
+        if self.fired >= MOST:
             raise ComputationError(
                 f"{self.computation.name}: {MOST:,} timers of key {self.key} were due in epoch "
                 f"{self.step.clock.epoch}: expected a timer that sets itself again to have an end, for at the end of "
@@ -363,10 +368,9 @@ class _OneKey:
         for back in context._fed_back:
             out_of, place = source_of(self.key), len(self.fed_back)
             self.fed_back.append(Feedback(back.key, back.values, back.at, epoch, out_of, place))
-        done = self.work
-        self.work = replace(
-            done, set=done.set + context._set, fired=done.fired + fired, dropped=done.dropped + context._dropped
-        )
+        self.set += context._set
+        self.fired += fired
+        self.dropped += context._dropped
 
     def _failed(self, hook: str, what: str, error: Exception) -> ComputationError:
         if isinstance(error, ComputationError):

@@ -1,19 +1,19 @@
 """Computations on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
 
 State and bundle are brought together by a hash of the key, as `spark.per_key` does it. Keys that have neither a record
-nor a due timer go through as they are, in Arrow: Python looks at none of them.
+nor a due timer stay as they are: they are told apart in SQL, and no Python worker sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -38,6 +38,9 @@ _DUE, _WALL, _HOLDS = "_due", "_wall", "_holds"
 """Columns of a key's state for those who look at all keys: when it has next something to do in event time and in
 processing time, and the oldest event time that a timer holds; in microseconds."""
 
+
+_TOUCHED, _BROUGHT = "_touched", "_brought"
+"""Columns of a key: whether it has something to do in an epoch, and whether that is a record."""
 
 _RETURNED = "_returned"
 """A column of an epoch's records: what was fed back, null of a record of the log."""
@@ -128,12 +131,38 @@ class Computing:
             bundle, names = bundle.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}"), [*names, _RETURNED]
             bundle = bundle.unionByName(keys.loop.selectExpr(*self._as_records()))
         records = bundle.selectExpr(*names, f"{self._bucket} AS {BUCKET}")
-        held = keys.frame.selectExpr("*", f"{self._bucket} AS {BUCKET}").groupBy(BUCKET)
-        both = held.cogroup(records.groupBy(BUCKET))
-        made = both.applyInArrow(lambda left, right: one(left, right), self._schema).localCheckpoint(eager=False)
+        # Checkpointed, for Spark would read a bundle that meets itself from the source again, cached or not.
+        brought = records.selectExpr(*map(quoted, self.computation.key), f"true AS {_BROUGHT}").distinct()
+        brought = brought.localCheckpoint(eager=False)
+        held = self._held(keys.frame, brought, clock)
+        touched, resting = (held.where(which).drop(_TOUCHED) for which in (_TOUCHED, f"NOT {_TOUCHED}"))
+        both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
+        stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
+        made = stepped.unionAll(self._as_they_were(resting)).localCheckpoint(eager=False)
         rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
         loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None
-        return Computed(rows, Keys(frame, clock, (made,), loop))
+        return Computed(rows, Keys(frame, clock, (made, brought), loop))
+
+    def _held(self, state: DataFrame, brought: DataFrame, clock: Clock) -> DataFrame:
+        """What the keys have, with whether there is something to do: a record, or one of before or a timer is due."""
+        # A table of one row, not literals: literals would be compiled into the code, which would change every epoch.
+        row = f"({clock.watermark}L, {clock.processing_time}L)"
+        now = self.spark.sql(f"SELECT * FROM VALUES {row} AS clock(_watermark, _now)")
+        keys = [*map(quoted, self.computation.key)]
+        there = state.selectExpr("*", f"{self._bucket} AS {BUCKET}").crossJoin(now)
+        on = " AND ".join(f"s.{name} <=> b.{name}" for name in keys) or "true"
+        due = f"COALESCE(s.{_DUE} <= s._watermark, false) OR COALESCE(s.{_WALL} <= s._now, false)"
+        items = [f"s.{name}" for name in (*map(quoted, self._state.fieldNames()), BUCKET)]
+        both = there.alias("s").join(brought.alias("b"), F.expr(on), "left")
+        return both.selectExpr(*items, f"b.{_BROUGHT} IS NOT NULL OR {due} AS {_TOUCHED}")
+
+    def _as_they_were(self, resting: DataFrame) -> DataFrame:
+        """The keys that have nothing to do, which Python never sees."""
+        state = F.struct(*map(quoted, self._state.fieldNames()))
+        nothing = F.lit(None).cast(self._schema["said"].dataType)
+        # Each epoch adds the partitions of what was stepped to those of what rests.
+        few = resting.coalesce(int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        return few.select(state.alias("state"), nothing.alias("said"))
 
     def onward(self, keys: Keys) -> int:
         """How far those who read the productions may go after an epoch, in microseconds (`stateful.onward`)."""
@@ -216,36 +245,14 @@ class _Step:
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
         given = [{name: value for name, value in one.items() if name != BUCKET} for one in bundle.to_pylist()]
-        touched = self._touched(held, given)
         in_flight = tuple(self._fed_back(one) for one in given if one.get(_RETURNED) is not None)
         records = [one for one in given if one.pop(_RETURNED, None) is None]
-        state = State(self._keys(held.filter(touched)), self.before, in_flight)
+        state = State(self._keys(held), self.before, in_flight)
         outcome = step(self.computation, state, records, self.clock)
-        rows = [{"state": self._kept(key, one)} for key, one in outcome.state.keys.items()]
-        rows += [{"said": row} for row in self._said(outcome)]
-        made = pa.Table.from_pylist(rows, schema=self.schema)
-        return pa.concat_tables([made, self._as_they_were(held.filter(pc.invert(touched)))])
-
-    @cached_property
-    def _type(self) -> pa.StructType:
-        return self.schema.field("state").type
-
-    def _touched(self, held: pa.Table, records: Iterable[Mapping[str, Any]]) -> pa.Array:
-        """Which keys have something to do: a record, or a timer or a record of before whose time has come."""
-        columns, brought = self.computation.key, {self._key(one) for one in records}
-        due = [pc.less_equal(held[_DUE], self.clock.watermark), pc.less_equal(held[_WALL], self.clock.processing_time)]
-        mask = pc.or_(*(pc.fill_null(one, False) for one in due))
-        if not brought:
-            return mask
-        keys = zip(*(held[name].to_pylist() for name in columns), strict=True) if columns else [()] * len(held)
-        return pc.or_(mask, pa.chunked_array([pa.array([key in brought for key in keys], pa.bool_())]))
-
-    def _as_they_were(self, held: pa.Table) -> pa.Table:
-        names = [field.name for field in self._type]
-        arrays = [held[name].combine_chunks().cast(self._type.field(name).type) for name in names]
-        states = pa.StructArray.from_arrays(arrays, fields=list(self._type)) if len(held) else []
-        nulls = pa.nulls(len(held), self.schema.field("said").type)
-        return pa.table([pa.array(states, self._type), nulls], schema=self.schema)
+        columns = {key: self._columns(one) for key, one in outcome.state.keys.items()}
+        rows = [{"state": self._kept(key, one, columns[key])} for key, one in outcome.state.keys.items()]
+        rows += [{"said": row} for row in self._said(outcome, columns)]
+        return pa.Table.from_pylist(rows, schema=self.schema)
 
     def _key(self, row: Mapping[str, Any]) -> Key:
         return tuple([row[name] for name in self.computation.key])
@@ -265,14 +272,14 @@ class _Step:
             found[self._key(one)] = KeyState(one.get("state") or {}, timers, tuple(one.get("waiting") or ()))
         return found
 
-    def _kept(self, key: Key, one: KeyState) -> Row:
+    def _kept(self, key: Key, one: KeyState, columns: Row) -> Row:
         """A key's row of the state."""
         at = self.computation.log.event_time
         events = [timer.time for timer in one.timers if timer.domain is EVENT]
         events += [instant(record[at]) + 1 for record in one.waiting[:1]]
         return (
             dict(zip(self.computation.key, key, strict=True))
-            | self._columns(one)
+            | columns
             | {
                 _DUE: min(events, default=None),
                 _WALL: min((timer.time for timer in one.timers if timer.domain is PROCESSING), default=None),
@@ -295,9 +302,10 @@ class _Step:
             found["state"] = {name: one.fields.get(name, f.default) for name, f in self.computation.fields.items()}
         return found | ({"waiting": list(one.waiting)} if self.computation.ordered else {})
 
-    def _said(self, outcome: Outcome) -> Iterator[Row]:
+    def _said(self, outcome: Outcome, columns: Mapping[Key, Row]) -> Iterator[Row]:
+        nothing = self._columns(NOTHING)
         for key, work in outcome.work.items():
-            yield self._partial(key, outcome.state.keys.get(key, NOTHING), work)
+            yield self._partial(key, columns.get(key), work, nothing)
         for made in outcome.productions:
             record = record_of(self.computation, made)
             places = dict(zip(_SOURCE, (record.pop(name) for name in PLACE), strict=True))
@@ -314,12 +322,12 @@ class _Step:
             came = {"returned": int(bad.returned)} if self.computation.loops else {}
             yield self._row(REJECTED, self._key(bad.record), **self._left(bad), **came, reason=bad.reason)
 
-    def _partial(self, key: Key, one: KeyState, work: Work) -> Row:
+    def _partial(self, key: Key, columns: Row | None, work: Work, nothing: Row) -> Row:
         counts = {"taken": work.taken, "timers_set": work.set, "timers_fired": work.fired}
         counts["timers_dropped"] = work.dropped
         if self.computation.loops:
             counts["returned"] = work.returned
-        return self._row(PARTIAL, key, gone=one == NOTHING, **counts, **self._columns(one))
+        return self._row(PARTIAL, key, gone=columns is None, **counts, **(nothing if columns is None else columns))
 
     def _left(self, one: Late | Rejected) -> Row:
         record, returned = one.record, isinstance(one, Rejected) and one.returned
