@@ -6,6 +6,7 @@ given the same way.
 
 from __future__ import annotations
 
+from tailrace.model.own import OwnWindows
 from tailrace.model.panes import END_OF_WINDOW
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
@@ -105,9 +106,18 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
 
 
 def events_until(pipeline: Pipeline, last: int) -> int | None:
-    """The event time before which all events are that a window with a timestamp before `last` may hold.
+    """The event time before which all events are that a window with a timestamp before `last` may hold or merge with.
 
     None where it may hold any, for an earlier stage's answer may happen before its window's last event.
     """
-    whole = all(stage.timestamp is END_OF_WINDOW for stage in pipeline.stages[:-1])
-    return last if whole and last < END_OF_TIME else None
+    until = last
+    for place, stage in enumerate(reversed(pipeline.stages)):
+        if place and stage.timestamp is not END_OF_WINDOW:
+            return None
+        if isinstance(stage.where, OwnWindows):
+            # One's own may begin before the event that they are for.
+            ahead = stage.where.reach if stage.where.merges else stage.where.longest
+            if ahead is None:
+                return None
+            until += ahead
+    return until if until < END_OF_TIME else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +24,6 @@ from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, moment, text
-from tailrace.spark.answering import answering
 from tailrace.spark.answers import current, differences, in_range, new
 from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.correcting import pane_rows
@@ -31,7 +31,8 @@ from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.handover import Handover
 from tailrace.spark.preparing import viewed
-from tailrace.spark.ranges import records, stamp
+from tailrace.spark.ranges import stamp
+from tailrace.spark.sharing import Shared
 from tailrace.spark.writing import append
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages"]
@@ -53,7 +54,8 @@ def backfill(
     has any. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that is empty or
     that cannot be had, and `OtherDefinitionError` where the tables are another definition's.
     """
-    return [part.run(reason, dry_run) for part in _parts(spark, lake, pipeline, first, last)]
+    with closing(Shared(spark, lake, pipeline, first, last)) as shared:
+        return [part.run(reason, dry_run) for part in _parts(spark, lake, pipeline, first, last, shared)]
 
 
 def backfill_stages(
@@ -66,16 +68,19 @@ def backfill_stages(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> list[tuple[Pipeline, list[Backfilled]]]:
-    """Backfill every stage of a definition, the first one first; each is computed from the log.
+    """Backfill every stage of a definition, the first one first; what one answers is computed once, from the log.
 
     Nothing is changed where one of them cannot be: of several stages the range must be closed in all, and a later one
     closes after those before it.
     """
-    stages = [(stage, _parts(spark, lake, stage, first, last)) for stage in pipeline.stages]
-    return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
+    with closing(Shared(spark, lake, pipeline, first, last)) as shared:
+        stages = [(stage, _parts(spark, lake, stage, first, last, shared)) for stage in pipeline.stages]
+        return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
 
 
-def _parts(spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int) -> list[_Closed | Handover]:
+def _parts(
+    spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int, shared: Shared
+) -> list[_Closed | Handover]:
     """The runs that a range takes, checked but not begun."""
     if first >= last:
         raise BackfillError(f"the range from {text(first)} to {text(last)} is empty: pass a --to later than --from")
@@ -86,7 +91,7 @@ def _parts(spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last
     closed = pipeline.closed_until(pinned.number("watermark"))
     parts: list[_Closed | Handover] = []
     if first < closed:
-        parts.append(_Closed(spark, lake, pipeline, first, min(last, closed), pinned))
+        parts.append(_Closed(spark, lake, pipeline, first, min(last, closed), pinned, shared))
     if last > closed:
         parts.append(Handover(spark, lake, pipeline, max(first, closed), last, closed))
     return parts
@@ -96,11 +101,10 @@ class _Closed:
     """The run of windows that no stream can reach any more."""
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int, pinned: Head
+        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int, pinned: Head, shared: Shared
     ) -> None:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
-        self.first, self.last, self.pinned = first, last, pinned
-        self.answering = answering(spark, pipeline.finished)
+        self.first, self.last, self.pinned, self.shared = first, last, pinned, shared
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
         started, epoch = time.perf_counter(), self.pinned.number("epoch")
@@ -135,9 +139,8 @@ class _Closed:
         free(found.changes)
 
     def _computed(self, epoch: int) -> Found:
-        log = records(self.lake, self.answering, self.first, self.last, epoch)
-        answers = self.answering.batch(self.answering.assigned(log), in_range(self.first, self.last))
-        finished, table = self.answering.pipeline, self.lake.spark_name(self.pipeline.name)
+        answers = self.shared.answers(self.pipeline, epoch, in_range(self.first, self.last))
+        finished, table = self.pipeline.finished, self.lake.spark_name(self.pipeline.name)
         ends = f"window_end > {stamp(self.first)} AND window_end <= {stamp(self.last)}"
         held = current(self.pipeline, f"(SELECT * FROM {table} WHERE {ends})")
         found = self._anything_held()

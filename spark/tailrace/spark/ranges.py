@@ -6,7 +6,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.time import instant
 from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import Answering
-from tailrace.spark.answers import events_from, events_until, in_range
+from tailrace.spark.answers import events_from, events_until
 from tailrace.spark.computing import relation
 
 
@@ -21,7 +21,7 @@ def records(lake: Lake, answering: Answering, first: int, last: int, epoch: int)
     log = pipeline.stages[0].log
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     if pipeline.where.merges and since is not None:
-        since = _reached_back(lake, answering, first, last, epoch)
+        since = _reached_back(lake, answering, first, epoch)
     bounds = [f"_epoch <= {epoch}L"]
     if since is not None:
         bounds.append(f"{quoted(log.event_time)} >= {stamp(since)}")
@@ -30,10 +30,11 @@ def records(lake: Lake, answering: Answering, first: int, last: int, epoch: int)
     return f"(SELECT * FROM {relation(lake, log)} WHERE {' AND '.join(bounds)})"
 
 
-def _reached_back(lake: Lake, answering: Answering, first: int, last: int, epoch: int) -> int:
-    """How far back sessions that end in the range reach, in microseconds.
+def _reached_back(lake: Lake, answering: Answering, first: int, epoch: int) -> int:
+    """How far back sessions reach that end at `first` or later, in microseconds.
 
-    The span read doubles until no session that ends in the range begins within a gap of its edge.
+    The span that is looked at doubles until no session that ends so late begins within a gap of its edge. It ends a gap
+    after `first`: a session that goes on from there has a window in the span that ends after `first`, too.
     """
     pipeline = answering.pipeline
     log, where = pipeline.log, pipeline.where
@@ -43,9 +44,9 @@ def _reached_back(lake: Lake, answering: Answering, first: int, last: int, epoch
     while since > earliest:
         since = max(earliest, first - back)
         bounds = f"_epoch <= {epoch}L AND {quoted(log.event_time)} >= {stamp(since)} "
-        bounds += f"AND {quoted(log.event_time)} < {stamp(last)}"
+        bounds += f"AND {quoted(log.event_time)} < {stamp(first + gap)}"
         rows = answering.assigned(f"(SELECT * FROM {table} WHERE {bounds})")
-        edge = f"{in_range(first, last)} AND window_start < {since + gap}L"
+        edge = f"window_end > {first}L AND window_start < {since + gap}L"
         if not answering.spark.sql(f"{answering.batch(rows, edge)} LIMIT 1").collect():
             break
         back *= 2

@@ -1,0 +1,104 @@
+"""What is computed for a range is what all of the log says of it, of every stage, wherever the range is cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace import OwnWindows
+from tailrace.lake.catalog import Lake
+from tailrace.model.panes import Answers
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import batch
+from tailrace.model.time import instant
+from tailrace.model.windows import NOTHING, Window
+from tailrace.settings import Settings
+from tailrace.spark import sharing
+from tailrace.spark.answers import in_range
+from tailrace.spark.backfill import backfill_stages
+from tailrace.spark.sharing import Shared
+from tailrace.spark.sources import Files
+from tailrace.spark.stream import Stream
+from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
+
+SECOND = 1_000_000
+RECORDS = clicks(200, random.Random(11))
+
+
+@dataclass(frozen=True)
+class Around(OwnWindows):
+    """Sessions whose records have windows that begin before them."""
+
+    merges = True
+    reach = 40 * SECOND
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
+        return [Window(at - 25 * SECOND, at + 15 * SECOND)]
+
+
+AROUND = replace(VISITS, name="around", where=Around())
+
+
+def streamed(spark: SparkSession, settings: Settings, folder: Path, pipeline: Pipeline) -> Lake:
+    lake = Lake(settings)
+    land(folder, RECORDS, 0, size=100)
+    stream = Stream(spark, lake, [pipeline], Files(str(folder), "json", 1))
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    return lake
+
+
+def answered(spark: SparkSession, shared: Shared, stage: Pipeline, first: int, last: int) -> Answers:
+    rows = spark.sql(shared.answers(stage, 99, in_range(first, last))).collect()
+    return {
+        (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
+            name: row[name] for name in stage.what
+        }
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize("pipeline", [BILLS, BY_LENGTH, AROUND], ids=lambda one: one.name)
+def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
+    plain: SparkSession, settings: Settings, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    lake, chance = streamed(plain, settings, tmp_path / "landing", pipeline), random.Random(12)
+    whole = {stage.name: batch(stage, RECORDS) for stage in pipeline.stages}
+    longest = max(window.end - window.start for _, window in whole[pipeline.stages[0].name])
+    assert longest > 5 * pipeline.stages[0].where.reach, "the data has sessions that begin long before they end"
+    for _ in range(3):
+        first, last = sorted(instant(START) + chance.randrange(-60, 500) * SECOND for _ in range(2))
+        with closing(Shared(plain, lake, pipeline, first, last + 1)) as shared:
+            for stage in pipeline.stages:
+                within = {at: found for at, found in whole[stage.name].items() if first <= at[1].timestamp <= last}
+                assert answered(plain, shared, stage, first, last + 1) == within, (first, last)
+
+
+def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stage(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, records = list[Pipeline](), sharing.records
+
+    def counted(lake: Lake, answering: Any, *bounds: int) -> str:
+        asked.append(answering.pipeline)
+        return records(lake, answering, *bounds)
+
+    lake = streamed(plain, settings, tmp_path / "landing", BILLS)
+    monkeypatch.setattr(sharing, "records", counted)
+    until = min(stage.closed_until(lake.head(f"{stage.name}__ledger").number("watermark")) for stage in BILLS.stages)
+    found = backfill_stages(plain, lake, BILLS, instant(START) - 10**10, until)
+    assert [stage.name for stage, _ in found] == ["visits", "bills"]
+    assert all(run.changed for _, [run] in found), "late records are counted in both"
+    assert [one.name for one in asked] == ["bills"]
+    held = plain.sparkContext._jsc.getPersistentRDDs().size()
+    again = backfill_stages(plain, lake, BILLS, instant(START) - 10**10, until)
+    assert [run.changed for _, [run] in again] == [0, 0]
+    assert plain.sparkContext._jsc.getPersistentRDDs().size() <= held, "what was kept is let go of"
