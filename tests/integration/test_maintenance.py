@@ -7,20 +7,23 @@ import os
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.lake.archive import commits
+from tailrace.lake.archive import archive, commits
 from tailrace.lake.catalog import MAIN, Lake
 from tailrace.lake.commits import recorded
 from tailrace.lake.signals import Completions
 from tailrace.model.time import BEGINNING, instant
 from tailrace.settings import Settings
+from tailrace.spark import maintaining
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import backfill
 from tailrace.spark.landing import Landing
@@ -196,6 +199,32 @@ def test_X3_a_landing_whose_log_is_compacted_before_it_publishes_writes_again_on
     maintain(plain, case.lake, HOURLY)
     assert (old.exists(), young.exists()) == (False, True)
     assert plain.table("rides").count() == len(case.rides)
+
+
+@pytest.mark.slow
+def test_X3_a_table_that_its_writer_trims_before_its_snapshots_expire_is_maintained(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    case.lake = Lake(case.settings.model_copy(update={"most_snapshots": 100}))
+    for minute in range(4):
+        case.land(("ann", 1, f"08:0{minute}"))
+    case.drain(HOURLY)
+    trimmed = list[int]()
+
+    def overtaken(lake: Lake, table: str, going: Sequence[Snapshot]) -> None:
+        archive(lake, table, going)
+        if table == "rides" and not trimmed:
+            trimmed.extend(one.snapshot_id for one in going)
+            lake.forget(table, trimmed)
+
+    monkeypatch.setattr(maintaining, "archive", overtaken)
+    (rides,) = (one for one in maintain(plain, case.lake, HOURLY).tables if one.table == "rides")
+    left = case.lake.table("rides").metadata.snapshots
+    assert len(trimmed) > len(left), "more went than stayed"
+    assert (rides.expired, rides.overtaken) == (0, ())
+    assert sorted(recorded(case.lake, "rides")) == [0, 1, 2, 3]
+    assert audit(plain, case.lake, HOURLY).ok
 
 
 def instant_of(at: str) -> int:

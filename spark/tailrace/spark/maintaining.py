@@ -38,7 +38,12 @@ from tailrace.spark.algebra import quoted
 TRIES = 3
 """How often a rewriting, or an expiry, that was overtaken is tried."""
 
-_OVERTAKEN = re.compile(r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced)")
+_OVERTAKEN = re.compile(
+    r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
+)
+"""What another commit that gets in the way shows as. The last is what Iceberg says of more snapshots to expire than the
+table has left: it makes room for the difference, and its writer has trimmed it meanwhile.
+"""
 
 _PROCEDURES = {
     "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
