@@ -21,12 +21,10 @@ from tailrace.model.time import instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.spark import sharing
-from tailrace.spark.answers import in_range
-from tailrace.spark.backfill import backfill_stages
+from tailrace.spark.backfill import backfill, backfill_stages
 from tailrace.spark.sharing import Shared
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
 from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
+from tests.support.ledgers import run
 
 SECOND = 1_000_000
 RECORDS = clicks(200, random.Random(11))
@@ -49,15 +47,12 @@ AROUND = replace(VISITS, name="around", where=Around())
 def streamed(spark: SparkSession, settings: Settings, folder: Path, pipeline: Pipeline) -> Lake:
     lake = Lake(settings)
     land(folder, RECORDS, 0, size=100)
-    stream = Stream(spark, lake, [pipeline], Files(str(folder), "json", 1))
-    stream.start(once=True)
-    stream.wait()
-    stream.close()
+    run(spark, lake, folder, pipeline)
     return lake
 
 
 def answered(spark: SparkSession, shared: Shared, stage: Pipeline, first: int, last: int) -> Answers:
-    rows = spark.sql(shared.answers(stage, 99, in_range(first, last))).collect()
+    rows = spark.sql(shared.answers(stage, 99, first, last)).collect()
     return {
         (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in stage.what
@@ -80,6 +75,23 @@ def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
             for stage in pipeline.stages:
                 within = {at: found for at, found in whole[stage.name].items() if first <= at[1].timestamp <= last}
                 assert answered(plain, shared, stage, first, last + 1) == within, (first, last)
+
+
+def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, records = list[int](), sharing.records
+
+    def seen(lake: Lake, answering: Any, first: int, last: int, epoch: int) -> str:
+        asked.append(last)
+        return records(lake, answering, first, last, epoch)
+
+    lake = streamed(plain, settings, tmp_path / "landing", VISITS)
+    monkeypatch.setattr(sharing, "records", seen)
+    closed = VISITS.closed_until(lake.head("visits__ledger").number("watermark"))
+    runs = backfill(plain, lake, VISITS, instant(START), dry_run=True)
+    assert len(runs) == 2, "closed windows and open ones"
+    assert asked == [closed]
 
 
 def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stage(

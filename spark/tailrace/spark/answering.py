@@ -55,7 +55,12 @@ class Answering:
         """The same of the first stage's assigned records."""
         if self.earlier is None:
             return rows
-        return self.placed(f"({answered(self.earlier.pipeline, self.earlier.batch(self.earlier.onward(rows)))})")
+        return self.after(self.earlier.batch(self.earlier.onward(rows)))
+
+    def after(self, answers: str) -> str:
+        """The same of the answers of the stage before, a query."""
+        assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
+        return self.placed(f"({answered(self.earlier.pipeline, answers)})")
 
     def placed(self, source: str) -> str:
         """The records of a view, or a query in brackets, each with its windows."""

@@ -24,7 +24,7 @@ from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, moment, text
-from tailrace.spark.answers import current, differences, in_range, new
+from tailrace.spark.answers import current, differences, new
 from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.correcting import pane_rows
 from tailrace.spark.execution import free
@@ -139,7 +139,7 @@ class _Closed:
         free(found.changes)
 
     def _computed(self, epoch: int) -> Found:
-        answers = self.shared.answers(self.pipeline, epoch, in_range(self.first, self.last))
+        answers = self.shared.answers(self.pipeline, epoch, self.first, self.last)
         finished, table = self.pipeline.finished, self.lake.spark_name(self.pipeline.name)
         ends = f"window_end > {stamp(self.first)} AND window_end <= {stamp(self.last)}"
         held = current(self.pipeline, f"(SELECT * FROM {table} WHERE {ends})")

@@ -305,7 +305,7 @@ class _Step:
     def _said(self, outcome: Outcome, columns: Mapping[Key, Row]) -> Iterator[Row]:
         nothing = self._columns(NOTHING)
         for key, work in outcome.work.items():
-            yield self._partial(key, columns.get(key), work, nothing)
+            yield self._partial(key, columns.get(key, nothing), work, gone=key not in columns)
         for made in outcome.productions:
             record = record_of(self.computation, made)
             places = dict(zip(_SOURCE, (record.pop(name) for name in PLACE), strict=True))
@@ -322,12 +322,12 @@ class _Step:
             came = {"returned": int(bad.returned)} if self.computation.loops else {}
             yield self._row(REJECTED, self._key(bad.record), **self._left(bad), **came, reason=bad.reason)
 
-    def _partial(self, key: Key, columns: Row | None, work: Work, nothing: Row) -> Row:
+    def _partial(self, key: Key, columns: Row, work: Work, *, gone: bool) -> Row:
         counts = {"taken": work.taken, "timers_set": work.set, "timers_fired": work.fired}
         counts["timers_dropped"] = work.dropped
         if self.computation.loops:
             counts["returned"] = work.returned
-        return self._row(PARTIAL, key, gone=columns is None, **counts, **(nothing if columns is None else columns))
+        return self._row(PARTIAL, key, gone=gone, **counts, **columns)
 
     def _left(self, one: Late | Rejected) -> Row:
         record, returned = one.record, isinstance(one, Rejected) and one.returned

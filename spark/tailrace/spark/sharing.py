@@ -6,15 +6,16 @@ reaches as far back as the one before it, and further by its own windows.
 
 from __future__ import annotations
 
-import uuid
+from contextlib import ExitStack
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.answering import Answering, answering
+from tailrace.spark.answers import in_range
 from tailrace.spark.execution import free
-from tailrace.spark.preparing import answered
+from tailrace.spark.preparing import viewed
 from tailrace.spark.ranges import records
 
 
@@ -27,40 +28,36 @@ class Shared:
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
         self.spark, self.lake, self.first, self.last = spark, lake, first, last
         self.ends = answering(spark, pipeline.finished)
-        self._kept: dict[tuple[str, int], tuple[str, DataFrame]] = {}
+        self._views: dict[tuple[str, int], str] = {}
+        self._open = ExitStack()
 
-    def answers(self, stage: Pipeline, epoch: int, within: str) -> str:
-        """The answers of a stage as of an epoch of the log, of the windows that meet a condition, as a query.
-
-        The condition has to be of windows in the range.
-        """
+    def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> str:
+        """The answers of a stage as of an epoch of the log, as a query; `[first, last)` is in the whole range."""
         one = self.ends
         while one.pipeline.name != stage.name:
             assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
             one = one.earlier
         if one is self.ends:
-            return one.batch(self._assigned(one, epoch), within)
-        return f"SELECT * FROM {self._view(one, epoch)} WHERE {within}"
+            return one.batch(self._assigned(one, epoch, first, last), in_range(first, last))
+        return f"SELECT * FROM {self._view(one, epoch)} WHERE {in_range(first, last)}"
 
     def close(self) -> None:
         """Free what is kept."""
-        for view, frame in self._kept.values():
-            self.spark.catalog.dropTempView(view)
-            free(frame)
-        self._kept.clear()
+        self._open.close()
+        self._views.clear()
 
-    def _assigned(self, one: Answering, epoch: int) -> str:
-        """A stage's records, each with its windows."""
+    def _assigned(self, one: Answering, epoch: int, first: int, last: int) -> str:
+        """A stage's records, each with its windows, as far as a range of the last stage needs them."""
         if one.earlier is None:
-            return one.placed(records(self.lake, self.ends, self.first, self.last, epoch))
-        return one.placed(f"({answered(one.earlier.pipeline, f'SELECT * FROM {self._view(one.earlier, epoch)}')})")
+            return one.placed(records(self.lake, self.ends, first, last, epoch))
+        return one.after(f"SELECT * FROM {self._view(one.earlier, epoch)}")
 
     def _view(self, one: Answering, epoch: int) -> str:
         """A view of all that a stage answers, which is computed as it is read first."""
-        kept = self._kept.get((one.pipeline.name, epoch))
-        if kept is None:
-            computed = self.spark.sql(one.batch(self._assigned(one, epoch))).localCheckpoint(eager=False)
-            kept = f"tailrace_{uuid.uuid4().hex[:8]}", computed
-            computed.createOrReplaceTempView(kept[0])
-            self._kept[one.pipeline.name, epoch] = kept
-        return kept[0]
+        at = one.pipeline.name, epoch
+        if at not in self._views:
+            rows = self._assigned(one, epoch, self.first, self.last)
+            computed = self.spark.sql(one.batch(rows)).localCheckpoint(eager=False)
+            self._open.callback(free, computed)
+            self._views[at] = self._open.enter_context(viewed(self.spark, computed))
+        return self._views[at]
