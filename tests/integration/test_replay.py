@@ -19,13 +19,13 @@ from tailrace import (
     AfterCount,
     AfterSignal,
     AfterWatermark,
+    ApproxDistinct,
     Count,
     Each,
     Fixed,
     Log,
     Pipeline,
     Sum,
-    TopK,
     minutes,
     seconds,
 )
@@ -250,7 +250,7 @@ def test_L3_signals_epochs_without_records_and_rejected_records_replay(
 ) -> None:
     folder, lake = tmp_path / "landing", Lake(settings)
     # One runs natively but for its step, the other in Python.
-    pipelines = [sales("sold"), sales("sold_best", best=TopK("euros", 2))]
+    pipelines = [sales("sold"), sales("sold_best", best=ApproxDistinct("euros"))]
 
     def drain() -> None:
         stream = Stream(plain, lake, pipelines, Files(str(folder), "json", 1))

@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace import Collect, Pipeline, Quantile, TopK
+from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark.compile import reasons
@@ -23,7 +23,7 @@ from tests.support.strategies import epochs, pipelines
 CASES = 3
 """How many random definitions are streamed into tables and replayed, in either execution."""
 
-IN_PYTHON = {"top": TopK("value", 2), "all": Collect("price"), "middle": Quantile("value", 0.5)}
+IN_PYTHON = {"labels": ApproxDistinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 
 
 def holds(data: st.DataObject, pipeline: Pipeline) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
+from types import UnionType
 from typing import Any
 
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import ClockError
-from tailrace.model.gathering import Collect
+from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.ordered import ByTime
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
@@ -164,12 +165,17 @@ def _combined(combiner: Combiner, a: Any, b: Any) -> Any:
 
 
 def combinable(pipeline: Pipeline) -> Pipeline:
-    """The same definition with results whose panes combine: a sum for a mean, the smallest value for the first."""
-    what = {
-        name: Sum(c.column) if isinstance(c, Mean | Variance) else AnyValue(c.column) if isinstance(c, ByTime) else c
-        for name, c in pipeline.what.items()
+    """The same definition with results whose panes combine: a sum for a mean, all values for how many there are."""
+    instead: dict[type | UnionType, Callable[[str], Combiner]] = {
+        Mean | Variance: Sum,
+        ByTime: AnyValue,
+        TopK | Distinct | Quantile: Collect,
     }
-    return replace(pipeline, what=what)
+
+    def combines(combiner: Any) -> Combiner:
+        return next((other(combiner.column) for kind, other in instead.items() if isinstance(combiner, kind)), combiner)
+
+    return replace(pipeline, what={name: combines(one) for name, one in pipeline.what.items()})
 
 
 def panes_apply_to_answers(pipeline: Pipeline, panes: Sequence[Pane]) -> None:

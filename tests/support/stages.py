@@ -12,12 +12,13 @@ from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.elementwise import Derive, ElementWise
 from tailrace.model.expressions import Col, If, Value
-from tailrace.model.gathering import Collect, TopK
+from tailrace.model.gathering import Collect, Distinct, TopK
 from tailrace.model.joining import KINDS, Near, Pack, Pairs, Unpack
 from tailrace.model.matching import Match, Missing
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import Run, batch, fold_stages
+from tailrace.model.sketches import ApproxDistinct
 from tailrace.model.spread import Variance
 from tailrace.model.step import Record, State
 from tailrace.model.time import END_OF_TIME, seconds, text
@@ -114,7 +115,8 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool, joins: t
         choices += [AnyTrue(n) for n, type in columns.items() if type == "boolean"]
         if python:
             column = draw(st.sampled_from(plain))
-            choices += [Min(column), Max(column), AnyValue(column)] * 2 + [TopK(column, 2), Collect(column)]
+            choices += [Min(column), Max(column), AnyValue(column)] * 2
+            choices += [TopK(column, 2), Distinct(column), Collect(column), ApproxDistinct(column)]
         sound = [c for c in choices if c.column and not list(c.faults("", columns[c.column]))]
         what[f"{name}_{place}"] = draw(st.sampled_from(sound))
     few, offset = draw(st.integers(1, 9).map(seconds)), seconds(draw(st.sampled_from([0, 0, 1])))

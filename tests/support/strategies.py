@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tailrace.model.calendars import Calendar
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
-from tailrace.model.gathering import Collect
+from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.log import Log
 from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
 from tailrace.model.ordered import First, Last
@@ -107,6 +107,12 @@ EVERYTHING: dict[str, Combiner] = {
     "latest_price": Last("price"),
     "prices": Collect("price"),
     "labels": Collect("label"),
+    "top_values": TopK("value", 2),
+    "top_labels": TopK("label", 3),
+    "kinds": Distinct("label"),
+    "ways": Distinct("price"),
+    "middle_price": Quantile("price", 0.5),
+    "high_value": Quantile("value", 0.9),
 }
 """The results that a random definition picks from."""
 

@@ -20,10 +20,10 @@ from tailrace import (
     AfterWatermark,
     AllOf,
     AnyOf,
+    ApproxDistinct,
     AtWatermark,
     Calendar,
     Count,
-    Distinct,
     Every,
     Fixed,
     Global,
@@ -148,7 +148,7 @@ class Own(Fixed):
     ("changed", "why"),
     [
         ({"where": Own(hours(1))}, "where: Own is a windowing of one's own"),
-        ({"what": {"prices": Distinct("price"), "n": Count()}}, "what['prices']: Distinct combines in Python"),
+        ({"what": {"ways": ApproxDistinct("price"), "n": Count()}}, "what['ways']: ApproxDistinct combines in Python"),
     ],
 )
 def test_what_cannot_be_compiled_runs_in_python_and_the_plan_says_why(changed: dict[str, Any], why: str) -> None:

@@ -8,6 +8,7 @@ executions cannot disagree about a rule: there is one text of it.
 from __future__ import annotations
 
 from decimal import Context, Decimal
+from math import ceil
 from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.errors import AnswerError
@@ -89,6 +90,18 @@ class Algebra(Protocol):
 
     def gathered(self, a: Term, b: Term) -> Term:
         """The values of two lists, each as often as it is there, in order."""
+
+    def united(self, a: Term, b: Term) -> Term:
+        """The values of two lists, each once, in order."""
+
+    def largest(self, a: Term, b: Term, most: int) -> Term:
+        """The largest values of two lists, the largest first, and no more than `most`."""
+
+    def length(self, a: Term) -> Term:
+        """How many values a list has."""
+
+    def ranked(self, a: Term, share: float) -> Term:
+        """The smallest value of a list that this share of them does not exceed; null of no values."""
 
 
 _EXACT = Context(prec=80)
@@ -185,6 +198,18 @@ class Scalars:
 
     def gathered(self, a: Term, b: Term) -> Term:
         return sorted([*a, *b], key=place)
+
+    def united(self, a: Term, b: Term) -> Term:
+        return sorted({place(one): one for one in (*a, *b)}.values(), key=place)
+
+    def largest(self, a: Term, b: Term, most: int) -> Term:
+        return sorted([*a, *b], key=place, reverse=True)[:most]
+
+    def length(self, a: Term) -> Term:
+        return len(a)
+
+    def ranked(self, a: Term, share: float) -> Term:
+        return sorted(a, key=place)[max(0, ceil(share * len(a)) - 1)] if a else None
 
 
 def place(value: Any) -> tuple[bool, bool, Any]:

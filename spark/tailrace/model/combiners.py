@@ -28,26 +28,36 @@ class Merge(Enum):
     GREATEST = "greatest"
     GATHER = "gather"
     """All values of both, in order."""
+    UNITE = "unite"
+    """Each value of both once, in order."""
+    TOP = "top"
+    """The largest values of both, the largest first."""
     OWN = "own"
     """By a combiner's own function."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of an accumulator: its name, its column type, and how it merges."""
+    """One part of an accumulator: its name, its column type, how it merges, and how many values `Merge.TOP` keeps."""
 
     name: str
     type: str
     merge: Merge
+    most: int = 0
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is made of values, and not one."""
+        return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP)
 
     @property
     def has_zero(self) -> bool:
         """Whether the part of no record at all is a value, and not null."""
-        return self.merge in (Merge.ADD, Merge.GATHER)
+        return self.merge is Merge.ADD or self.is_list
 
     def zero(self, o: Algebra) -> Term:
         """The part of no record at all."""
-        if self.merge is Merge.GATHER:
+        if self.is_list:
             return o.no_values(self.type)
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
@@ -60,6 +70,10 @@ class Part:
             return o.add(a, b, self.type)
         if self.merge is Merge.GATHER:
             return o.gathered(a, b)
+        if self.merge is Merge.UNITE:
+            return o.united(a, b)
+        if self.merge is Merge.TOP:
+            return o.largest(a, b, self.most)
         return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)
 
 

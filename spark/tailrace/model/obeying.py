@@ -17,8 +17,8 @@ class LawError(TailraceError, AssertionError):
 def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
     """Raises `LawError` where these values, added and merged in another order or grouping, give another result.
 
-    >>> from tailrace.model.gathering import TopK
-    >>> obeys(TopK("price", 2), [3, 1, 2])
+    >>> from tailrace.model.sketches import ApproxDistinct
+    >>> obeys(ApproxDistinct("user"), ["a", "b", "a"])
     """
 
     def all_of(given: Sequence[Any]) -> Any:

@@ -118,7 +118,7 @@ class OwnCombiner:
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         """The one part."""
-        return (OwnPart("state", self.state_type(type), Merge.OWN, self),)
+        return (OwnPart("state", self.state_type(type), Merge.OWN, combiner=self),)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         """The accumulator of one record."""

@@ -80,7 +80,7 @@ class Kept(_Wrapped):
         value = type or "boolean"
         if isinstance(self.combiner, ByTime):
             value = f"struct<at:bigint,value:{value}>"
-        return (OwnPart("kept", f"array<struct<value:{value},n:bigint>>", Merge.OWN, self),)
+        return (OwnPart("kept", f"array<struct<value:{value},n:bigint>>", Merge.OWN, combiner=self),)
 
     def zero(self) -> list[dict[str, Any]]:
         """No value."""
@@ -125,8 +125,8 @@ class BothSides(_Wrapped):
     def parts(self, type: str | None) -> tuple[Part, ...]:
         (state,) = self.combiner.parts(type)
         return (
-            OwnPart("came", state.type, Merge.OWN, self.combiner),
-            OwnPart("taken", state.type, Merge.OWN, self.combiner),
+            OwnPart("came", state.type, Merge.OWN, combiner=self.combiner),
+            OwnPart("taken", state.type, Merge.OWN, combiner=self.combiner),
         )
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:

@@ -256,6 +256,8 @@ _HOW = {
     Merge.LEAST: "the smaller",
     Merge.GREATEST: "the larger",
     Merge.GATHER: "all of both",
+    Merge.UNITE: "each of both once",
+    Merge.TOP: "the largest of both",
     Merge.OWN: "its own way",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tailrace.model.algebra import Term
-from tailrace.model.combiners import Merge
+from tailrace.model.combiners import Merge, Part
 from tailrace.model.types import decimal_parts
 
 
@@ -36,8 +36,15 @@ AGGREGATES = {
     Merge.LEAST: "MIN({})",
     Merge.GREATEST: "MAX({})",
     Merge.GATHER: "SORT_ARRAY(FLATTEN(COLLECT_LIST({})))",
+    # What is there often is in the set once, and no more is held of it.
+    Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
+    Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
 }
-"""What makes one part of the parts of a group."""
+
+
+def total(part: Part, of: str) -> str:
+    """What makes one part of the parts of a group, as an aggregate."""
+    return f"CAST({AGGREGATES[part.merge].format(of, most=part.most)} AS {part.type})"
 
 
 class Sql:
@@ -128,6 +135,19 @@ class Sql:
 
     def gathered(self, a: Term, b: Term) -> Term:
         return f"SORT_ARRAY(CONCAT({a}, {b}))"
+
+    def united(self, a: Term, b: Term) -> Term:
+        return f"SORT_ARRAY(ARRAY_UNION({a}, {b}))"
+
+    def largest(self, a: Term, b: Term, most: int) -> Term:
+        return f"SLICE(SORT_ARRAY(CONCAT({a}, {b}), false), 1, {most})"
+
+    def length(self, a: Term) -> Term:
+        return f"CAST(SIZE({a}) AS bigint)"
+
+    def ranked(self, a: Term, share: float) -> Term:
+        # TRY, for there may be none; the share is multiplied as a double, as in Python.
+        return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), GREATEST(1, CAST(CEIL({float(share)!r}D * SIZE({a})) AS int)))"
 
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"

@@ -107,10 +107,10 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
     fields = []
     for name, shape in part_types(pipeline).items():
         term = f"{of}{quoted(name)}"
-        if pipeline.parts[name].merge is not Merge.OWN:
-            fields.append(f"'{name}', {term}")
-        elif isinstance(shape, list):
+        if isinstance(shape, list):
             fields.append(f"'{name}', SORT_ARRAY({term})")
+        elif pipeline.parts[name].merge is not Merge.OWN:
+            fields.append(f"'{name}', {term}")
     return fields
 
 

@@ -13,7 +13,7 @@ from tailrace.lake.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners import Part
 from tailrace.model.pipeline import Pipeline, is_measure
 from tailrace.model.transition import Transition
-from tailrace.spark.algebra import AGGREGATES, Sql, null, quoted
+from tailrace.spark.algebra import Sql, null, quoted, total
 from tailrace.spark.assigning import listed, names
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
@@ -108,12 +108,10 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         "MAX(generation) AS all_generation",
     ]
     for name, part in pipeline.parts.items():
-        fold = AGGREGATES[part.merge].format
-        items.append(f"CAST({fold(quoted(name))} AS {part.type}) AS {quoted(name)}")
+        items.append(f"{total(part, quoted(name))} AS {quoted(name)}")
         for which in ("fired", "pending"):
             column = quoted(f"{which}_{name}")
-            all_of = fold(f"IF(held, {column}, NULL)")
-            items.append(f"CAST({all_of} AS {part.type}) AS {quoted(f'all_{which}_{name}')}")
+            items.append(f"{total(part, f'IF(held, {column}, NULL)')} AS {quoted(f'all_{which}_{name}')}")
     items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
     own = ", ".join(
         f"'{name}', {quoted(column)}"

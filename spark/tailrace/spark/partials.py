@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
-from tailrace.spark.algebra import AGGREGATES, quoted
+from tailrace.spark.algebra import quoted, total
 from tailrace.spark.assigning import assigned, listed, names
 
 
 def merged(pipeline: Pipeline) -> list[str]:
     """The accumulator of a group of lifted rows, as select-list items."""
-    items = []
-    for name, part in pipeline.parts.items():
-        total = AGGREGATES[part.merge].format(quoted(name))
-        items.append(f"CAST({total} AS {part.type}) AS {quoted(name)}")
-    return items
+    return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
 
 
 def partials(pipeline: Pipeline, source: str, clock: str) -> str:
