@@ -221,3 +221,8 @@ def test_combiners_compute_what_their_names_say(records: list[dict[str, Any]]) -
     assert result("any_good") == (any(values("good")) if values("good") else None)
     assert result("some_label") in (values("label") or [None])
     assert result("last_at") == max(values("at"), default=None)
+    assert result("prices") == sorted(values("price"))
+    assert result("top_labels") == sorted(values("label"), reverse=True)[:3]
+    assert result("kinds") == len(set(values("label")))
+    prices = sorted(values("price"))
+    assert result("middle_price") == (prices[(len(prices) - 1) // 2] if prices else None)
