@@ -13,7 +13,20 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace import Collect, Distinct, Fixed, OwnCombiner, OwnWindows, Pipeline, Quantile, TopK, minutes, seconds
+from tailrace import (
+    ApproxDistinct,
+    ApproxQuantile,
+    Collect,
+    Distinct,
+    Fixed,
+    OwnCombiner,
+    OwnWindows,
+    Pipeline,
+    Quantile,
+    TopK,
+    minutes,
+    seconds,
+)
 from tailrace.lake.catalog import Lake
 from tailrace.model import examples
 from tailrace.model.clock import Clock
@@ -154,7 +167,7 @@ def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(record, default=lambda value: value.isoformat()) + "\n"
 
 
-@pytest.mark.parametrize("combiner", [one for one in KEPT.values() if isinstance(one, OwnCombiner)], ids=repr)
+@pytest.mark.parametrize("combiner", [ApproxDistinct("value", 16), ApproxQuantile("value", 0.5)], ids=repr)
 def test_the_built_in_ones_obey_the_laws(combiner: OwnCombiner) -> None:
     obeys(combiner, [3, 1, 3, 2])
     obeys(combiner, [])
