@@ -12,11 +12,14 @@ from dataclasses import replace
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Accumulation, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import at_once, batch, fold
+from tailrace.model.step import State, step
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
+from tailrace.model.transition import Times, Transition
 from tailrace.model.triggers import AllOf, AnyOf, Repeat
 from tailrace.model.windows import Sessions
 from tests.support import laws
@@ -140,6 +143,40 @@ def test_T4_each_key_is_folded_as_if_it_were_alone(run: tuple[Pipeline, Epochs])
         ]
         theirs = [pane for pane in whole.panes if pane.key == key]
         laws.same_panes(fold(pipeline, own).panes, theirs, f"{key} alone", ordered=True)
+
+
+@examples(100)
+@given(runs())
+def test_T4_windows_to_which_nothing_comes_and_which_nothing_stirs_can_be_left_out_of_an_epoch(
+    run: tuple[Pipeline, Epochs],
+) -> None:
+    pipeline, made = run
+    told(pipeline, made)
+    rules, state = Transition(pipeline, Scalars()), State()
+    for bundle, clock in made:
+        before = state.clock or Clock(-1, BEGINNING, clock.processing_time - 1)
+        signals = {name: name in clock.signals for name in pipeline.when.signals()}
+        times = Times(before.watermark, clock.watermark, before.processing_time, clock.processing_time, signals)
+        brought = {tuple(record[column] for column in pipeline.key) for record in bundle}
+        resting = {
+            (key, window): row
+            for key, windows in state.windows.items()
+            for window, row in windows.items()
+            if key not in brought and not rules.stirs(row, window.end, times)
+        }
+        touched = {
+            key: {window: row for window, row in windows.items() if (key, window) not in resting}
+            for key, windows in state.windows.items()
+        }
+        whole, part = (
+            step(pipeline, state, bundle, clock),
+            step(pipeline, replace(state, windows=touched), bundle, clock),
+        )
+        assert (part.panes, part.late) == (whole.panes, whole.late)
+        left = {(key, window): row for key, windows in part.state.windows.items() for window, row in windows.items()}
+        after = {(key, window): row for key, windows in whole.state.windows.items() for window, row in windows.items()}
+        assert left | resting == after
+        state = whole.state
 
 
 @examples(40)

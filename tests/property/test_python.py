@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import (
     ApproxDistinct,
@@ -32,16 +32,19 @@ from tailrace.model import examples
 from tailrace.model.clock import Clock
 from tailrace.model.obeying import LawError, obeys
 from tailrace.model.reference import batch, fold
+from tailrace.model.step import State, step
 from tailrace.model.time import END_OF_TIME, duration, instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
+from tailrace.spark import per_key
 from tailrace.spark.audit import audit
 from tailrace.spark.backfill import backfill
 from tailrace.spark.per_key import PerKey
+from tailrace.spark.resting import told_apart
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
-from tests.support.native import in_parts, run_native, said_by_reference
-from tests.support.strategies import LOG, epochs, pipelines
+from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
+from tests.support.strategies import BASE, LOG, epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
 CASES = 24
@@ -115,6 +118,40 @@ def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     run = fold(pipeline, made)
     assume(run.panes)
     assert run_native(plain, pipeline, made, PerKey) == said_by_reference(pipeline, run.panes, run.late)
+
+
+def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_with_the_epochs(
+    plain: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, longest = own_parts()
+    pipeline = Pipeline(name="resting", log=LOG, key="place", what={"longest": longest()}, where=Fixed(minutes(1)))
+    seen, partitions = list[int](), list[int]()
+
+    def watched(*given: Any) -> tuple[DataFrame, DataFrame]:
+        touched, resting = told_apart(*given)
+        seen.append(touched.count())
+        return touched, resting
+
+    monkeypatch.setattr(per_key, "told_apart", watched)
+    execution = PerKey(plain, pipeline)
+    state, reference, start = execution.nothing(), State(), instant(BASE)
+    for epoch in range(6):
+        places = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
+        nothing = dict.fromkeys(LOG.columns)
+        records = [nothing | {"id": n, "at": BASE, "place": one, "label": "x" * n} for n, one in enumerate(places)]
+        # The last epoch closes all windows, whoever has a record.
+        clock = Clock(epoch, start + (600_000_000 if epoch == 5 else 0), start + epoch)
+        consumed = execution.consume(bundle_frame(plain, pipeline, records, epoch), state)
+        stepped = execution.step(state, consumed, clock)
+        stepped.rows.collect()
+        state.forget()
+        state, reference = stepped.state, step(pipeline, reference, records, clock).state
+        held = {(row["place"],): row["fresh"] for row in state.windows.collect()}
+        assert held == {key: row["fresh"] for key, windows in reference.windows.items() for row in windows.values()}
+        assert stepped.open() == len(held)
+        partitions.append(state.windows.rdd.getNumPartitions())
+    assert seen == [0, 2, 2, 2, 2, 45]
+    assert len(set(partitions[1:])) == 1
 
 
 def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(

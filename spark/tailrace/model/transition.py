@@ -184,6 +184,15 @@ class Transition:
             return o.every(closing, fresh)
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
+    def stirs(self, row: Row, end: Term, times: Times) -> Term:
+        """Whether an epoch that brings a window nothing does something to it: a pane fires, or it leaves the state."""
+        o, open_ = self.o, self.open(end, times)
+        last = self.closes(row, self.closing(end, times), o.literal(False, "boolean"))
+        stirs = o.some(last, self.out_of_reach(end, times.watermark))
+        for phase in Phase:
+            stirs = o.some(stirs, self.advances(row, end, open_, times, phase))
+        return stirs
+
     def said(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
         """What comes out of a window that `advances` at a phase, or as it closes.
 

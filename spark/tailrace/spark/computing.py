@@ -1,7 +1,7 @@
 """Computations on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
 
-State and bundle are brought together by a hash of the key, as `spark.per_key` does it. Keys that have neither a record
-nor a due timer stay as they are: they are told apart in SQL, and no Python worker sees them.
+State and bundle are brought together by a hash of the key, as `spark.per_key` does it; keys that have neither a record
+nor a due timer rest (`spark.resting`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -27,20 +26,18 @@ from tailrace.model.panes import Key, Rejected
 from tailrace.model.stateful import NOTHING, PLACE, Feedback, KeyState, Late, Outcome, State, Work, record_of, step
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.spark.algebra import null, quoted
+from tailrace.spark.clocks import row_of
 from tailrace.spark.execution import free, schema_of
 from tailrace.spark.logged import logged
 from tailrace.spark.per_key import BUCKET, BUCKETS
 from tailrace.spark.preparing import queried
+from tailrace.spark.resting import brought, told_apart, with_resting
 
 Row = dict[str, Any]
 
 _DUE, _WALL, _HOLDS = "_due", "_wall", "_holds"
 """Columns of a key's state for those who look at all keys: when it has next something to do in event time and in
 processing time, and the oldest event time that a timer holds; in microseconds."""
-
-
-_TOUCHED, _BROUGHT = "_touched", "_brought"
-"""Columns of a key: whether it has something to do in an epoch, and whether that is a record."""
 
 _RETURNED = "_returned"
 """A column of an epoch's records: what was fed back, null of a record of the log."""
@@ -131,38 +128,17 @@ class Computing:
             bundle, names = bundle.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}"), [*names, _RETURNED]
             bundle = bundle.unionByName(keys.loop.selectExpr(*self._as_records()))
         records = bundle.selectExpr(*names, f"{self._bucket} AS {BUCKET}")
-        # Checkpointed, for Spark would read a bundle that meets itself from the source again, cached or not.
-        brought = records.selectExpr(*map(quoted, self.computation.key), f"true AS {_BROUGHT}").distinct()
-        brought = brought.localCheckpoint(eager=False)
-        held = self._held(keys.frame, brought, clock)
-        touched, resting = (held.where(which).drop(_TOUCHED) for which in (_TOUCHED, f"NOT {_TOUCHED}"))
+        now = row_of(self.spark, {"_watermark": clock.watermark, "_now": clock.processing_time})
+        due = f"COALESCE({_DUE} <= _watermark, false) OR COALESCE({_WALL} <= _now, false)"
+        keyed = keys.frame.selectExpr("*", f"{self._bucket} AS {BUCKET}")
+        there = brought(records, self.computation.key)
+        touched, resting = told_apart(keyed, there, self.computation.key, now, due)
         both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
-        made = stepped.unionAll(self._as_they_were(resting)).localCheckpoint(eager=False)
+        made = with_resting(self.spark, stepped, resting, self._schema).localCheckpoint(eager=False)
         rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
         loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None
-        return Computed(rows, Keys(frame, clock, (made, brought), loop))
-
-    def _held(self, state: DataFrame, brought: DataFrame, clock: Clock) -> DataFrame:
-        """What the keys have, with whether there is something to do: a record, or one of before or a timer is due."""
-        # A table of one row, not literals: literals would be compiled into the code, which would change every epoch.
-        row = f"({clock.watermark}L, {clock.processing_time}L)"
-        now = self.spark.sql(f"SELECT * FROM VALUES {row} AS clock(_watermark, _now)")
-        keys = [*map(quoted, self.computation.key)]
-        there = state.selectExpr("*", f"{self._bucket} AS {BUCKET}").crossJoin(now)
-        on = " AND ".join(f"s.{name} <=> b.{name}" for name in keys) or "true"
-        due = f"COALESCE(s.{_DUE} <= s._watermark, false) OR COALESCE(s.{_WALL} <= s._now, false)"
-        items = [f"s.{name}" for name in (*map(quoted, self._state.fieldNames()), BUCKET)]
-        both = there.alias("s").join(brought.alias("b"), F.expr(on), "left")
-        return both.selectExpr(*items, f"b.{_BROUGHT} IS NOT NULL OR {due} AS {_TOUCHED}")
-
-    def _as_they_were(self, resting: DataFrame) -> DataFrame:
-        """The keys that have nothing to do, which Python never sees."""
-        state = F.struct(*map(quoted, self._state.fieldNames()))
-        nothing = F.lit(None).cast(self._schema["said"].dataType)
-        # Each epoch adds the partitions of what was stepped to those of what rests.
-        few = resting.coalesce(int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
-        return few.select(state.alias("state"), nothing.alias("said"))
+        return Computed(rows, Keys(frame, clock, (made, there), loop))
 
     def onward(self, keys: Keys) -> int:
         """How far those who read the productions may go after an epoch, in microseconds (`stateful.onward`)."""

@@ -15,14 +15,7 @@ from tailrace.model.pipeline import Pipeline, is_measure
 from tailrace.model.transition import Transition
 from tailrace.spark.algebra import Sql, null, quoted, total
 from tailrace.spark.assigning import listed, names
-
-TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
-"""The columns of the clock view: instants in microseconds, the epoch, and the stream's generation."""
-
-
-def clock_columns(pipeline: Pipeline) -> list[str]:
-    """The columns of the clock view, with one for each signal that the trigger waits for: whether it came."""
-    return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
+from tailrace.spark.clocks import clock_columns
 
 
 def met(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:

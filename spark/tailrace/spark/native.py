@@ -17,8 +17,9 @@ from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
+from tailrace.spark.clocks import clock_row
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
-from tailrace.spark.merging import TIMES, clock_columns, met
+from tailrace.spark.merging import met
 from tailrace.spark.partials import late, partials, refused
 from tailrace.spark.transitions import transitions
 
@@ -74,20 +75,7 @@ class Native(Execution):
         return bool(Transition(self.pipeline, Scalars()).closed(consumed.closest, state.clock.watermark))
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
-        before = state.clock
-        values = {
-            "watermark_before": before.watermark if before else BEGINNING,
-            "watermark_after": clock.watermark,
-            "before": before.processing_time if before else clock.processing_time - 1,
-            "now": clock.processing_time,
-            "epoch": clock.epoch,
-            "new_generation": state.generation,
-        }
-        # A table of one row, not literals: literals would be compiled into the code, which would change every epoch.
-        columns = clock_columns(self.pipeline)
-        came = [str(name.removeprefix("signal_") in clock.signals).lower() for name in columns[len(TIMES) :]]
-        row = ", ".join([*(f"{values[name]}L" for name in TIMES), *came])
-        frame = self.spark.sql(f"SELECT * FROM VALUES ({row}) AS clock({', '.join(columns)})")
+        frame = clock_row(self.spark, self.pipeline, state.clock, clock, state.generation)
         frame.createOrReplaceTempView(self._views["clock"])
 
 

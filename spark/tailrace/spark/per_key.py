@@ -1,8 +1,9 @@
 """The `python` execution: the reference step itself on the executors, for what nobody can compile.
 
 State and bundle are brought together by a hash of the key, in buckets: Python is called once for a bucket, not for a
-key or a record, with Arrow batches of both. What comes back holds the ledger's rows and the windows that stay open, in
-the same columns as the native execution's, so that tables, restarts and backfills are the same for both.
+key or a record, with Arrow batches of both. Windows that an epoch does nothing to rest (`spark.resting`). What comes
+back holds the ledger's rows and the windows that stay open, in the same columns as the native execution's, so that
+tables, restarts and backfills are the same for both.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from tailrace.model.step import Predecessor, State, step
 from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
-from tailrace.spark.algebra import quoted
+from tailrace.spark.algebra import Sql, quoted
 from tailrace.spark.assigning import kept
+from tailrace.spark.clocks import clock_row, times
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed, schema_of
 from tailrace.spark.preparing import queried
+from tailrace.spark.resting import brought, told_apart, with_resting
 
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
@@ -47,6 +50,9 @@ class PerKey(Execution):
         super().__init__(spark, pipeline)
         state, said = self._state_schema(), schema_of(self.rows.types)
         self._schema = StructType([StructField("state", state), StructField("said", said)])
+        rules = Transition(pipeline, Sql())
+        row = {name: quoted(name) for name in rules.columns()}
+        self._stirs = rules.stirs(row, "window_end", times(pipeline))
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """The bundle after the definition's steps; its records are looked at in the step."""
@@ -61,12 +67,16 @@ class PerKey(Execution):
         """Take the open windows through an epoch, a bucket at a time."""
         clock.after(state.clock)
         one = _Step(self.pipeline, clock, state.clock, state.generation, to_arrow_schema(self._schema))
-        held = state.windows.selectExpr("*", f"{bucketed(self.pipeline)} AS {BUCKET}").groupBy(BUCKET)
-        both = held.cogroup(consumed.partials.groupBy(BUCKET))
+        held = state.windows.selectExpr("*", f"{bucketed(self.pipeline)} AS {BUCKET}")
+        there = brought(consumed.partials, self.pipeline.key)
+        now = clock_row(self.spark, self.pipeline, state.clock, clock, state.generation)
+        touched, resting = told_apart(held, there, self.pipeline.key, now, self._stirs)
+        both = touched.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
-        made, count = checkpointed(stepped, F.col("state").isNotNull())
+        whole = with_resting(self.spark, stepped, resting, self._schema)
+        made, count = checkpointed(whole, F.col("state").isNotNull())
         rows, windows = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
-        after = OpenWindows(windows, clock, state.generation, (made, *consumed.prepared.held))
+        after = OpenWindows(windows, clock, state.generation, (made, there, *consumed.prepared.held))
         return Stepped(self._with_rejected(rows, consumed, clock), after, count)
 
 

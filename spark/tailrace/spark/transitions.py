@@ -7,10 +7,10 @@ for each phase in which a pane may fire (`a` after the data, `b` after the water
 from __future__ import annotations
 
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.transition import Row, Times, Transition
+from tailrace.model.transition import Row, Transition
 from tailrace.model.triggers import Phase
 from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.merging import clock_columns
+from tailrace.spark.clocks import clock_columns, times
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
@@ -33,11 +33,6 @@ def phases(pipeline: Pipeline) -> list[str]:
 def any_emits(pipeline: Pipeline) -> str:
     """Whether a window fires in any phase of the epoch."""
     return "(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")"
-
-
-def _clock(pipeline: Pipeline) -> Times:
-    signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
-    return Times("watermark_before", "watermark_after", "before", "now", signals)
 
 
 _END = "window_end"
@@ -86,13 +81,13 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: Chain, state: Row) -> 
         parts = {name: f"IF(refused, {zero[name]}, {quoted(name)})" for name in zero}
     else:
         parts = {name: quoted(name) for name in pipeline.parts}
-    clock = _clock(pipeline)
+    clock = times(pipeline)
     ends = {"open": rules.open(_END, clock), "closing": rules.closing(_END, clock)}
     chain.add(rules.arrived(state, "arrived", parts, _END, clock) | ends)
 
 
 def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase | None) -> None:
-    clock, advances = _clock(rules.pipeline), f"{letter}_advances"
+    clock, advances = times(rules.pipeline), f"{letter}_advances"
     if phase is None:
         term = rules.closes(state, "closing", "b_emits" if "b_emits" in chain.columns else "false")
     else:

@@ -1,0 +1,46 @@
+"""The clock of an epoch in Spark SQL: a row that every window goes by, and what the rules read of it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.model.clock import Clock
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING
+from tailrace.model.transition import Times
+
+TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
+"""The columns of the row: instants in microseconds, the epoch, and the stream's generation."""
+
+
+def clock_columns(pipeline: Pipeline) -> list[str]:
+    """The columns of the row, with one for each signal that the trigger waits for: whether it came."""
+    return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
+
+
+def times(pipeline: Pipeline) -> Times:
+    """The row's columns as the terms that the rules read."""
+    signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
+    return Times("watermark_before", "watermark_after", "before", "now", signals)
+
+
+def clock_row(
+    spark: SparkSession, pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int
+) -> DataFrame:
+    """The row of an epoch after the one with the clock `before`."""
+    values = {
+        "watermark_before": before.watermark if before else BEGINNING,
+        "watermark_after": clock.watermark,
+        "before": before.processing_time if before else clock.processing_time - 1,
+        "now": clock.processing_time,
+        "epoch": clock.epoch,
+        "new_generation": generation,
+    }
+    came = {f"signal_{name}": name in clock.signals for name in pipeline.when.signals()}
+    return row_of(spark, values | came)
+
+
+def row_of(spark: SparkSession, values: dict[str, int | bool]) -> DataFrame:
+    """A table of one row, not literals: literals would be compiled into the code, which would change every epoch."""
+    terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
+    return spark.sql(f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})")
