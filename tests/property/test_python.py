@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume
@@ -97,7 +98,10 @@ def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
-def test_a_transcript_comes_out_in_python(plain: SparkSession, transcript: Transcript) -> None:
+def test_a_transcript_comes_out_in_python(
+    plain: SparkSession, monkeypatch: pytest.MonkeyPatch, transcript: Transcript
+) -> None:
+    monkeypatch.setattr(per_key, "FEW", 0)
     run = fold(transcript.pipeline, transcript.epochs)
     expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
@@ -117,7 +121,8 @@ def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     assume(sum(len(bundle) for bundle, _ in made) >= 6)
     run = fold(pipeline, made)
     assume(run.panes)
-    assert run_native(plain, pipeline, made, PerKey) == said_by_reference(pipeline, run.panes, run.late)
+    with patch.object(per_key, "FEW", data.draw(st.sampled_from([0, per_key.FEW]))):
+        assert run_native(plain, pipeline, made, PerKey) == said_by_reference(pipeline, run.panes, run.late)
 
 
 def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_with_the_epochs(
@@ -133,6 +138,7 @@ def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_
         return touched, resting
 
     monkeypatch.setattr(per_key, "told_apart", watched)
+    monkeypatch.setattr(per_key, "FEW", 0)
     execution = PerKey(plain, pipeline)
     state, reference, start = execution.nothing(), State(), instant(BASE)
     for epoch in range(6):

@@ -24,12 +24,16 @@ from tailrace.spark.rows import Rows
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The open windows between two epochs, and the clock of the last epoch. `held` are the checkpoints behind it."""
+    """The open windows between two epochs, and the clock of the last epoch.
+
+    `held` are the checkpoints behind it. `count` is how many windows there are, where somebody counted them.
+    """
 
     windows: DataFrame
     clock: Clock | None
     generation: int
     held: tuple[DataFrame, ...] = ()
+    count: Callable[[], int] | None = None
 
     def forget(self) -> None:
         """Free the checkpoints, once the state after this one is computed.

@@ -1,9 +1,9 @@
 """The `python` execution: the reference step itself on the executors, for what nobody can compile.
 
 State and bundle are brought together by a hash of the key, in buckets: Python is called once for a bucket, not for a
-key or a record, with Arrow batches of both. Windows that an epoch does nothing to rest (`spark.resting`). What comes
-back holds the ledger's rows and the windows that stay open, in the same columns as the native execution's, so that
-tables, restarts and backfills are the same for both.
+key or a record, with Arrow batches of both. Of many windows those that an epoch does nothing to rest
+(`spark.resting`). What comes back holds the ledger's rows and the windows that stay open, in the same columns as the
+native execution's, so that tables, restarts and backfills are the same for both.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from tailrace.spark.resting import brought, told_apart, with_resting
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
 
+FEW = 20_000
+"""How many open windows go through the workers in less time than it takes to tell apart those that rest."""
+
 BUCKET = "_bucket"
 _PLACE = ("_epoch", "_source", "_offset")
 
@@ -67,17 +70,21 @@ class PerKey(Execution):
         """Take the open windows through an epoch, a bucket at a time."""
         clock.after(state.clock)
         one = _Step(self.pipeline, clock, state.clock, state.generation, to_arrow_schema(self._schema))
-        held = state.windows.selectExpr("*", f"{bucketed(self.pipeline)} AS {BUCKET}")
-        there = brought(consumed.partials, self.pipeline.key)
-        now = clock_row(self.spark, self.pipeline, state.clock, clock, state.generation)
-        touched, resting = told_apart(held, there, self.pipeline.key, now, self._stirs)
-        both = touched.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
+        windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline)} AS {BUCKET}")
+        there, resting = tuple[DataFrame, ...](), None
+        if state.count is None or state.count() >= FEW:
+            there = (brought(consumed.partials, self.pipeline.key),)
+            now = clock_row(self.spark, self.pipeline, state.clock, clock, state.generation)
+            windows, resting = told_apart(windows, *there, self.pipeline.key, now, self._stirs)
+        both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
-        whole = with_resting(self.spark, stepped, resting, self._schema)
-        made, count = checkpointed(whole, F.col("state").isNotNull())
-        rows, windows = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
-        after = OpenWindows(windows, clock, state.generation, (made, there, *consumed.prepared.held))
-        return Stepped(self._with_rejected(rows, consumed, clock), after, count)
+        if resting is not None:
+            stepped = with_resting(self.spark, stepped, resting, self._schema)
+        made, count = checkpointed(stepped, F.col("state").isNotNull())
+        rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
+        held = (made, *there, *consumed.prepared.held)
+        onward = OpenWindows(after, clock, state.generation, held, count)
+        return Stepped(self._with_rejected(rows, consumed, clock), onward, count)
 
 
 @dataclass(frozen=True)
