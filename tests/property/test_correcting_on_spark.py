@@ -18,11 +18,12 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import fold
 from tailrace.model.time import BEGINNING, END_OF_TIME, moment
 from tailrace.spark.answering import Answering, PythonAnswering
-from tailrace.spark.answers import current, in_range
-from tailrace.spark.correcting import As, OpenWindowsCorrected, PythonCorrected
+from tailrace.spark.correcting import OpenWindowsCorrected, PythonCorrected
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
+from tailrace.sql.answers import current, in_range
+from tailrace.sql.corrections import As
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
 from tests.support.strategies import Epochs, epochs, everything, pipelines
 

@@ -18,8 +18,8 @@ from tailrace.model.clock import Clock
 from tailrace.model.reference import fold
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.model.windows import Window
-from tailrace.spark.assigning import assigned
-from tailrace.spark.compile import reasons
+from tailrace.sql.reasons import reasons
+from tailrace.sql.windows import assigned
 from tests.support.native import in_parts, run_native, said_by_reference
 from tests.support.strategies import epochs, pipelines
 from tests.transcripts import Transcript, transcripts

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
-from tailrace.spark.compile import reasons
 from tailrace.spark.replay import replay
+from tailrace.sql.reasons import reasons
 from tests.support.native import in_parts
 from tests.support.recorded import record
 from tests.support.sessions import session

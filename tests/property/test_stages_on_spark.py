@@ -12,9 +12,9 @@ from tailrace.model.reference import batch, fold_stages
 from tailrace.model.sketches import ApproxDistinct
 from tailrace.model.windows import Window
 from tailrace.spark.answering import answering
-from tailrace.spark.compile import reasons
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
+from tailrace.sql.reasons import reasons
 from tests.support.laws import same_answers
 from tests.support.native import bundle_frame, in_parts, run_stages, said_by_reference
 from tests.support.stages import chains

@@ -22,11 +22,11 @@ from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, instant, moment
-from tailrace.spark.compile import reasons
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.preparing import changed
+from tailrace.sql.reasons import reasons
 from tests.support.strategies import DEEP
 
 Said = Counter[tuple[Any, ...]]

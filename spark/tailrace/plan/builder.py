@@ -38,13 +38,13 @@ from tailrace.plan.stages import (
     Take,
     WatermarkTriggers,
 )
-from tailrace.spark.algebra import Sql
-from tailrace.spark.assigning import NATIVE
-from tailrace.spark.compile import reasons
-from tailrace.spark.merging import met
-from tailrace.spark.partials import late, partials, refused
-from tailrace.spark.rows import Rows
-from tailrace.spark.transitions import transitions
+from tailrace.sql.algebra import Sql
+from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.partials import late, partials, refused
+from tailrace.sql.reasons import reasons
+from tailrace.sql.state_merge import met
+from tailrace.sql.transitions import transitions
+from tailrace.sql.windows import NATIVE
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "partials",

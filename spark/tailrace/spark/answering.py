@@ -23,12 +23,14 @@ from tailrace.model.step import lifter
 from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
-from tailrace.spark import answers, assigning
-from tailrace.spark.algebra import quoted
-from tailrace.spark.compile import reasons
 from tailrace.spark.execution import schema_of
 from tailrace.spark.per_key import BUCKET, bucketed
-from tailrace.spark.preparing import FAILED, answered, may_fail, prepare
+from tailrace.spark.preparing import prepare
+from tailrace.sql import answers, windows
+from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import answered
+from tailrace.sql.reasons import reasons
+from tailrace.sql.steps import FAILED, may_fail
 
 
 class Answering:
@@ -44,7 +46,7 @@ class Answering:
         return self if self.earlier is None else self.earlier.first
 
     def assigned(self, log: str) -> str:
-        """The stage's records, each with its windows (`assigning.assigned`).
+        """The stage's records, each with its windows (`windows.assigned`).
 
         `log` is a view, or a query in brackets, of the source's log; a later stage's records are what the one before
         makes of it.
@@ -64,7 +66,7 @@ class Answering:
 
     def placed(self, source: str) -> str:
         """The records of a view, or a query in brackets, each with its windows."""
-        return assigning.assigned(self.pipeline, self._prepared(source))
+        return windows.assigned(self.pipeline, self._prepared(source))
 
     def _prepared(self, source: str) -> str:
         if not self.pipeline.each:
@@ -99,7 +101,7 @@ class PythonAnswering(Answering):
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         schema = schema_of(columns | {"_epoch": "bigint", "_source": "string", "_offset": "bigint"})
         one = _assigner(self.pipeline, to_arrow_schema(schema))
-        kept = f"SELECT * FROM {self._prepared(source)}{assigning.kept(self.pipeline)}"
+        kept = f"SELECT * FROM {self._prepared(source)}{windows.kept(self.pipeline)}"
         return self._view(self.spark.sql(kept).mapInArrow(one, schema))
 
     def batch(self, rows: str, within: str = "true") -> str:

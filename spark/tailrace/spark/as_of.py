@@ -14,11 +14,11 @@ from tailrace.lake.contracts import PANE
 from tailrace.lake.pins import pinned
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.algebra import quoted
-from tailrace.spark.answers import latest
-from tailrace.spark.assigning import names
 from tailrace.spark.recording import Recording, check_new
 from tailrace.spark.showing import shown
+from tailrace.sql.algebra import quoted
+from tailrace.sql.answers import latest
+from tailrace.sql.windows import names
 
 OPEN = "__open"
 """What the name of the table of open windows ends with, where they are kept."""

@@ -24,13 +24,13 @@ from tailrace.lake.tables import MAINTAINED
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
 from tailrace.model.written import length
-from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import answering
-from tailrace.spark.answers import current, differences
-from tailrace.spark.assigning import listed, names
 from tailrace.spark.computing import relation
 from tailrace.spark.follow import Follower
-from tailrace.spark.preparing import leaves_out, may_fail
+from tailrace.sql.algebra import quoted
+from tailrace.sql.answers import current, differences
+from tailrace.sql.steps import leaves_out, may_fail
+from tailrace.sql.windows import listed, names
 
 SHOWN = 5
 """How many differences a check quotes."""

@@ -19,10 +19,10 @@ from tailrace.lake.registry import claimant_of, shared
 from tailrace.lake.tables import MAINTAINED
 from tailrace.model.computation import Computation
 from tailrace.model.log import Productions
-from tailrace.spark.algebra import quoted
 from tailrace.spark.audit import Audit, Check
 from tailrace.spark.claiming import ids
 from tailrace.spark.computing import relation
+from tailrace.sql.algebra import quoted
 
 
 def audit_computation(spark: SparkSession, lake: Lake, computation: Computation) -> Audit:

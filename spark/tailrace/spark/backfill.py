@@ -24,9 +24,7 @@ from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, moment, text
-from tailrace.spark.answers import current, differences, new
 from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
-from tailrace.spark.correcting import pane_rows
 from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.handover import Handover
@@ -34,6 +32,8 @@ from tailrace.spark.preparing import viewed
 from tailrace.spark.ranges import stamp
 from tailrace.spark.sharing import Shared
 from tailrace.spark.writing import append
+from tailrace.sql.answers import current, differences, new
+from tailrace.sql.corrections import pane_rows
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages"]
 

@@ -13,7 +13,7 @@ from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.correcting import As
+from tailrace.sql.corrections import As
 
 
 class BackfillError(TailraceError, RuntimeError):

@@ -20,11 +20,11 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.registry import Registry
 from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME
-from tailrace.spark.algebra import Sql, quoted
 from tailrace.spark.computing import Computed
 from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
 from tailrace.spark.writing import append, as_of_snapshot
+from tailrace.sql.algebra import Sql, quoted
 
 SOONEST, LATEST = 0.05, 5.0
 """Seconds that one waits, at first and at most, who was overtaken by another claimant."""

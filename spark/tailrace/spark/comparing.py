@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from tailrace.lake.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners import Merge
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.algebra import quoted
-from tailrace.spark.assigning import listed, names
 from tailrace.spark.showing import shown
+from tailrace.sql.algebra import quoted
+from tailrace.sql.windows import listed, names
 
 SHOWN = 5
 """How many differences are quoted."""

@@ -4,33 +4,13 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tailrace.model.combiners import Merge
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.assigning import NATIVE
 from tailrace.spark.execution import Execution
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
+from tailrace.sql.reasons import reasons
 
 
 def compiled(spark: SparkSession, pipeline: Pipeline) -> Execution:
     """The definition in the execution that it takes."""
     return PerKey(spark, pipeline) if reasons(pipeline) else Native(spark, pipeline)
-
-
-def reasons(pipeline: Pipeline) -> list[str]:
-    """Why a definition does not run natively, each with the part that it is for; none where it does.
-
-    Triggers are not among them: they are written in the algebra, one's own too. Windows are compiled kind by kind, so a
-    subclass of a built-in one counts as one's own.
-    """
-    found = []
-    if type(pipeline.where) not in NATIVE:
-        found.append(f"where: {type(pipeline.where).__name__} is a windowing of one's own")
-    for name, combiner in pipeline.what.items():
-        own, type_ = pipeline.combiners[name], pipeline.type_of(combiner)
-        if any(part.merge is Merge.OWN for part in combiner.parts(type_)):
-            found.append(f"what[{name!r}]: {type(combiner).__name__} combines in Python")
-        elif any(part.merge is Merge.OWN for part in own.parts(type_)):
-            kept = "cannot take a record back, and is computed in Python from the values that are there"
-            found.append(f"what[{name!r}]: {type(combiner).__name__} {kept}")
-    return found

@@ -25,13 +25,13 @@ from tailrace.model.log import PANE_TIME, Log, Productions
 from tailrace.model.panes import Key, Rejected
 from tailrace.model.stateful import NOTHING, PLACE, Feedback, KeyState, Late, Outcome, State, Work, record_of, step
 from tailrace.model.time import BEGINNING, instant, moment
-from tailrace.spark.algebra import null, quoted
-from tailrace.spark.clocks import row_of
 from tailrace.spark.execution import free, schema_of
 from tailrace.spark.logged import logged
 from tailrace.spark.per_key import BUCKET, BUCKETS
 from tailrace.spark.preparing import queried
 from tailrace.spark.resting import brought, told_apart, with_resting
+from tailrace.sql.algebra import null, quoted
+from tailrace.sql.clock import row_of
 
 Row = dict[str, Any]
 
@@ -128,7 +128,7 @@ class Computing:
             bundle, names = bundle.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}"), [*names, _RETURNED]
             bundle = bundle.unionByName(keys.loop.selectExpr(*self._as_records()))
         records = bundle.selectExpr(*names, f"{self._bucket} AS {BUCKET}")
-        now = row_of(self.spark, {"_watermark": clock.watermark, "_now": clock.processing_time})
+        now = self.spark.sql(row_of({"_watermark": clock.watermark, "_now": clock.processing_time}))
         due = f"COALESCE({_DUE} <= _watermark, false) OR COALESCE({_WALL} <= _now, false)"
         keyed = keys.frame.selectExpr("*", f"{self._bucket} AS {BUCKET}")
         there = brought(records, self.computation.key)

@@ -7,7 +7,6 @@ open, their state, too, by `tailrace.model.correcting`: natively a projection a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,65 +14,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tailrace.lake.contracts import PANE, ledger_contract, spark_type
 from tailrace.model.algebra import Scalars
 from tailrace.model.correcting import Correction
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Row, Transition
-from tailrace.spark.algebra import Sql, null, quoted
-from tailrace.spark.answers import SPAN
-from tailrace.spark.assigning import listed, names
-from tailrace.spark.compile import reasons
 from tailrace.spark.execution import schema_of
 from tailrace.spark.preparing import queried
-from tailrace.spark.rows import Rows
-from tailrace.spark.transitions import Chain
-
-
-@dataclass(frozen=True)
-class As:
-    """As what a backfill writes: its run and generation, and the epoch and clock that it read the log at."""
-
-    run: str
-    generation: int
-    epoch: int
-    watermark: int
-    processing_time: int
-
-
-def pane_rows(pipeline: Pipeline, view: str, written: As) -> str:
-    """The ledger rows of differences: retractions of what was held, panes of what is computed.
-
-    `view` has the columns of `answers.differences`; `change` is changed, new or gone.
-    """
-    types = {name: spark_type(column.shape) for name, column in ledger_contract(pipeline).columns.items()}
-    common = {
-        "kind": f"'{PANE}'",
-        "window_start": "TIMESTAMP_MICROS(window_start)",
-        "window_end": "TIMESTAMP_MICROS(window_end)",
-        "generation": f"{written.generation}L",
-        "epoch": f"{written.epoch}L",
-        "pane_index": "0L",
-        "timing": "'correction'",
-        "watermark": f"TIMESTAMP_MICROS({written.watermark}L)",
-        "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
-        "writer": "'backfill'",
-        **{name: quoted(name) for name in pipeline.key},
-    }
-    texts = []
-    sides = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
-    for which, retraction, holds in sides:
-        values = common | {"retraction": retraction}
-        values |= {name: quoted(f"{which}_{name}") for name in pipeline.results}
-        if "answer" in types:
-            inside = ", ".join(f"'{name}', {quoted(f'{which}_{name}')}" for name in pipeline.results)
-            values["answer"] = f"NAMED_STRUCT({inside})"
-            if which == "new":
-                parts = ", ".join(f"'{name}', {quoted(f'part_{name}')}" for name in pipeline.parts)
-                values["pending"] = f"NAMED_STRUCT({parts})"
-        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in types.items()]
-        texts.append(f"SELECT {listed(items)} FROM {view} WHERE {holds}")
-    return " UNION ALL ".join(texts)
+from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.answers import SPAN
+from tailrace.sql.corrections import As, pane_rows
+from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.reasons import reasons
+from tailrace.sql.transitions import Chain
+from tailrace.sql.windows import listed, names
 
 
 class OpenWindowsCorrected:

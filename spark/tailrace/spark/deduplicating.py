@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from tailrace.model.log import Log
 from tailrace.model.time import duration
-from tailrace.spark.algebra import quoted
 from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
+from tailrace.sql.algebra import quoted
 
 TOGETHER = 8
 """So many epochs' ids are kept apart before they are brought together with the others."""

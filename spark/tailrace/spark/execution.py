@@ -17,9 +17,10 @@ from tailrace.lake.contracts import key_columns, predecessor_shape, spark_type
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
-from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.preparing import FAILED, may_fail, prepare, queried
-from tailrace.spark.rows import Rows
+from tailrace.spark.preparing import prepare, queried
+from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.steps import FAILED, may_fail
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.spark.compile import compiled
 from tailrace.spark.execution import Consumed, OpenWindows, Stepped
 from tailrace.spark.follow import Follower
-from tailrace.spark.preparing import changed, changes
+from tailrace.spark.preparing import changed
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
 from tailrace.spark.writing import append, as_of_snapshot
+from tailrace.sql.changes import changes
 
 FIRED = ("early", "on_time", "late")
 """The timings of the panes that a stream fires; a correction is a backfill's."""

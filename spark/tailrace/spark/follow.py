@@ -16,10 +16,10 @@ from tailrace.lake.generations import settle
 from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, hours
-from tailrace.spark.algebra import quoted
-from tailrace.spark.answers import SPAN, VERSION, latest, told
-from tailrace.spark.assigning import listed, names
 from tailrace.spark.session import open_session
+from tailrace.sql.algebra import quoted
+from tailrace.sql.answers import SPAN, VERSION, latest, told
+from tailrace.sql.windows import listed, names
 
 _HOUR = duration(hours(1))
 

@@ -25,15 +25,16 @@ from tailrace.model.log import Productions
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
 from tailrace.spark.answering import answering
-from tailrace.spark.answers import current, in_range
 from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
 from tailrace.spark.compile import compiled
-from tailrace.spark.correcting import As, OpenWindowsCorrected, correcting
+from tailrace.spark.correcting import OpenWindowsCorrected, correcting
 from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.preparing import viewed
 from tailrace.spark.ranges import records
 from tailrace.spark.writing import append, as_of_snapshot
+from tailrace.sql.answers import current, in_range
+from tailrace.sql.corrections import As
 
 
 class Handover:

@@ -15,9 +15,9 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import TOKEN, Lease
 from tailrace.lake.trimming import Trimming
 from tailrace.model.log import Log
-from tailrace.spark.algebra import quoted
 from tailrace.spark.logged import as_live
 from tailrace.spark.writing import append
+from tailrace.sql.algebra import quoted
 
 NOTHING = {"epoch": "-1", "batch": "-1"}
 """What the first snapshot of a log says."""

@@ -11,7 +11,7 @@ from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.naming import known_as
 from tailrace.lake.shapes import said
 from tailrace.model.log import Log
-from tailrace.spark.algebra import quoted
+from tailrace.sql.algebra import quoted
 
 
 def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:

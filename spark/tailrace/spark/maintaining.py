@@ -33,7 +33,7 @@ from tailrace.lake.maintenance import TOGETHER, Kept, Need, Plan, kept, need, ne
 from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.retention import expired
 from tailrace.model.chains import Definition
-from tailrace.spark.algebra import quoted
+from tailrace.sql.algebra import quoted
 
 TRIES = 3
 """How often a rewriting, or an expiry, that was overtaken is tried."""

@@ -17,11 +17,11 @@ from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
-from tailrace.spark.clocks import clock_row
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
-from tailrace.spark.merging import met
-from tailrace.spark.partials import late, partials, refused
-from tailrace.spark.transitions import transitions
+from tailrace.sql.clock import clock_row
+from tailrace.sql.partials import late, partials, refused
+from tailrace.sql.state_merge import met
+from tailrace.sql.transitions import transitions
 
 
 class Native(Execution):
@@ -75,7 +75,7 @@ class Native(Execution):
         return bool(Transition(self.pipeline, Scalars()).closed(consumed.closest, state.clock.watermark))
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
-        frame = clock_row(self.spark, self.pipeline, state.clock, clock, state.generation)
+        frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
         frame.createOrReplaceTempView(self._views["clock"])
 
 

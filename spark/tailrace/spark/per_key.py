@@ -29,12 +29,12 @@ from tailrace.model.step import Predecessor, State, step
 from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
-from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.assigning import kept
-from tailrace.spark.clocks import clock_row, times
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed, schema_of
 from tailrace.spark.preparing import queried
 from tailrace.spark.resting import brought, told_apart, with_resting
+from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.clock import clock_row, times
+from tailrace.sql.windows import kept
 
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
@@ -74,7 +74,7 @@ class PerKey(Execution):
         there, resting = tuple[DataFrame, ...](), None
         if state.count is None or state.count() >= FEW:
             there = (brought(consumed.partials, self.pipeline.key),)
-            now = clock_row(self.spark, self.pipeline, state.clock, clock, state.generation)
+            now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
             windows, resting = told_apart(windows, *there, self.pipeline.key, now, self._stirs)
         both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)

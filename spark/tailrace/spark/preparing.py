@@ -16,17 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.lake.contracts import PANE
-from tailrace.model.elementwise import Derive, Each, ElementWise, RecordError, SparkColumns, SparkFrame
+from tailrace.model.elementwise import Each, ElementWise, RecordError, SparkFrame
 from tailrace.model.errors import TailraceError
-from tailrace.model.joining import Pack, Pairs, Unpack
-from tailrace.model.log import PANE_TIME, SIGN
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.joining import packed, paired, unpacked
-
-FAILED = "_failed"
-"""The column that says why a step could not take a record; null where they all could."""
+from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import changes
+from tailrace.sql.steps import FAILED, keeps_each, selected
 
 
 class StepError(TailraceError, RuntimeError):
@@ -46,30 +41,9 @@ def prepare(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
     return frame
 
 
-def may_fail(pipeline: Pipeline) -> bool:
-    """Whether a step may reject records."""
-    return any(isinstance(one, Each) for one in pipeline.each)
-
-
-def leaves_out(pipeline: Pipeline) -> bool:
-    """Whether a step may make no record of one."""
-    return any(not isinstance(one, Derive | SparkColumns | Pack) for one in pipeline.each)
-
-
 def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:
-    if isinstance(one, Derive):
-        terms = {name: quoted(name) for name in types}
-        made = [
-            f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
-            for name, value in one.values.items()
-        ]
-        return frame.selectExpr("*", *made)
-    if isinstance(one, SparkColumns):
-        return frame.selectExpr(
-            "*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in one.values.items())
-        )
-    if isinstance(one, Pack):
-        return frame.selectExpr("*", packed(one, types))
+    if keeps_each(one):
+        return frame.selectExpr(*(selected(one, types, frame.columns) or ()))
     if isinstance(one, Each):
         return _called(frame, one, types)
     if FAILED in frame.columns:
@@ -77,12 +51,9 @@ def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: 
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), one, types, place)
         gone = [name for name in types if name not in one.columns(types)]
         return good.unionByName(frame.where(f"{FAILED} IS NOT NULL").drop(*gone), allowMissingColumns=True)
-    if isinstance(one, Pairs):
-        shared = [quoted(name) for name in frame.columns if name not in (one.left, one.right)]
-        return frame.selectExpr(*shared, f"INLINE({paired(one, types)})")
-    if isinstance(one, Unpack):
-        shared = [quoted(name) for name in frame.columns if name != one.name]
-        return frame.selectExpr(*shared, f"INLINE({unpacked(one, types)})")
+    items = selected(one, types, frame.columns)
+    if items is not None:
+        return frame.selectExpr(*items)
     assert isinstance(one, SparkFrame)
     found = one.function(frame)
     expected = [*frame.columns, *one.gives]
@@ -142,26 +113,3 @@ def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
         yield view
     finally:
         spark.catalog.dropTempView(view)
-
-
-def changes(pipeline: Pipeline, rows: str) -> str:
-    """The records that a later stage reads of a view of a stage's ledger rows (`tailrace.model.stages.changes`)."""
-    where = f"kind = '{PANE}' AND writer = 'stream'"
-    return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
-
-
-def answered(pipeline: Pipeline, answers: str) -> str:
-    """The same of a query of a stage's answers, whose windows are microseconds (`answers.batch`)."""
-    spans = ["window_start", "window_end"]
-    items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
-    items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
-    stamp = "CAST(NULL AS bigint)" if pipeline.stamp is None else quoted(pipeline.stamp)
-    items.append(f"TIMESTAMP_MICROS({stamp}) AS {PANE_TIME}")
-    return _records(pipeline, f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})")
-
-
-def _records(pipeline: Pipeline, rows: str) -> str:
-    columns = [quoted(name) for name in pipeline.panes.columns if name != PANE_TIME]
-    at = f"COALESCE({PANE_TIME}, TIMESTAMP_MICROS(UNIX_MICROS(window_end) - 1L)) AS {PANE_TIME}"
-    place = f"{SIGN}, _epoch, CAST(NULL AS string) AS _source, CAST(NULL AS bigint) AS _offset"
-    return f"SELECT {', '.join(columns)}, {at}, {place} FROM ({rows})"

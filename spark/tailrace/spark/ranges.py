@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import instant
-from tailrace.spark.algebra import quoted
 from tailrace.spark.answering import Answering
-from tailrace.spark.answers import events_from, events_until
 from tailrace.spark.computing import relation
+from tailrace.sql.algebra import quoted
+from tailrace.sql.answers import events_from, events_until
 
 
 def stamp(micros: int) -> str:

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.model.types import decimal_parts
-from tailrace.spark.algebra import Sql, null, quoted
 from tailrace.spark.sources import NANOS, Files, Looked, look
+from tailrace.sql.algebra import Sql, null, quoted
 
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.spark.compile import compiled
 from tailrace.spark.execution import OpenWindows
 from tailrace.spark.logged import logged
-from tailrace.spark.preparing import changes
+from tailrace.sql.changes import changes
 
 
 class ReplayError(TailraceError, ValueError):

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.answering import Answering, answering
-from tailrace.spark.answers import in_range
 from tailrace.spark.execution import free
 from tailrace.spark.preparing import viewed
 from tailrace.spark.ranges import records
+from tailrace.sql.answers import in_range
 
 
 class Shared:

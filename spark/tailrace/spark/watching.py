@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.model.log import Log
 from tailrace.model.progress import ALL, Seen
 from tailrace.model.watermarks import LAG_STEPS
-from tailrace.spark.algebra import quoted
 from tailrace.spark.preparing import queried
 from tailrace.spark.sources import Kafka, Source
+from tailrace.sql.algebra import quoted
 
 
 def watched(spark: SparkSession, source: Source, log: Log, frame: DataFrame) -> dict[str, Seen]:

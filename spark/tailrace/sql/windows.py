@@ -15,7 +15,7 @@ from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.retracting import taken_back
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
-from tailrace.spark.algebra import Sql, quoted
+from tailrace.sql.algebra import Sql, quoted
 
 
 def names(pipeline: Pipeline) -> list[str]:

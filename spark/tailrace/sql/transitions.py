@@ -9,8 +9,8 @@ from __future__ import annotations
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Row, Transition
 from tailrace.model.triggers import Phase
-from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.clocks import clock_columns, times
+from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.clock import clock_columns, times
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
@@ -59,7 +59,7 @@ class Chain:
 
 
 def transitions(pipeline: Pipeline, met: str) -> str:
-    """The transitions of every window in the rows `met` (from `tailrace.spark.merging`), as one query."""
+    """The transitions of every window in the rows `met` (from `tailrace.sql.state_merge`), as one query."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}
     extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]

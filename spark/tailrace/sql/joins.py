@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace.model.joining import Near, Pack, Pairs, Unpack
 from tailrace.model.time import duration
-from tailrace.spark.algebra import Sql, quoted
+from tailrace.sql.algebra import Sql, quoted
 
 
 def packed(one: Pack, types: Mapping[str, str]) -> str:

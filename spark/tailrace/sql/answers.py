@@ -11,9 +11,9 @@ from tailrace.model.panes import END_OF_WINDOW
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
 from tailrace.model.transition import Transition
-from tailrace.spark.algebra import Sql, quoted
-from tailrace.spark.assigning import listed, names
-from tailrace.spark.partials import aggregated
+from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.partials import aggregated
+from tailrace.sql.windows import listed, names
 
 SPAN = ("window_start", "window_end")
 VERSION = ("generation", "epoch", "pane_index")

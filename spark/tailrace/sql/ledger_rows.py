@@ -11,10 +11,10 @@ from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, ledger_contra
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
-from tailrace.spark.algebra import Sql, null, quoted
-from tailrace.spark.assigning import listed, names
-from tailrace.spark.preparing import FAILED
-from tailrace.spark.transitions import any_emits, phases
+from tailrace.sql.algebra import Sql, null, quoted
+from tailrace.sql.steps import FAILED
+from tailrace.sql.transitions import any_emits, phases
+from tailrace.sql.windows import listed, names
 
 
 class Rows:

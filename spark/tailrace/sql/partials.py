@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
-from tailrace.spark.algebra import quoted, total
-from tailrace.spark.assigning import assigned, listed, names
+from tailrace.sql.algebra import quoted, total
+from tailrace.sql.windows import assigned, listed, names
 
 
 def merged(pipeline: Pipeline) -> list[str]:

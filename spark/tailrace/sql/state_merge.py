@@ -13,9 +13,9 @@ from tailrace.lake.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners import Part
 from tailrace.model.pipeline import Pipeline, is_measure
 from tailrace.model.transition import Transition
-from tailrace.spark.algebra import Sql, null, quoted, total
-from tailrace.spark.assigning import listed, names
-from tailrace.spark.clocks import clock_columns
+from tailrace.sql.algebra import Sql, null, quoted, total
+from tailrace.sql.clock import clock_columns
+from tailrace.sql.windows import listed, names
 
 
 def met(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:

@@ -1,8 +1,8 @@
-"""The clock of an epoch in Spark SQL: a row that every window goes by, and what the rules read of it."""
+"""The clock of an epoch in SQL: a row that every window goes by, and what the rules read of it."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from collections.abc import Mapping
 
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
@@ -14,20 +14,18 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 
 
 def clock_columns(pipeline: Pipeline) -> list[str]:
-    """The columns of the row, with one for each signal that the trigger waits for: whether it came."""
+    """Name the row's columns: those of `TIMES`, and for each signal that the trigger waits for whether it came."""
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
 
 def times(pipeline: Pipeline) -> Times:
-    """The row's columns as the terms that the rules read."""
+    """Give the row's columns as the terms that the rules read."""
     signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
     return Times("watermark_before", "watermark_after", "before", "now", signals)
 
 
-def clock_row(
-    spark: SparkSession, pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int
-) -> DataFrame:
-    """The row of an epoch after the one with the clock `before`."""
+def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> str:
+    """Write the row of an epoch that follows the one with the clock `before`, as a query."""
     values = {
         "watermark_before": before.watermark if before else BEGINNING,
         "watermark_after": clock.watermark,
@@ -37,10 +35,10 @@ def clock_row(
         "new_generation": generation,
     }
     came = {f"signal_{name}": name in clock.signals for name in pipeline.when.signals()}
-    return row_of(spark, values | came)
+    return row_of(values | came)
 
 
-def row_of(spark: SparkSession, values: dict[str, int | bool]) -> DataFrame:
-    """A table of one row, not literals: literals would be compiled into the code, which would change every epoch."""
+def row_of(values: Mapping[str, int | bool]) -> str:
+    """Write a table of one row: literals in the step's own text would be compiled anew in every epoch."""
     terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
-    return spark.sql(f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})")
+    return f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})"

@@ -1,0 +1,31 @@
+"""What a later stage reads of an earlier one, in SQL: its panes as records, or its answers."""
+
+from __future__ import annotations
+
+from tailrace.lake.contracts import PANE
+from tailrace.model.log import PANE_TIME, SIGN
+from tailrace.model.pipeline import Pipeline
+from tailrace.sql.algebra import quoted
+
+
+def changes(pipeline: Pipeline, rows: str) -> str:
+    """The records that a later stage reads of a view of a stage's ledger rows (`tailrace.model.stages.changes`)."""
+    where = f"kind = '{PANE}' AND writer = 'stream'"
+    return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
+
+
+def answered(pipeline: Pipeline, answers: str) -> str:
+    """The same of a query of a stage's answers, whose windows are microseconds (`answers.batch`)."""
+    spans = ["window_start", "window_end"]
+    items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
+    items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
+    stamp = "CAST(NULL AS bigint)" if pipeline.stamp is None else quoted(pipeline.stamp)
+    items.append(f"TIMESTAMP_MICROS({stamp}) AS {PANE_TIME}")
+    return _records(pipeline, f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})")
+
+
+def _records(pipeline: Pipeline, rows: str) -> str:
+    columns = [quoted(name) for name in pipeline.panes.columns if name != PANE_TIME]
+    at = f"COALESCE({PANE_TIME}, TIMESTAMP_MICROS(UNIX_MICROS(window_end) - 1L)) AS {PANE_TIME}"
+    place = f"{SIGN}, _epoch, CAST(NULL AS string) AS _source, CAST(NULL AS bigint) AS _offset"
+    return f"SELECT {', '.join(columns)}, {at}, {place} FROM ({rows})"
