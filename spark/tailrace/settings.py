@@ -74,6 +74,11 @@ def _default_jars() -> Path:
     return checkout / "build" / "jars" if (checkout / "pyproject.toml").is_file() else Path("build/jars")
 
 
+def _quarter() -> str:
+    """A quarter of the machine's memory, as DuckDB takes it."""
+    return f"{max(1, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4 // 10**6)}MB"
+
+
 class Settings(BaseSettings):
     """The settings of one installation; made from the environment and `tailrace.toml`, and never changed after.
 
@@ -109,6 +114,12 @@ class Settings(BaseSettings):
     """The heap of Spark's driver, and so of all of Spark in local mode."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     """Into how many parts Spark shuffles. Few suit small epochs; by default one a core."""
+    engine: Literal["auto", "duckdb", "spark"] = "auto"
+    """What runs an epoch or a run: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
+    memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
+    """How much memory DuckDB may use before it spills, such as `2GB`. By default a quarter of the machine's."""
+    scratch: Path | None = None
+    """The folder that DuckDB spills to. None: the machine's own for temporary files."""
     worker_idle: Age = timedelta(minutes=10)
     """How long the warm Spark session that runs of a scheduler share on a machine waits for the next one."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
@@ -155,7 +166,7 @@ class Settings(BaseSettings):
         """Arguments before the environment before the file; no other source."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
-    @field_validator("contracts", "jars", "java_home", "metrics_file", "log_file")
+    @field_validator("contracts", "jars", "java_home", "metrics_file", "log_file", "scratch")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else _path(value)

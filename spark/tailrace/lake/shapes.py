@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -48,6 +49,13 @@ def iceberg_schema(contract: Contract) -> Schema:
             for number, name, column in fields
         )
     )
+
+
+def arrow_schema(columns: Mapping[str, Shape]) -> pa.Schema:
+    """The Arrow schema of columns with these shapes."""
+    ids = count(1)
+    fields = (NestedField(next(ids), name, _type(shape, ids), required=False) for name, shape in columns.items())
+    return Schema(*fields).as_arrow()
 
 
 def iceberg_type(shape: Shape) -> IcebergType:

@@ -7,22 +7,13 @@ executors' Python makes of the records.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tailrace.model.algebra import Scalars
+from tailrace.engines.python.answers import answerer, assigner
 from tailrace.model.log import SIGN
-from tailrace.model.merging import Merging
-from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import lifter
-from tailrace.model.time import instant
-from tailrace.model.transition import Row, Transition
-from tailrace.model.windows import Window
 from tailrace.spark.execution import schema_of
 from tailrace.spark.per_key import BUCKET, bucketed
 from tailrace.spark.preparing import prepare
@@ -100,7 +91,7 @@ class PythonAnswering(Answering):
         columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         schema = schema_of(columns | {"_epoch": "bigint", "_source": "string", "_offset": "bigint"})
-        one = _assigner(self.pipeline, to_arrow_schema(schema))
+        one = assigner(self.pipeline, to_arrow_schema(schema))
         kept = f"SELECT * FROM {self._prepared(source)}{windows.kept(self.pipeline)}"
         return self._view(self.spark.sql(kept).mapInArrow(one, schema))
 
@@ -112,7 +103,7 @@ class PythonAnswering(Answering):
         columns["_arrived"] = "bigint"
         schema = schema_of(columns)
         grouped = self.spark.sql(f"SELECT *, {bucketed(pipeline)} AS {BUCKET} FROM ({rows})").groupBy(BUCKET)
-        one = _answerer(pipeline, to_arrow_schema(schema))
+        one = answerer(pipeline, to_arrow_schema(schema))
         return f"SELECT * FROM ({self._view(grouped.applyInArrow(one, schema))}) WHERE {within}"
 
 
@@ -123,54 +114,3 @@ def answering(spark: SparkSession, pipeline: Pipeline) -> Answering:
     natively also where that would not.
     """
     return (PythonAnswering if reasons(pipeline) else Answering)(spark, pipeline)
-
-
-def _assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    log, where = pipeline.log, pipeline.where
-
-    def placed(record: dict[str, Any]) -> Iterator[Row]:
-        for window in where.assign(instant(record[log.event_time]), record):
-            yield {
-                **{name: record[name] for name in (*pipeline.key, "_epoch", "_source", "_offset")},
-                "window_start": window.start,
-                "window_end": window.end,
-                "record": record,
-            }
-
-    def assign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = [row for record in batch.to_pylist() for row in placed(record)]
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    return assign
-
-
-def _answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
-    rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
-
-    def merged(a: Row, b: Row) -> Row:
-        return rules.merged(a, b) | {"_arrived": a["_arrived"] + b["_arrived"]}
-
-    def answer(rows: pa.Table) -> pa.Table:
-        windows: dict[Key, dict[Window, Merging[Row]]] = {}
-        for row in rows.to_pylist():
-            own = windows.setdefault(tuple(row[name] for name in pipeline.key), {})
-            window = Window(row["window_start"], row["window_end"])
-            own.setdefault(window, Merging()).add(lifted(row["record"]) | {"_arrived": 1}, merged)
-        totals = {key: {window: one.total(merged) for window, one in own.items()} for key, own in windows.items()}
-        found = [row for key, own in totals.items() for row in spanned(key, own)]
-        return pa.Table.from_pylist(found, schema=schema)
-
-    def results(parts: Row) -> Row:
-        return rules.results({name: parts[name] for name in pipeline.parts})
-
-    def spanned(key: Key, own: dict[Window, Row]) -> Iterator[Row]:
-        spans = pipeline.where.gathered(own) if pipeline.where.merges else {window: [window] for window in own}
-        for span, members in spans.items():
-            parts = own[members[0]]
-            for member in members[1:]:
-                parts = merged(parts, own[member])
-            named = dict(zip(pipeline.key, key, strict=True))
-            yield named | {"window_start": span.start, "window_end": span.end} | results(parts) | parts
-
-    return answer

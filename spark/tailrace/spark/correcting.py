@@ -6,14 +6,11 @@ open, their state, too, by `tailrace.model.correcting`: natively a projection a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
-
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tailrace.engines.python.answers import starter
 from tailrace.model.algebra import Scalars
 from tailrace.model.correcting import Correction
 from tailrace.model.pipeline import Pipeline
@@ -147,31 +144,7 @@ class PythonCorrected(OpenWindowsCorrected):
         rules = Transition(self.pipeline, Scalars())
         more = {**rules.columns()} | {"told": "boolean", "alike": "boolean"}
         schema = StructType([*beside.schema.fields, *schema_of(more).fields])
-        return beside.mapInArrow(_starter(rules, self.written, to_arrow_schema(schema)), schema)
-
-
-def _starter(
-    rules: Transition, written: As, schema: pa.Schema
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    correction = Correction(rules)
-    now = {"watermark": written.watermark, "now": written.processing_time, "new_generation": written.generation}
-
-    def started(row: Mapping[str, Any]) -> Row:
-        made: Row = {**row, "told": False, "alike": False}
-        if not row["computed"]:
-            return made
-        for step in correction.steps:
-            made = made | step(made | now)
-        if row["open"]:
-            held = correction.compared({name: row[f"s_{name}"] for name in rules.columns()})
-            made["alike"] = all(held[name] == row[name] for name in held)
-        return made
-
-    def start(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_pylist([started(row) for row in batch.to_pylist()], schema=schema)
-
-    return start
+        return beside.mapInArrow(starter(rules, self.written, to_arrow_schema(schema)), schema)
 
 
 def correcting(spark: SparkSession, pipeline: Pipeline, written: As) -> OpenWindowsCorrected:

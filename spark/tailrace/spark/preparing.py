@@ -7,16 +7,15 @@ executors' Python, with Arrow batches. A record that makes it fail goes on with 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.model.elementwise import Each, ElementWise, RecordError, SparkFrame
+from tailrace.engines.python.steps import caller
+from tailrace.model.elementwise import Each, ElementWise, SparkFrame
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
@@ -70,26 +69,7 @@ def _called(frame: DataFrame, one: Each, types: Mapping[str, str]) -> DataFrame:
     new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in one.gives.items()))
     assert isinstance(new, StructType)
     schema = StructType([*fields, *new.fields, StructField(FAILED, StringType())])
-    return frame.mapInArrow(_caller(one, dict(types), to_arrow_schema(schema)), schema)
-
-
-def _caller(
-    one: Each, types: dict[str, str], schema: pa.Schema
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def made(record: dict[str, Any]) -> list[Any]:
-        if record.get(FAILED) is not None:
-            return [record]
-        try:
-            return one.records(record, types)
-        except RecordError as error:
-            return [{**record, FAILED: str(error)}]
-
-    def call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = [dict(row) for record in batch.to_pylist() for row in made(record)]
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    return call
+    return frame.mapInArrow(caller(one, dict(types), to_arrow_schema(schema)), schema)
 
 
 def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:

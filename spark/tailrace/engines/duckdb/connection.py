@@ -1,0 +1,65 @@
+"""Open DuckDB in the process: bounded in memory, spilling to a folder, with the functions that the texts call."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+import zlib
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb.func import PythonUDFType
+
+from tailrace.settings import Settings
+
+_MACROS = (
+    "pmod(a, b) AS ((a % b) + b) % b",
+    "timestamp_micros(a) AS make_timestamptz(a)",
+    "unix_micros(a) AS epoch_us(a)",
+    "array_union(a, b) AS list_distinct(list_concat(a, b))",
+    "sorted_up(a) AS list_sort(a, 'ASC', 'NULLS FIRST')",
+    "sorted_down(a) AS list_sort(a, 'DESC', 'NULLS LAST')",
+    "from_utc(moment, zone) AS timezone(zone, moment)",
+    # Of two instants that clocks show alike the first, which goes by the offset of the day before.
+    "day_before(clocks, zone) AS epoch_us(timezone(zone, clocks)) - 86400000000",
+    "shown_by(micros, zone) AS timezone(zone, make_timestamptz(micros))",
+    "offset_at(micros, zone) AS epoch_us(shown_by(micros, zone)) - micros",
+    "first_of(clocks, zone) AS epoch_us(clocks) - offset_at(day_before(clocks, zone), zone)",
+    "to_utc(clocks, zone) AS CASE WHEN shown_by(first_of(clocks, zone), zone) = clocks "
+    "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
+)
+"""What Spark has functions for and DuckDB has not, under Spark's names."""
+
+
+def connect(settings: Settings) -> duckdb.DuckDBPyConnection:
+    """Open a database of its own in memory, which spills to a folder that goes with it.
+
+    The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`.
+    """
+    if settings.scratch is not None:
+        settings.scratch.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="tailrace-", dir=settings.scratch))
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": settings.memory,
+        "temp_directory": str(scratch),
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    connection = duckdb.connect(":memory:", config=config)
+    weakref.finalize(connection, shutil.rmtree, scratch, ignore_errors=True)
+    connection.execute("SET TimeZone = 'UTC'")
+    for macro in _MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
+    connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
+    return connection
+
+
+def _checksums(values: pa.ChunkedArray) -> pa.Array:
+    """The CRC-32 of each value; computed once for each that is there."""
+    coded = (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).dictionary_encode()
+    sums = pa.array([zlib.crc32(one) for one in coded.dictionary.to_pylist()], pa.int64())
+    return pc.take(sums, coded.indices)

@@ -1,0 +1,153 @@
+"""Turn the common SQL, Spark's dialect, into DuckDB's; every difference of meaning is named here.
+
+sqlglot knows how the two are written. What it does not know is what they mean where that differs, or which of two
+readings the platform relies on:
+
+| in Spark, with ANSI on | in DuckDB as sqlglot writes it | here |
+|---|---|---|
+| `CAST` fails | `TRY_CAST` gives null | `CAST` |
+| `COLLECT_LIST` of nothing is an empty list | null | `COALESCE(…, [])` |
+| `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
+| a lambda's second parameter counts from 0 | from 1 | one less |
+| lists sort nulls first, in structs too | last inside structs | such lists are Python's (`reasons`) |
+| instants pass for local times | they have types of their own | macros with `AT TIME ZONE` |
+| `PMOD`, `TIMESTAMP_MICROS`, `UNIX_MICROS`, `CRC32`, … | no such functions | macros and a function (`connection`) |
+
+Sums of longs are 128 bits wide in DuckDB; the texts cast each back, which is where an overflow fails in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import sqlglot
+from sqlglot import exp
+
+from tailrace.model.types import decimal_parts, element_type, struct_fields
+
+
+@lru_cache(maxsize=512)
+def in_duckdb(text: str) -> str:
+    """Write a text of the common SQL in DuckDB's dialect.
+
+    >>> in_duckdb("SELECT CAST(a AS int) + 1L AS `b` FROM t")
+    'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
+    """
+    tree = sqlglot.parse_one(text, read="spark")
+    # The inner ones first, for a rule puts what is inside into another node.
+    for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
+        node.replace(_RULES[type(node)](node))
+    return str(tree.sql(dialect="duckdb"))
+
+
+def _cast(node: exp.Expression) -> exp.Expression:
+    return exp.Cast(this=node.this, to=node.args["to"])
+
+
+def _listed(node: exp.Expression) -> exp.Expression:
+    """A list of the values that are there, empty where there are none."""
+    return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
+
+
+def _listed_once(node: exp.Expression) -> exp.Expression:
+    distinct = exp.Distinct(expressions=[node.this.copy()])
+    return _filled(exp.Anonymous(this="list", expressions=[distinct]), node.this)
+
+
+def _filled(values: exp.Expression, of: exp.Expression) -> exp.Expression:
+    there = exp.Filter(
+        this=values, expression=exp.Where(this=exp.Not(this=exp.Is(this=of.copy(), expression=exp.Null())))
+    )
+    return exp.Coalesce(this=there, expressions=[exp.Array()])
+
+
+def _lambda(node: exp.Expression) -> exp.Expression:
+    """A function of an element and its place, which Spark counts from 0 and DuckDB from 1."""
+    if len(node.expressions) < 2:
+        return node
+    place = node.expressions[1].name
+    for column in list(node.this.find_all(exp.Column)):
+        if column.name == place and not column.table:
+            column.replace(exp.Paren(this=exp.Sub(this=column.copy(), expression=exp.Literal.number(1))))
+    for name in list(node.this.find_all(exp.Identifier)):
+        if name.name == place and not isinstance(name.parent, exp.Column | exp.Dot):
+            name.replace(exp.Paren(this=exp.Sub(this=name.copy(), expression=exp.Literal.number(1))))
+    return node
+
+
+def _local(name: str) -> Callable[[exp.Expression], exp.Expression]:
+    """An instant and a zone, by one of the connection's macros: sqlglot's own is wrong for zones away from UTC."""
+
+    def written(node: exp.Expression) -> exp.Expression:
+        at = node.this.this if isinstance(node.this, exp.Cast | exp.TryCast) else node.this
+        return exp.Anonymous(this=name, expressions=[at, node.args["zone"]])
+
+    return written
+
+
+def _anonymous(node: exp.Expression) -> exp.Expression:
+    if str(node.this).upper() == "OCTET_LENGTH":
+        return exp.Anonymous(this="strlen", expressions=node.expressions)
+    return node
+
+
+def _inline(node: exp.Expression) -> exp.Expression:
+    deep = exp.PropertyEQ(this=exp.to_identifier("max_depth"), expression=exp.Literal.number(2))
+    return exp.Anonymous(this="unnest", expressions=[node.this, deep])
+
+
+def _sorted(node: exp.Expression) -> exp.Expression:
+    """Spark takes a null for the least, which DuckDB's lists have to be told."""
+    down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
+    return exp.Anonymous(this="sorted_down" if down else "sorted_up", expressions=[node.this])
+
+
+_RULES: dict[type[exp.Expression], Callable[[exp.Expression], exp.Expression]] = {
+    exp.TryCast: _cast,
+    exp.ArrayAgg: _listed,
+    exp.ArrayUniqueAgg: _listed_once,
+    exp.Lambda: _lambda,
+    exp.Anonymous: _anonymous,
+    exp.Inline: _inline,
+    exp.ArraySort: _sorted,
+    exp.AtTimeZone: _local("from_utc"),
+    exp.FromTimeZone: _local("to_utc"),
+}
+
+
+def column_type(type: str) -> str:
+    """Write a column type of the contracts as DuckDB's.
+
+    >>> column_type("array<struct<at:timestamp,n:decimal(8,2)>>")
+    'STRUCT("at" TIMESTAMPTZ, "n" decimal(8,2))[]'
+    """
+    type = type.strip()
+    if element := element_type(type):
+        return f"{column_type(element)}[]"
+    if (fields := struct_fields(type)) is not None:
+        return f"STRUCT({', '.join(f'{name_of(name)} {column_type(own)}' for name, own in fields.items())})"
+    if decimal_parts(type):
+        return type
+    return _TYPES[type]
+
+
+_TYPES = {
+    "string": "VARCHAR",
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "binary": "BLOB",
+}
+
+
+def name_of(column: str) -> str:
+    """Write a name as DuckDB's identifier.
+
+    >>> name_of('a"b')
+    '"a""b"'
+    """
+    return '"' + column.replace('"', '""') + '"'

@@ -1,0 +1,378 @@
+"""One definition's step on DuckDB: bundles come as Arrow tables, the open windows are a table of the database.
+
+An epoch costs what it touches: the windows that a record or the clock touches go through the rules, and the others are
+only looked through for those. The table of open windows is a cache of what the ledger's partials add up to: whoever
+fails between two steps restores it from there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tailrace.engines.duckdb.dialect import column_type, in_duckdb, name_of
+from tailrace.engines.python.step import PLACE, PythonStep
+from tailrace.engines.python.steps import caller
+from tailrace.lake.contracts import key_columns, ledger_contract, predecessor_shape, shape_of, spark_type
+from tailrace.lake.shapes import arrow_schema, iceberg_schema
+from tailrace.model.algebra import Scalars
+from tailrace.model.clock import Clock
+from tailrace.model.combiners import Merge
+from tailrace.model.elementwise import Each, SparkFrame
+from tailrace.model.log import SIGN
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.time import BEGINNING
+from tailrace.model.transition import Transition
+from tailrace.model.types import element_type, struct_fields
+from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.changes import changes
+from tailrace.sql.clock import clock_row, times
+from tailrace.sql.held import due_terms, oldest_held
+from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.partials import late, partials, refused
+from tailrace.sql.reasons import reasons
+from tailrace.sql.state_merge import met
+from tailrace.sql.steps import FAILED, may_fail, selected
+from tailrace.sql.transitions import transitions
+from tailrace.sql.windows import kept
+
+Connection = duckdb.DuckDBPyConnection
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The open windows after an epoch: its clock, the stream's generation, and how many there are.
+
+    They themselves are in the execution's table, which stands at the last of these.
+    """
+
+    clock: Clock | None
+    generation: int
+    count: int = 0
+
+    def forget(self) -> None:
+        """Nothing is held for it alone."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds."""
+
+    records: pa.Table
+    rejected: pa.Table | None
+    closest: int | None = None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What an epoch gave: the ledger's rows, and the state after it."""
+
+    rows: pa.Table
+    state: Windows
+
+
+class DuckExecution:
+    """One definition on one connection. How its windows go through an epoch is a subclass's."""
+
+    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
+        self.connection, self.pipeline = connection, pipeline
+        self.rows, self.rules = Rows(pipeline), Transition(pipeline, Sql())
+        self.schema: pa.Schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
+        own = f"tailrace_{pipeline.name}_{uuid.uuid4().hex[:8]}"
+        self._names = {name: f"{own}_{name}" for name in _NAMES}
+        self._types = state_types(pipeline)
+        columns = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in self._types.items())
+        self._made = f"CREATE OR REPLACE TABLE {self._names['state']} ({columns})"
+        row = {name: quoted(name) for name in self.rules.columns()}
+        stirs = self.rules.stirs(row, "window_end", times(pipeline))
+        self._awake = in_duckdb(self._touched(str(stirs)))
+        self._restored = in_duckdb(self.rows.restored(self._names["ledger"]))
+        self._changes = in_duckdb(changes(pipeline, self._names["told"]))
+
+    def nothing(self, generation: int = 0) -> Windows:
+        """The state before the first epoch."""
+        self.connection.execute(self._made)
+        return Windows(None, generation)
+
+    def restore(self, ledger: str, clock: Clock, generation: int) -> Windows:
+        """The state that a ledger's partials add up to, after the epoch of `clock`; `ledger` is a relation of them."""
+        names = self._names
+        gone = in_duckdb(f"SELECT {self.rules.out_of_reach('window_end', f'{clock.watermark}L')}")
+        self.connection.execute(self._made)
+        self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
+        own = ", ".join(map(name_of, self._types))
+        self.connection.execute(
+            f"INSERT INTO {names['state']} BY NAME SELECT {own} FROM ({self._restored}) "
+            f"WHERE NOT ({gone.removeprefix('SELECT ')})"
+        )
+        self.connection.execute(f"DROP VIEW {names['ledger']}")
+        return Windows(clock, generation, self._count(names["state"]))
+
+    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+        """Take a bundle through the definition's steps: the log's columns, and where each record came from."""
+        raise NotImplementedError
+
+    def step(self, state: Windows, taken: Taken, clock: Clock) -> Moved:
+        """Take the open windows through an epoch. Raises `ClockError` if the clock goes back."""
+        raise NotImplementedError
+
+    @property
+    def holds(self) -> bool:
+        """Whether open windows can hold a later stage's watermark at all."""
+        return self.pipeline.where.merges or self.pipeline.stamp is not None
+
+    def onward(self, state: Windows) -> int:
+        """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
+        assert state.clock is not None
+        if not self.holds:
+            return state.clock.watermark
+        held = self._value(in_duckdb(f"SELECT {oldest_held(self.pipeline)} FROM {self._names['state']}"))
+        return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
+
+    def due(self, state: Windows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+        """When an open window may fire without a record, in microseconds of processing time; None if none may."""
+        if state.clock is None:
+            return None
+        now = state.clock.processing_time
+        items = ", ".join(["COUNT(*)", *due_terms(now, delays)])
+        found = self.connection.execute(in_duckdb(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0"))
+        count, *waits = found.fetchone() or (0,)
+        if not count:
+            return None
+        ends = [(now - offset) // period * period + period + offset for period, offset in periods]
+        return min((at for at in (*ends, *waits) if at is not None), default=None)
+
+    def changed(self, rows: pa.Table) -> pa.Table:
+        """The records that a later stage reads of an epoch's rows."""
+        self.connection.register(self._names["told"], rows)
+        try:
+            return self.connection.execute(self._changes).to_arrow_table()
+        finally:
+            self.connection.unregister(self._names["told"])
+
+    def close(self) -> None:
+        """Drop the table of open windows."""
+        self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
+
+    def _prepared(self, bundle: pa.Table) -> Taken:
+        """The bundle after the definition's steps."""
+        types, table = dict(self.pipeline.log.columns), bundle
+        for one in self.pipeline.each:
+            table = self._taken(table, one, types)
+            types = dict(one.columns(types))
+        if not may_fail(self.pipeline):
+            return Taken(table, None)
+        good, bad = (
+            self._selected(table, f"* EXCLUDE ({FAILED})" if which == "NULL" else "*", f"{FAILED} IS {which}")
+            for which in ("NULL", "NOT NULL")
+        )
+        return Taken(good, bad)
+
+    def _taken(self, table: pa.Table, one: Any, types: Mapping[str, str]) -> pa.Table:
+        if isinstance(one, Each):
+            new = arrow_schema({name: shape_of(type) for name, type in one.gives.items()})
+            fields = [field for field in table.schema if field.name != FAILED]
+            schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
+            return pa.Table.from_batches(caller(one, dict(types), schema)(table.to_batches()), schema)
+        if isinstance(one, SparkFrame):
+            raise NotImplementedError(f"{one!r} is a step for Spark, which takes it before")
+        failed = FAILED in table.column_names
+        good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
+        items = selected(one, types, good.column_names)
+        assert items is not None
+        made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
+        if not failed:
+            return made
+        # What failed goes by it, lest it is left out there.
+        gone = self._selected(table, "*", f"{FAILED} IS NOT NULL")
+        stay = [name for name in gone.column_names if name in (*made.column_names, FAILED)]
+        return pa.concat_tables([made, gone.select(stay)], promote_options="default")
+
+    def _selected(self, table: pa.Table, items: str, where: str) -> pa.Table:
+        return self._queried(table, f"SELECT {items} FROM {self._names['bundle']} WHERE {where}")
+
+    def _queried(self, table: pa.Table, text: str) -> pa.Table:
+        self.connection.register(self._names["bundle"], table)
+        try:
+            return self.connection.execute(text).to_arrow_table()
+        finally:
+            self.connection.unregister(self._names["bundle"])
+
+    def _touched(self, stirs: str) -> str:
+        """The windows that an epoch does something to: by themselves, or for their key has a record in the bundle.
+
+        Of windows that do not merge only those that records are in; those that merge may merge with any of their key.
+        """
+        raise NotImplementedError
+
+    def _clock(self, state: Windows, clock: Clock) -> None:
+        text = clock_row(self.pipeline, state.clock, clock, state.generation)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {in_duckdb_row(text)}")
+
+    def _stepped(self, remains: str, state: Windows, clock: Clock) -> Windows:
+        """Put what remains of the windows that were touched in their place."""
+        names, execute = self._names, self.connection.execute
+        own = ", ".join(map(name_of, self._types))
+        awake = self._count(names["awake"])
+        if awake == state.count:
+            execute(self._made)
+        elif awake:
+            execute(f"DELETE FROM {names['state']} WHERE rowid IN (SELECT _row FROM {names['awake']})")
+        execute(f"INSERT INTO {names['state']} BY NAME SELECT {own} FROM ({remains})")
+        return Windows(clock, state.generation, self._count(names["state"]))
+
+    def _with_rejected(self, rows: pa.Table, taken: Taken, clock: Clock) -> pa.Table:
+        if taken.rejected is None or not taken.rejected.num_rows:
+            return rows
+        text = in_duckdb(self.rows.of_rejected(self._names["bundle"], clock))
+        return pa.concat_tables([rows, self._typed(self._queried(taken.rejected, text))])
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """Rows with just the types of the ledger's table."""
+        return rows.select(self.schema.names).cast(self.schema)
+
+    def _count(self, table: str) -> int:
+        return int(self._value(f"SELECT COUNT(*) FROM {table}"))
+
+    def _value(self, text: str) -> Any:
+        return (self.connection.execute(text).fetchone() or (None,))[0]
+
+
+class SqlExecution(DuckExecution):
+    """The step as SQL: nothing in Python per record or per window."""
+
+    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
+        super().__init__(connection, pipeline)
+        names = self._names
+        self._partials = in_duckdb(partials(pipeline, names["bundle"], names["clock"]))
+        self._transitions = in_duckdb(
+            transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"]))
+        )
+        told = [self.rows.of_transitions(names["transitions"])]
+        if pipeline.finishing == "close":
+            text = refused(pipeline, names["bundle"], names["clock"], names["transitions"])
+            told.append(self.rows.of_late(text))
+        self._said = [in_duckdb(text) for text in told]
+        self._late = in_duckdb(self.rows.of_late(late(pipeline, names["bundle"], names["clock"])))
+        self._remains = in_duckdb(self.rows.state(names["transitions"]))
+
+    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+        taken, names = self._prepared(bundle), self._names
+        watermark = state.clock.watermark if state.clock else BEGINNING
+        self._clock(state, Clock(-1, watermark, 0))
+        self.connection.register(names["bundle"], taken.records)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {self._partials}")
+        closest = self._value(f"SELECT MIN(window_end) FROM {names['partials']}")
+        return Taken(taken.records, taken.rejected, closest)
+
+    def step(self, state: Windows, taken: Taken, clock: Clock) -> Moved:
+        clock.after(state.clock)
+        names, execute = self._names, self.connection.execute
+        self._clock(state, clock)
+        execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
+        execute(f"CREATE OR REPLACE TEMP TABLE {names['transitions']} AS {self._transitions}")
+        texts = [*self._said, *([self._late] if self._any_late(state, taken) else [])]
+        rows = pa.concat_tables([self._typed(execute(text).to_arrow_table()) for text in texts])
+        self.connection.unregister(names["bundle"])
+        after = self._stepped(self._remains, state, clock)
+        return Moved(self._with_rejected(rows, taken, clock), after)
+
+    def _any_late(self, state: Windows, taken: Taken) -> bool:
+        """Whether the bundle may hold late records. Partials of windows that merge do not say."""
+        if self.pipeline.where.merges:
+            return bool(taken.records.num_rows)
+        if state.clock is None or taken.closest is None:
+            return False
+        return bool(Transition(self.pipeline, Scalars()).closed(taken.closest, state.clock.watermark))
+
+    def _touched(self, stirs: str) -> str:
+        names = self._names
+        same = [f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key]
+        if not self.pipeline.where.merges:
+            same += ["p.window_start = s.window_start", "p.window_end = s.window_end"]
+        return _touched(names["state"], names["clock"], names["partials"], stirs, " AND ".join(same) or "true")
+
+
+class PythonExecution(DuckExecution):
+    """The reference step itself, in this process: for windows and combiners of one's own."""
+
+    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
+        super().__init__(connection, pipeline)
+        state = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
+        ints = pa.struct(list(state))
+        self._pair = pa.schema([pa.field("state", ints), pa.field("said", pa.struct(list(self.schema)))])
+        more = [SIGN] if pipeline.earlier is not None else []
+        items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
+        self._kept = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{kept(pipeline)}")
+
+    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+        taken = self._prepared(bundle)
+        return Taken(self._queried(taken.records, self._kept), taken.rejected)
+
+    def step(self, state: Windows, taken: Taken, clock: Clock) -> Moved:
+        clock.after(state.clock)
+        names, execute = self._names, self.connection.execute
+        self._clock(state, clock)
+        self.connection.register(names["partials"], taken.records)
+        execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
+        self.connection.unregister(names["partials"])
+        awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['awake']}").to_arrow_table()
+        stepped = PythonStep(self.pipeline, clock, state.clock, state.generation, self._pair)(awake, taken.records)
+        told, remains = (_parts(stepped, part) for part in ("said", "state"))
+        self.connection.register(names["transitions"], remains)
+        after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
+        self.connection.unregister(names["transitions"])
+        return Moved(self._with_rejected(self._typed(told), taken, clock), after)
+
+    def _touched(self, stirs: str) -> str:
+        names = self._names
+        same = " AND ".join(f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key) or "true"
+        return _touched(names["state"], names["clock"], names["partials"], stirs, same)
+
+
+def executed(connection: Connection, pipeline: Pipeline) -> DuckExecution:
+    """The definition in the execution that it takes on DuckDB."""
+    return (PythonExecution if in_python(pipeline) else SqlExecution)(connection, pipeline)
+
+
+def in_python(pipeline: Pipeline) -> bool:
+    """Whether a definition runs by the reference step: it has code of its own, or sorts values that DuckDB cannot.
+
+    Spark and the reference take a null for the least value inside a struct, too; DuckDB's lists of structs do not.
+    """
+    sorted_ = (Merge.GATHER, Merge.UNITE, Merge.TOP)
+    lists = (element_type(part.type) for part in pipeline.parts.values() if part.merge in sorted_)
+    return bool(reasons(pipeline)) or any(one is not None and struct_fields(one) is not None for one in lists)
+
+
+def state_types(pipeline: Pipeline) -> dict[str, str]:
+    """The columns of an open window, by name."""
+    types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
+    types |= Transition(pipeline, Sql()).columns()
+    return types | ({"predecessors": spark_type([predecessor_shape(pipeline)])} if pipeline.where.merges else {})
+
+
+def in_duckdb_row(text: str) -> str:
+    """A row of literals in DuckDB's dialect; it is another one in each epoch, so nothing of it is remembered."""
+    return in_duckdb.__wrapped__(text)
+
+
+def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str:
+    brought = f"EXISTS (SELECT 1 FROM {records} p WHERE {same})"
+    return f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c WHERE {brought} OR COALESCE({stirs}, true)"
+
+
+def _parts(stepped: pa.Table, part: str) -> pa.Table:
+    """The structs of one of the columns that are there, as a table."""
+    found = stepped[part].drop_null().combine_chunks()
+    arrays = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+    schema = pa.schema(list(stepped.schema.field(part).type))
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(one) for one in arrays]).cast(schema)
+
+
+_NAMES = ("bundle", "clock", "partials", "state", "awake", "transitions", "ledger", "told")
