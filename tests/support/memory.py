@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.notices import Notice, untold
-from tailrace.lake.tables import MAIN, Commit, Head, standing
+from tailrace.lake.tables import MAIN, Change, Commit, Head, standing
 
 Row = Mapping[str, Any]
 
@@ -99,6 +99,11 @@ class MemoryLake:
         if self._table(table).refs.get(MAIN) != expected:
             raise MovedError(f"{table} moved away from snapshot {expected}")
         return self.write(table, MAIN, rows, said)
+
+    def change(self, table: str, change: Change, said: Mapping[str, str], expected: int | None) -> int:
+        if self._table(table).refs.get(MAIN) != expected:
+            raise MovedError(f"{table} moved away from snapshot {expected}")
+        return self.write(table, MAIN, change.added, said, replaces=bool(change.removed))
 
     def write(
         self, table: str, branch: str, rows: Sequence[Row], said: Mapping[str, str], *, replaces: bool = False

@@ -15,7 +15,7 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.runs import Run, Runs
-from tailrace.lake.tables import Head
+from tailrace.lake.tables import Change, Head
 from tailrace.model.clock import Clock
 from tailrace.model.correcting import correct
 from tailrace.model.panes import Answers, Key, Pane, Timing, Version
@@ -36,7 +36,9 @@ class Landing:
         self.writer, self.lake = writer, writer.lake
         for table in (log, f"{log}__rejected"):
             self.lake.made(table, {"epoch": "-1", "batch": "-1"})
-        self.log, self.rejected = Lease.take(self.lake, log), Lease.take(self.lake, f"{log}__rejected")
+        self.log, self.rejected = (
+            Lease.take(self.lake, table, direct=writer.direct) for table in (log, f"{log}__rejected")
+        )
 
     @property
     def epoch(self) -> int:
@@ -61,7 +63,7 @@ class Landing:
 
         def write() -> None:
             told = {**said, "token": str(lease.token)}
-            self.lake.write(lease.table, lease.branch.name, stamped, told)
+            written(self.lake, lease.branch, stamped, told)
 
         write()
         lease.commit({**said, "token": str(lease.token)}, write)
@@ -77,8 +79,8 @@ class Fold:
             run = Runs(self.lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             self.lake.made(ledger, {"epoch": "-1", "generation": str(run.generation)})
         self.lake.made(pipeline.name, {})
-        self.lease = Lease.take(self.lake, ledger)
-        self.follower = Merging(self.lake, pipeline, f"stream_{self.lease.token}")
+        self.lease = Lease.take(self.lake, ledger, direct=writer.direct)
+        self.follower = Merging(self.lake, pipeline, f"stream_{self.lease.token}", direct=writer.direct)
         self.state = self._restored()
 
     @property
@@ -100,7 +102,7 @@ class Fold:
         rows += [{"kind": "pane", "pane": one} for one in panes] + [{"kind": "late", "late": one} for one in late]
 
         def write() -> None:
-            self.lake.write(self.lease.table, self.lease.branch.name, rows, said)
+            written(self.lake, self.lease.branch, rows, said)
 
         write()
         if not self.lease.commit(said, write):
@@ -124,8 +126,8 @@ class Fold:
 class Merging(Following):
     """`p` as rows of key, window, version and answer."""
 
-    def __init__(self, lake: Any, pipeline: Pipeline, owner: str) -> None:
-        super().__init__(lake, pipeline.name, owner)
+    def __init__(self, lake: Any, pipeline: Pipeline, owner: str, *, direct: bool) -> None:
+        super().__init__(lake, pipeline.name, owner, direct=direct)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         lake: Any = self.lake
@@ -136,7 +138,7 @@ class Merging(Following):
                 held = latest.get((pane.key, pane.window))
                 if held is None or (held.version, not held.retraction) < (pane.version, not pane.retraction):
                     latest[pane.key, pane.window] = pane
-        at = lake.refs(self.name)[self.branch.name]
+        at = self.branch.base if self.direct else lake.refs(self.name)[self.branch.name]
         merged = {row["place"]: row for row in lake.contents(self.name, at)}
         for place, pane in latest.items():
             if place in merged and not pane.version > merged[place]["version"]:
@@ -144,7 +146,17 @@ class Merging(Following):
             merged.pop(place, None)
             if not pane.retraction:
                 merged[place] = {"place": place, "version": pane.version, "answer": pane.answer}
-        lake.write(self.name, self.branch.name, list(merged.values()), stamp, replaces=True)
+        written(lake, self.branch, list(merged.values()), stamp, replaces=True)
+
+
+def written(
+    lake: Any, branch: Branch, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], *, replaces: bool = False
+) -> None:
+    """Write rows in either way that there is."""
+    if branch.direct:
+        branch.hold(Change(tuple(rows), ("all",) if replaces else ()), said)
+    else:
+        lake.write(branch.table, branch.name, rows, said, replaces=replaces)
 
 
 @dataclass(frozen=True)
@@ -161,12 +173,13 @@ class Backfill:
 
     def __init__(self, writer: Writer, pipeline: Pipeline, first: int, last: int, *, opened: bool) -> None:
         self.lake, self.pipeline, self.first, self.last, self.opened = writer.lake, pipeline, first, last, opened
+        self.direct = writer.direct
 
     def run(self) -> Ended:
         head = self.lake.head(f"{self.pipeline.name}__ledger")
         runs = Runs(self.lake, self.pipeline)
         run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"))
-        self.follower = Merging(self.lake, self.pipeline, f"backfill_{run.run}")
+        self.follower = Merging(self.lake, self.pipeline, f"backfill_{run.run}", direct=self.direct)
         replacing = Replacing(self.lake, runs, self)
         try:
             return replacing.open(run) if self.opened else replacing.closed(run)
@@ -216,7 +229,7 @@ class Backfill:
         rows: list[Mapping[str, Any]] = [{"kind": "pane", "pane": one} for one in found.panes]
         if found.state is not None:
             rows.append({"kind": "partial", "state": found.state})
-        self.lake.write(branch.table, branch.name, rows, said)
+        written(self.lake, branch, rows, said)
 
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow()

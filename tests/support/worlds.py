@@ -18,7 +18,7 @@ from greenlet import getcurrent, greenlet
 from tailrace.lake.errors import FencedError, MovedError
 from tests.support.memory import MemoryLake
 
-COMMITS = frozenset(("move", "mark", "graft", "enter", "write"))
+COMMITS = frozenset(("move", "mark", "graft", "enter", "write", "change"))
 """What changes a table; the rest of the lake's calls look."""
 
 CALLS = COMMITS | {"ensure", "made", "head", "refs", "commits", "unname", "rows"}
@@ -101,7 +101,7 @@ class World:
 
 
 class Writer:
-    """One process."""
+    """One process. Half of them write their commits themselves, as DuckDB's do, the others on branches, as Spark's."""
 
     def __init__(
         self, world: World, name: str, work: Callable[[Writer], Any], then: Callable[[str], None] | None
@@ -109,6 +109,7 @@ class Writer:
         self.world, self.name, self.work, self.then = world, name, work, then
         self.thread = greenlet(self._work, parent=world.hub)
         self.dead, self.paused = False, 0
+        self.direct = world.chance.random() < 0.5
         self.lake = Faulty(world.lake, self)
 
     def _work(self) -> None:

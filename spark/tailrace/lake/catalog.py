@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -31,9 +32,10 @@ from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.evolution import stated
 from tailrace.lake.layouts import partition_spec, sort_order
+from tailrace.lake.naming import conformed
 from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.lake.tables import MAIN, Commit, Head
+from tailrace.lake.tables import MAIN, Change, Commit, Head
 from tailrace.settings import Settings
 
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
@@ -234,6 +236,38 @@ class Lake:
         Raises `MovedError` if it does not.
         """
         return self.enter(table, (), said, expected)
+
+    def written(self, table: str, rows: pa.Table) -> list[DataFile]:
+        """Write rows as files beside a table, which does not have them yet.
+
+        Columns go by the names that the table has for them now; those that are not given are null. Raises `LakeError`
+        for a column that the table has no more.
+        """
+        loaded = self.table(table)
+        return list(_dataframe_to_data_files(loaded.metadata, conformed(loaded, rows), loaded.io))
+
+    def change(self, table: str, change: Change, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit written files to main if it still stands at `expected`, saying this; gives the snapshot's id.
+
+        Raises `MovedError` if it does not. A reply that is lost does not count where main has the commit.
+        """
+        loaded = self._expected(table, expected)
+        own = {PREFIX + name: value for name, value in said.items()}
+        made: list[int] = []
+        try:
+            with committing(loaded) as transaction:
+                update = transaction.update_snapshot(snapshot_properties=own)
+                with update.overwrite() if change.removed else update.merge_append() as producer:
+                    for file in change.added:
+                        producer.append_data_file(file)
+                    for file in change.removed:
+                        producer.delete_data_file(file)
+                made.append(_made(transaction))
+        except Exception:
+            after = self.table(table)
+            if not any(one.snapshot_id in made for one in lineage(after, head_of(after).snapshot)):
+                raise
+        return made[0]
 
     def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
         """Commit to main what snapshot `staged` added to another branch, its files as they are; gives the snapshot.

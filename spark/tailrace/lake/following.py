@@ -24,10 +24,11 @@ class Following(ABC):
     lake: Tables
     name: str
     owner: str
+    direct: bool = field(default=False, kw_only=True)
     branch: Branch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.branch = Branch(self.lake, self.name, f"follow_{self.owner}")
+        self.branch = Branch(self.lake, self.name, f"follow_{self.owner}", direct=self.direct)
 
     @abstractmethod
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:

@@ -47,7 +47,7 @@ class Lease:
     landing: int | None = None
 
     @classmethod
-    def take(cls, lake: Tables, table: str, landing: int | None = None) -> Lease:
+    def take(cls, lake: Tables, table: str, landing: int | None = None, *, direct: bool = False) -> Lease:
         """Take the lease of a table, whoever holds it now: the last to take it has it.
 
         `landing` is the token of the log's lease, of a stream that has that, too.
@@ -56,7 +56,7 @@ class Lease:
             head = lake.head(table)
             said = repeated(head.said, LENDER, BORROWER, LANDING) | _landing(landing)
             try:
-                taken = cls._marked(lake, table, head, said, "stream")
+                taken = cls._marked(lake, table, head, said, "stream", direct=direct)
             except MovedError:
                 continue
             taken.landing = landing
@@ -68,7 +68,7 @@ class Lease:
         return {TOKEN: str(self.token), **_landing(self.landing)}
 
     @classmethod
-    def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Lease:
+    def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE, *, direct: bool = False) -> Lease:
         """Borrow the lease of a table for a run, after another run that has it, but for at most so many seconds."""
         until = time.monotonic() + patience
         while True:
@@ -79,19 +79,20 @@ class Lease:
                 continue
             lender = head.said.get(LENDER, str(head.number(TOKEN, 0)))
             try:
-                return cls._marked(
-                    lake, table, head, {**repeated(head.said), LENDER: lender, BORROWER: run}, f"backfill_{run}"
-                )
+                said = {**repeated(head.said), LENDER: lender, BORROWER: run}
+                return cls._marked(lake, table, head, said, f"backfill_{run}", direct=direct)
             except MovedError:
                 continue
 
     @classmethod
-    def _marked(cls, lake: Tables, table: str, head: Head, said: Mapping[str, str], writer: str) -> Lease:
+    def _marked(
+        cls, lake: Tables, table: str, head: Head, said: Mapping[str, str], writer: str, *, direct: bool
+    ) -> Lease:
         token = head.number(TOKEN, 0) + 1
         said = {**said, TOKEN: str(token)}
         # Not where main stands by then: that may be another's lease, on which this one's commits must fail.
         taken = Head(lake.mark(table, said, head.snapshot), said)
-        branch = Branch(lake, table, f"{writer}_{token}")
+        branch = Branch(lake, table, f"{writer}_{token}", direct=direct)
         return cls(lake, table, token, branch, branch.start(taken))
 
     def check(self) -> Head:
@@ -155,7 +156,8 @@ class Lease:
                 time.sleep(_POLL)
                 continue
             try:
-                again = self._marked(self.lake, self.table, head, repeated(head.said, LENDER, BORROWER), "stream")
+                said, direct = repeated(head.said, LENDER, BORROWER), self.branch.direct
+                again = self._marked(self.lake, self.table, head, said, "stream", direct=direct)
             except MovedError:
                 continue
             self.branch.drop()

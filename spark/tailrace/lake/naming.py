@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import pyarrow as pa
 from pyiceberg.table import Table
+
+from tailrace.lake.errors import LakeError
 
 
 def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:
@@ -27,3 +30,22 @@ def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> 
         names = {field.name for schema in schemas for field in schema.fields if field.field_id in numbers[:1]}
         found[name] = next((one for one in names if one in present), None)
     return found
+
+
+def conformed(table: Table, rows: pa.Table) -> pa.Table:
+    """Rows with just the columns that a table has now, by the names that it has for them; null where there is none.
+
+    Raises `LakeError` for a column that the table has no more.
+    """
+    schema: pa.Schema = table.schema().as_arrow()
+    names = known_as(table, rows.column_names, set(schema.names))
+    if gone := [name for name, live in names.items() if live is None]:
+        raise LakeError(
+            f"{'.'.join(table.name())} has no column {', '.join(gone)} any more: take it out of the definition, or add "
+            "it to the table again with `tailrace tables apply`"
+        )
+    own = {names[name]: rows[name] for name in rows.column_names}
+    columns = [own.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in schema]
+    return pa.Table.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )

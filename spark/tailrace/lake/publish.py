@@ -1,27 +1,35 @@
-"""How a commit becomes visible: written to a branch of the writer's own, then main is moved to it (rules X1, X2).
+"""How a commit becomes visible (rules X1, X2): one protocol, two ways to write.
 
-Moving main succeeds only if main is still where the branch started, so a writer that was overtaken publishes nothing.
-In the steady state a branch follows main by itself, and a publication is one commit besides the write.
+Spark writes to a branch of the writer's own, and main is moved to it. This process writes the files beside the table
+first, and adds them to main in one commit. Either succeeds only if main is still where the writer started, so one that
+was overtaken publishes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Outcome, Publication
-from tailrace.lake.tables import MAIN, Head, Tables
+from tailrace.lake.tables import MAIN, Change, Head, Tables
 
 
 @dataclass
 class Branch:
-    """A writer's branch of one table. `base` is the snapshot of main that its next commit is built on."""
+    """A writer's next commit to one table. `base` is the snapshot of main that it is built on.
+
+    A `direct` writer has no branch in the table: what it has written waits as files until it is published.
+    """
 
     lake: Tables
     table: str
     name: str
     base: int | None = None
+    direct: bool = False
+    _waiting: tuple[Change, Mapping[str, str]] | None = field(default=None, repr=False)
 
     @property
     def writer(self) -> str:
@@ -39,12 +47,20 @@ class Branch:
         Whoever made up their mind by a head has to start there: what comes on top of it later was not looked at.
         """
         head = head or self.lake.head(self.table)
-        while head.snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != head.snapshot:
-            # Nobody else moves it: if it has moved, the reply was lost on its way.
-            with suppress(MovedError):
-                self.lake.move(self.table, self.name, head.snapshot, at)
+        if not self.direct:
+            self._moved_to(head.snapshot)
         self.base = head.snapshot
         return head
+
+    def _moved_to(self, snapshot: int | None) -> None:
+        while snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != snapshot:
+            # Nobody else moves it: if it has moved, the reply was lost on its way.
+            with suppress(MovedError):
+                self.lake.move(self.table, self.name, snapshot, at)
+
+    def hold(self, change: Change, said: Mapping[str, str]) -> None:
+        """Take written files, to be published in a commit that says this."""
+        self._waiting = (change, said)
 
     def staged(self) -> int:
         """The snapshot that the branch stands at. Raises `MovedError` where it was removed."""
@@ -58,6 +74,8 @@ class Branch:
 
         Raises `MovedError` if main was moved by another, or the branch was removed as that of a writer that is fenced.
         """
+        if self.direct:
+            return self._published()
         staged = self.staged()
         if staged != self.base:
             try:
@@ -71,8 +89,41 @@ class Branch:
             self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
         return staged
 
+    def _published(self) -> int:
+        assert self._waiting is not None, "nothing was written"
+        change, said = self._waiting
+        try:
+            self.base = self.lake.change(self.table, change, said, self.base)
+        except MovedError:
+            ours = self._landed(said)
+            if ours is None:
+                self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
+                raise
+            self.base = ours
+        self._waiting = None
+        self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
+        return self.base
+
+    def _landed(self, said: Mapping[str, str]) -> int | None:
+        """The commit above the base that says just this: it is ours, and its reply was lost on the way."""
+        above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
+        return next((commit.snapshot for commit in above if commit.said == said), None)
+
+    def again(self, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit what was written on top of where main stands by now, saying this; gives the snapshot.
+
+        Raises `MovedError` where main stands elsewhere than at `expected`.
+        """
+        if self.direct:
+            assert self._waiting is not None, "nothing was written"
+            return self.lake.change(self.table, self._waiting[0], said, expected)
+        return self.lake.graft(self.table, self.staged(), said, expected)
+
     def drop(self) -> None:
-        """Remove the branch."""
+        """Remove the branch, or forget what was written."""
+        self._waiting = None
+        if self.direct:
+            return
         self.lake.unname(self.table, (self.name,))
 
 

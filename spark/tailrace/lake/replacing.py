@@ -43,6 +43,10 @@ D = TypeVar("D", bound=Difference)
 class Engine(Protocol[D]):
     """What computes a run's difference and writes it."""
 
+    @property
+    def direct(self) -> bool:
+        """Whether it writes its commits itself (`lake.publish`)."""
+
     def follow(self) -> int:
         """Bring table `p` up with the ledger; gives the ledger's snapshot that it stands for."""
 
@@ -102,7 +106,7 @@ class Replacing(Generic[D]):
 
     def closed(self, run: Run) -> Ended:
         """A run of windows that no stream can reach any more, with no lease (rule X4)."""
-        branch = Branch(self.lake, self.ledger, f"backfill_{run.run}")
+        branch = Branch(self.lake, self.ledger, f"backfill_{run.run}", direct=self.engine.direct)
         try:
             return self._until_it_holds(run, partial(self._beside, branch))
         finally:
@@ -114,7 +118,7 @@ class Replacing(Generic[D]):
         Raises `FencedError` where a stream took the lease each time, or did not wait any longer.
         """
         for left in reversed(range(TRIES)):
-            lease = Lease.borrow(self.lake, self.ledger, run.run, patience)
+            lease = Lease.borrow(self.lake, self.ledger, run.run, patience, direct=self.engine.direct)
             try:
                 return self._until_it_holds(run, partial(self._on_lease, lease))
             except FencedError:
@@ -155,7 +159,6 @@ class Replacing(Generic[D]):
         None where another run was faster.
         """
         self.engine.write(found, run, pin.head, branch, self._said(run, branch.start()))
-        staged = branch.staged()
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
             return None
         try:
@@ -172,7 +175,7 @@ class Replacing(Generic[D]):
                 return landed[0]
             head = standing(commits)
             try:
-                snapshot = self.lake.graft(self.ledger, staged, self._said(run, head), head.snapshot)
+                snapshot = branch.again(self._said(run, head), head.snapshot)
             except MovedError:
                 continue
             self.lake.tell(Publication(self.ledger, branch.writer, Outcome.PUBLISHED))

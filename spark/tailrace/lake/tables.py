@@ -68,6 +68,14 @@ def standing(commits: Sequence[Commit]) -> Head:
     return Head(commits[0].snapshot, next((commit.said for commit in commits if commit.said), {}))
 
 
+@dataclass(frozen=True)
+class Change:
+    """Files that are written and wait to be added to a table, and those of it that they take the place of."""
+
+    added: tuple[Any, ...]
+    removed: tuple[Any, ...] = ()
+
+
 class Tables(Protocol):
     """The tables of a lake. Every change is one atomic commit of one table.
 
@@ -105,6 +113,9 @@ class Tables(Protocol):
 
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot to main that says this; gives its id."""
+
+    def change(self, table: str, change: Change, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit written files to main, saying this; gives the new snapshot's id."""
 
     def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
         """Commit what snapshot `staged` of another branch added to main, saying this; gives the new snapshot's id."""

@@ -122,6 +122,8 @@ class _Closed:
         finally:
             self.follower.close()
 
+    direct = False
+
     def follow(self) -> int:
         return self.follower.follow()
 

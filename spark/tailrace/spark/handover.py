@@ -73,6 +73,8 @@ class Handover:
         finally:
             self.follower.close()
 
+    direct = False
+
     def follow(self) -> int:
         return self.follower.follow()
 

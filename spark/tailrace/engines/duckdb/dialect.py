@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -38,7 +39,7 @@ def in_duckdb(text: str) -> str:
     # The inner ones first, for a rule puts what is inside into another node.
     for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
         node.replace(_RULES[type(node)](node))
-    return str(tree.sql(dialect="duckdb"))
+    return str(tree.sql(dialect="duckdb", copy=False))
 
 
 def _cast(node: exp.Expression) -> exp.Expression:
@@ -103,7 +104,7 @@ def _sorted(node: exp.Expression) -> exp.Expression:
     return exp.Anonymous(this="sorted_down" if down else "sorted_up", expressions=[node.this])
 
 
-_RULES: dict[type[exp.Expression], Callable[[exp.Expression], exp.Expression]] = {
+_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.TryCast: _cast,
     exp.ArrayAgg: _listed,
     exp.ArrayUniqueAgg: _listed_once,
