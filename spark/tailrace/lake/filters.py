@@ -38,6 +38,16 @@ def equal(column: str, value: Any) -> Filter:
     return _missing(column) if value is None else _equal(column, value)
 
 
+def above(column: str, value: int) -> Filter:
+    """Rows with a larger number."""
+    return _above(column, value)
+
+
+def at_most(column: str, value: int) -> Filter:
+    """Rows with this number or a smaller one."""
+    return _up_to(column, value)
+
+
 def among(column: str, values: Iterable[str]) -> Filter:
     """Rows with one of these values."""
     return _among(column, set(values))

@@ -59,7 +59,15 @@ class Dropped:
     left: int
 
 
-Notice: TypeAlias = "Publication | Followed | Noted | Dropped"
+@dataclass(frozen=True)
+class WentOver:
+    """A stream folds a definition on another engine from here on, until it is started anew."""
+
+    definition: str
+    engine: str
+
+
+Notice: TypeAlias = "Publication | Followed | Noted | Dropped | WentOver"
 
 
 def untold(notice: Notice) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from tailrace.engines.protocol import FIRED, REASONS
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
 from tailrace.lake.notices import Followed, Noted, Outcome, Publication
@@ -20,7 +21,7 @@ from tailrace.lake.runs import Runs
 from tailrace.model.progress import Progress
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
-from tailrace.spark.folding import FIRED, REASONS, Folded
+from tailrace.spark.folding import Folded
 from tailrace.spark.stream import EpochReport
 
 Kind = Literal["counter", "gauge", "histogram"]

@@ -19,6 +19,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.preparing import prepare, queried
 from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.held import oldest_held
 from tailrace.sql.ledger_rows import Rows
 from tailrace.sql.steps import FAILED, may_fail
 
@@ -149,18 +150,9 @@ class Execution:
 
         As `tailrace.model.stages.watermark` has it.
         """
-        pipeline, stamp = self.pipeline, self.pipeline.stamp
         if not self.holds:
             return None
-        terms = []
-        if pipeline.where.merges:
-            own = "old.window_end - 1L" if stamp is None else f"old.{quoted(stamp)}"
-            terms.append(f"ARRAY_MIN(TRANSFORM(predecessors, old -> {own}))")
-        if stamp is not None:
-            both = ", ".join(quoted(f"{which}_{stamp}") for which in ("fired", "pending"))
-            terms.append(f"LEAST({both})" if pipeline.where.merges else f"IF(settled, NULL, LEAST({both}))")
-        oldest = f"LEAST({', '.join(terms)})" if len(terms) > 1 else terms[0]
-        (row,) = state.windows.selectExpr(f"MIN({oldest}) AS oldest").collect()
+        (row,) = state.windows.selectExpr(f"{oldest_held(self.pipeline)} AS oldest").collect()
         found = row["oldest"]
         return None if found is None else int(found)
 

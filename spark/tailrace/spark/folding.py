@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ONWARD
-from tailrace.lake.contracts import LATE, PANE, REJECTED, answer_contract, ledger_contract
+from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import LentError, OtherDefinitionError
 from tailrace.lake.generations import GENERATION, MEANING, generation_of, settle
 from tailrace.lake.lease import Lease
+from tailrace.lake.notices import WentOver
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
 from tailrace.model.clock import Clock
 from tailrace.model.meaning import kept
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
-from tailrace.spark.compile import compiled
-from tailrace.spark.execution import Consumed, OpenWindows, Stepped
-from tailrace.spark.follow import Follower
-from tailrace.spark.preparing import changed
+from tailrace.spark.side import Bundled
+from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
-from tailrace.spark.writing import append, as_of_snapshot
-from tailrace.sql.changes import changes
-
-FIRED = ("early", "on_time", "late")
-"""The timings of the panes that a stream fires; a correction is a backfill's."""
-
-REASONS = ("expired", "finished")
-"""Why a record was too late: its window is out of reach, or its trigger has finished (rules M1, M4)."""
 
 _AHEAD = 2
 """How many epochs before `p` would be too far behind it is asked to follow, as epochs go on beside."""
@@ -79,13 +70,14 @@ class Folded:
     productions: int = 0
     claimed: int = 0
     fed_back: int = 0
+    engine: str = "spark"
 
 
 @dataclass
 class _Staged:
     """An epoch that is written to the ledger's branch but not published."""
 
-    stepped: Stepped
+    stepped: Any
     said: dict[str, str]
     folded: Folded
 
@@ -94,7 +86,8 @@ class Fold:
     """The running fold of one stage: its lease on the ledger, its open windows, and table `p` following.
 
     `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go. `landing` is
-    the token of the log's lease, where the stream lands it, too.
+    the token of the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
+    goes over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
     """
 
     def __init__(
@@ -106,10 +99,12 @@ class Fold:
         follow_every: int,
         feeds: bool = False,
         landing: int | None = None,
+        sides: Sides | None = None,
     ) -> None:
-        self.spark, self.lake, self.pipeline, self.follow_every = spark, lake, pipeline, follow_every
+        self.lake, self.pipeline, self.follow_every = lake, pipeline, follow_every
         self.feeds = feeds
-        self.execution = compiled(spark, pipeline)
+        self.sides = sides or Sides(spark, lake)
+        self.side = self.sides.first(pipeline)
         ledger = ledger_contract(pipeline)
         check_definition(lake, pipeline)
         if not lake.has(ledger.table):
@@ -121,12 +116,12 @@ class Fold:
             answers, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
             lake.ensure(replace(answers, properties={**answers.properties, **told}))
         settle(lake, pipeline.name)
-        self.lease = Lease.take(lake, ledger.table, landing)
-        self.follower = Follower(lake, pipeline, f"stream_{self.lease.token}")
+        self.lease = Lease.take(lake, ledger.table, landing, direct=self.side.direct)
+        self.follower = self.sides.follower(pipeline, f"stream_{self.lease.token}", self.side)
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
-        self._due: tuple[OpenWindows, int | None] | None = None
+        self._due: tuple[Any, int | None] | None = None
         self._published = self._asked = self._followed = 0
 
     @property
@@ -138,9 +133,10 @@ class Fold:
         """The last epoch in the ledger."""
         return self.lease.head.number("epoch")
 
-    def stage(self, bundle: DataFrame, clock: Clock, phases: Phases) -> Folded:
+    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> Folded:
         """Step the epoch of `clock` and write it to the ledger's branch."""
-        consumed = self.execution.consume(bundle, self.state)
+        self._taken_over(bundle)
+        consumed = self.side.consume(bundle, self.state)
         phases.end("consume")
         return self._step(consumed, clock, phases)
 
@@ -159,23 +155,38 @@ class Fold:
         """The panes of the staged epoch as records of a later stage."""
         staged = self._staged
         assert staged is not None
-        return Passed(changed(self.spark, self.pipeline, staged.stepped.rows), staged.folded.clock, staged.said)
+        return Passed(self.side.passed(staged.stepped), staged.folded.clock, staged.said)
 
     def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
         """The same of an epoch that the ledger has."""
-        ledger = self.lake.spark_name(self.lease.table)
-        bundle = self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
-        if not self.execution.holds:
+        if not self.side.holds:
             said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
-        return Passed(bundle, Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said)), said)
+        return Passed(
+            self.side.passed_again(epoch),
+            Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said)),
+            said,
+        )
 
     def _stage_on(self, passed: Passed, phases: Phases) -> Folded:
-        consumed = self.execution.consume(passed.bundle, self.state)
+        self._taken_over(passed.bundle)
+        consumed = self.side.consume(passed.bundle, self.state)
         phases.end("consume")
         return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
-    def _step(self, consumed: Consumed, clock: Clock, phases: Phases) -> Folded:
-        stepped = self.execution.step(self.state, consumed, clock)
+    def _taken_over(self, bundle: Bundled) -> None:
+        """Go over to Spark where the bundle is Spark's, or the state has too many windows for this process."""
+        side = self.sides.next(self.side, self.pipeline, bundle, self.state)
+        if side is self.side:
+            return
+        self.side = side
+        self.lease.branch.direct = side.direct
+        self.lease.head = self.lease.branch.start(self.lease.head)
+        self.state.forget()
+        self.state = self._restored()
+        self.lake.tell(WentOver(self.pipeline.name, side.name))
+
+    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> Folded:
+        stepped = self.side.step(self.state, consumed, clock)
         said = {
             "epoch": str(clock.epoch),
             "watermark": str(clock.watermark),
@@ -187,7 +198,7 @@ class Fold:
         if clock.signals:
             said[NAMES] = ",".join(clock.signals)
         if self.feeds:
-            said[ONWARD] = str(self.execution.onward(stepped.state))
+            said[ONWARD] = str(self.side.onward(stepped.state))
         folded = self._write(stepped, said, clock)
         self._staged = _Staged(stepped, said, folded)
         phases.end("step")
@@ -240,19 +251,8 @@ class Fold:
             self.anew()
         if self._due is None or self._due[0] is not self.state:
             # It is the state's own: while nothing is folded it stays.
-            self._due = self.state, self._due_of(self.state, periods, delays)
+            self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
-
-    def _due_of(self, state: OpenWindows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        if state.clock is None:
-            return None
-        now = state.clock.processing_time
-        waits = [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
-        (row,) = state.windows.where("fresh > 0").selectExpr("COUNT(*)", *waits).collect()
-        if not row[0]:
-            return None
-        ends = [(now - offset) // period * period + period + offset for period, offset in periods]
-        return min((at for at in (*ends, *row[1:]) if at is not None), default=None)
 
     def follow(self, beside: Worker) -> None:
         """Have `p` brought up with the ledger beside the stream: it is never more than `follow_every` epochs behind."""
@@ -280,28 +280,16 @@ class Fold:
             self.follower.follow()
         self._followed = published
 
-    def _write(self, stepped: Stepped, said: dict[str, str], clock: Clock) -> Folded:
-        seen = Observation()
-        pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
-        rows = stepped.rows.observe(
-            seen,
-            *(F.count_if(pane & ~taken & (F.col("timing") == timing)).alias(timing) for timing in FIRED),
-            F.count_if(pane & taken).alias("retractions"),
-            *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
-            F.count_if(F.col("kind") == REJECTED).alias("rejected"),
-        )
-        append(rows, self.lease.branch, said)
-        found = seen.get
-        timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
+    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> Folded:
+        told = self.side.write(stepped, self.lease.branch, said)
         return Folded(
-            clock, sum(timings.values()), found["retractions"], sum(reasons.values()), found["rejected"],
-            timings, reasons, stepped.open(), self.generation, self.lease.token,
+            clock, sum(told.timings.values()), told.retractions, sum(told.reasons.values()), told.rejected,
+            told.timings, told.reasons, told.open, self.generation, self.lease.token, engine=self.side.name,
         )  # fmt: skip
 
-    def _restored(self) -> OpenWindows:
+    def _restored(self) -> Any:
         head = self.lease.head
         if head.number("epoch") < 0:
-            return self.execution.nothing(self.generation)
+            return self.side.nothing(self.generation)
         clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
-        ledger = as_of_snapshot(self.spark, self.lake, self.lease.table, head.snapshot)
-        return self.execution.restore(ledger, clock, self.generation)
+        return self.side.restored(head.snapshot, clock, self.generation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Lake
@@ -26,7 +26,8 @@ from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import recorded_clock
-from tailrace.spark.logged import as_declared
+from tailrace.spark.side import Bundled
+from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Folding
 from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker
@@ -55,7 +56,9 @@ class Folds(Sequence[Folding]):
         *,
         follow_every: int,
         landing: Lease | None = None,
+        sides: Sides | None = None,
     ) -> None:
+        self.sides = sides or Sides(spark, lake)
         self.spark, self.lake, self.landing = spark, lake, landing
         self.log = only_log(definitions)
         stages = _stages(definitions)
@@ -79,7 +82,9 @@ class Folds(Sequence[Folding]):
     def _fold_of(self, stage: Definition, follow_every: int, *, feeds: bool) -> Folding:
         token = None if self.landing is None else self.landing.token
         if isinstance(stage, Pipeline):
-            return Fold(self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds, landing=token)
+            return Fold(
+                self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds, landing=token, sides=self.sides
+            )
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
         return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds, landing=token)
@@ -175,7 +180,7 @@ class Folds(Sequence[Folding]):
         clock = recorded(self.lake, self.log.name).get(last, {})
         for fold in self:
             if fold.epoch < last:
-                bundle = self._log().where(f"_epoch > {fold.epoch} AND _epoch <= {last}")
+                bundle = self.sides.logged(self.log, fold.epoch, last)
                 fold.stage(bundle, recorded_clock(last, clock, fold.state.clock), Phases())
                 fold.publish()
 
@@ -192,10 +197,9 @@ class Folds(Sequence[Folding]):
             return
         clocks = recorded(self.lake, self.log.name)
         ledgers = {fold.definition.name: recorded(self.lake, fold.lease.table) for fold in self if fold.feeds}
-        log = self._log()
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
             phases, started = Phases(), time.perf_counter()
-            bundle, clock = log.where(f"_epoch = {epoch}"), clocks.get(epoch, {})
+            bundle, clock = self.sides.logged(self.log, epoch - 1, epoch), clocks.get(epoch, {})
 
             def folded(fold: Folding, epoch: int = epoch) -> Folded | None:
                 if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
@@ -212,7 +216,7 @@ class Folds(Sequence[Folding]):
         self,
         fold: Folding,
         epoch: int,
-        bundle: DataFrame,
+        bundle: Bundled,
         clock: Mapping[str, str],
         ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
         phases: Phases,
@@ -227,7 +231,7 @@ class Folds(Sequence[Folding]):
         self,
         fold: Folding,
         epoch: int,
-        bundle: DataFrame,
+        bundle: Bundled,
         clock: Mapping[str, str],
         ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
         phases: Phases,
@@ -239,10 +243,6 @@ class Folds(Sequence[Folding]):
         head = earlier.lease.head
         said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
         return fold.stage_again(epoch, earlier, said, phases)
-
-    def _log(self) -> DataFrame:
-        table = self.spark.table(self.lake.spark_name(self.log.name).replace("`", ""))
-        return as_declared(self.lake, self.log, table)
 
     def _drop(self, fold: Folding, lost: FencedError) -> None:
         """Let go of a fold, and of those that read it: nothing that they have staged is published."""

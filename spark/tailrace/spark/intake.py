@@ -7,14 +7,19 @@ is in the log's commit, so a catch-up and a replay go by the recorded one (rule 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tailrace.engines.duckdb.read import as_declared, scanned
+from tailrace.engines.duckdb.records import RememberedRows
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, DUPLICATES, PROGRESS, READ, progress_of, times_of
+from tailrace.lake.filters import at_most
 from tailrace.lake.signals import Completions, Signals, names_of
 from tailrace.model.clock import Clock
 from tailrace.model.progress import Progress, Seen
@@ -23,6 +28,8 @@ from tailrace.spark.deduplicating import Remembered
 from tailrace.spark.landing import Landing
 from tailrace.spark.logged import logged
 from tailrace.spark.reading import paths, read_files, read_messages
+from tailrace.spark.side import Bundled
+from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files, Source
 from tailrace.spark.watching import completed, partitions, watched
 
@@ -31,32 +38,43 @@ from tailrace.spark.watching import completed, partitions, watched
 class Bundle:
     """One epoch's records before they are in the log, its clock, and what the log's commit says.
 
-    `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them; `kept` is
-    what holds them until they are folded. `progress` is how far the log has come with them, and `duplicates` how many
-    came again and are not among them. `files` is how many files they are of.
+    `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them. Both are
+    Arrow tables where DuckDB takes the epoch; else `kept` is what holds them on Spark until they are folded.
+    `progress` is how far the log has come with them, and `duplicates` how many came again and are not among them.
+    `files` is how many files they are of.
     """
 
     clock: Clock
     said: Mapping[str, str]
-    records: DataFrame
-    stamped: DataFrame
-    kept: DataFrame
+    records: Bundled
+    stamped: Bundled
+    kept: DataFrame | None
     progress: Progress
     duplicates: int = 0
     files: int = 0
+
+    def let_go(self) -> None:
+        """Free what holds the records, once they are folded."""
+        if self.kept is not None:
+            self.kept.unpersist()
 
 
 class Intake:
     """Reads a source's micro-batches, and knows how far the log has come."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, *, signals: bool) -> None:
-        self.spark, self.source, self.landing = spark, source, landing
+    def __init__(
+        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *, signals: bool
+    ) -> None:
+        self.spark, self.lake, self.source, self.landing, self.sides = spark, lake, source, landing, sides
         self.log = landing.log_definition
         self._signals = Signals(lake, self.log) if signals else None
         self._completions = Completions(lake, self.log)
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self.progress = progress_of(lake, self.log.name) or Progress()
-        self._remembered = self._restored(lake) if self.log.id_columns else None
+        self._remembered: Remembered | None = None
+        self._remembered_rows: RememberedRows | None = None
+        self._nothing: pa.Table | None = None
+        self._database = sides.database.cursor() if sides.small else None
 
     def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
         """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
@@ -66,6 +84,10 @@ class Intake:
             frame = read_files(self.spark, source, self.log, files)
         else:
             frame = read_messages(self.spark, self.log, batch)
+        if self.sides.takes(source, files, read, self.landing.log.head.said):
+            return self._in_process(frame.toArrow(), files, read)
+        if self.log.id_columns and self._remembered is None:
+            self._remembered, self._remembered_rows = self._restored(self.lake), None
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
         kept = frame if once else frame.persist()
         follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
@@ -81,6 +103,48 @@ class Intake:
         unique = self._remembered.unique(kept)
         self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
         return self._bundle(unique.frame, told, read, unique.duplicates, len(files))
+
+    def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
+        """The epoch of records that have come to this process."""
+        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
+        seen, now = {}, _wall_clock()
+        if follows or known:
+            seen = watched(self.spark, self.source, self.log, table, self._database)
+        if known:
+            now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
+        if not follows:
+            seen = {}
+        told = self._told()
+        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
+        if not self.log.id_columns:
+            return self._of_rows(table, told, read, files=len(files))
+        if self._remembered_rows is None:
+            self._remembered_rows, self._remembered = self._restored_rows(), None
+        unique = self._remembered_rows.unique(table, self.landing.epoch + 1, self.progress.now)
+        return self._of_rows(unique.rows, told, read, unique.duplicates, len(files))
+
+    def _restored_rows(self) -> RememberedRows:
+        """The ids that the log has, as of its last epoch."""
+        assert self._database is not None
+        epoch, times = self.landing.epoch, times_of(self.lake, self.log.name)
+        with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
+            declared = as_declared(self.lake, self.log, f"{rows} WHERE _epoch <= {epoch}")
+            return RememberedRows(self._database, self.log, times, f"({declared})")
+
+    def _of_rows(
+        self, table: pa.Table, told: _Told, read: Mapping[str, str], duplicates: int = 0, files: int = 0
+    ) -> Bundle:
+        epoch = self.landing.epoch + 1
+        stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
+        good = (
+            stamped
+            if not stamped["_error"].null_count < table.num_rows
+            else stamped.filter(pc.is_null(stamped["_error"]))
+        )
+        return Bundle(
+            *self._clock_and_said(told, read, duplicates),
+            good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
+        )  # fmt: skip
 
     def _restored(self, lake: Lake) -> Remembered:
         """The ids that the log has, as of its last epoch."""
@@ -105,6 +169,10 @@ class Intake:
                 return None
         self.progress = progress
         nothing = read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
+        if self.sides.small:
+            if self._nothing is None:
+                self._nothing = nothing.toArrow()
+            return self._of_rows(self._nothing, told, {name: self.landing.log.head.said[name] for name in READ})
         return self._bundle(nothing, told, {name: self.landing.log.head.said[name] for name in READ})
 
     def _told(self) -> _Told:
@@ -130,12 +198,18 @@ class Intake:
         stamped = self.landing.stamped(kept, self._clock_view)
         # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
         good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        clock = Clock(epoch, self.progress.watermark, self.progress.now, told.signals)
-        said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
-        said |= {**read, **told.said, PROGRESS: self.progress.text()}
-        if self._remembered is not None:
-            said[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
+        clock, said = self._clock_and_said(told, read, duplicates)
         return Bundle(clock, said, good, stamped, kept, self.progress, duplicates, files)
+
+    def _clock_and_said(self, told: _Told, read: Mapping[str, str], duplicates: int) -> tuple[Clock, dict[str, str]]:
+        """The next epoch's clock, and what the log's commit says of it."""
+        clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, told.signals)
+        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark)}
+        said |= {"processing_time": str(clock.processing_time)}
+        said |= {**read, **told.said, PROGRESS: self.progress.text()}
+        if self.log.id_columns:
+            said[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
+        return clock, said
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -13,9 +15,11 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, rejected_contract
 from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import TOKEN, Lease
+from tailrace.lake.tables import Change
 from tailrace.lake.trimming import Trimming
 from tailrace.model.log import Log
 from tailrace.spark.logged import as_live
+from tailrace.spark.side import Bundled
 from tailrace.spark.writing import append
 from tailrace.sql.algebra import quoted
 
@@ -37,7 +41,7 @@ class _Written:
     """Rows that are written to a lease's branch but not published, and what their commit says."""
 
     lease: Lease
-    rows: DataFrame
+    rows: Bundled
     said: Mapping[str, str]
 
 
@@ -48,8 +52,9 @@ class Landing:
         self.spark, self.lake, self.log_definition = spark, lake, log
         for contract in (log_contract(log), rejected_contract(log)):
             lake.ensure(contract, NOTHING)
-        self.log = Lease.take(lake, log.name)
-        self.rejected = Lease.take(lake, f"{log.name}__rejected")
+        direct = lake.settings.engine != "spark"
+        self.log = Lease.take(lake, log.name, direct=direct)
+        self.rejected = Lease.take(lake, f"{log.name}__rejected", direct=direct)
         self._written: list[_Written] = []
         self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
 
@@ -68,8 +73,24 @@ class Landing:
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
-    def write(self, frame: DataFrame, said: Mapping[str, str]) -> Landed:
-        """Write a stamped bundle to the branches. `said` are the snapshot's properties; the epoch is one of them."""
+    def write(self, bundle: Bundled, said: Mapping[str, str]) -> Landed:
+        """Write a stamped bundle, to be published. `said` are the snapshot's properties; the epoch is one of them."""
+        return self._rows(bundle, said) if isinstance(bundle, pa.Table) else self._frame(bundle, said)
+
+    def _rows(self, table: pa.Table, said: Mapping[str, str]) -> Landed:
+        """An Arrow table, whose files this process writes."""
+        bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
+        good = table if bad is None else table.filter(pc.is_null(table["_error"]))
+        own = good.select(list(log_contract(self.log_definition).columns))
+        self._written = [self._append(own, self.log, {**said, TOKEN: str(self.log.token)})]
+        rejected = 0 if bad is None else bad.num_rows
+        if bad is not None and self.rejected.head.number("epoch") < int(said["epoch"]):
+            rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
+            self._written.insert(0, self._append(rows, self.rejected, {**said, TOKEN: str(self.rejected.token)}))
+        return Landed(own.num_rows, rejected)
+
+    def _frame(self, frame: DataFrame, said: Mapping[str, str]) -> Landed:
+        """A frame, which Spark writes to the branches."""
         seen = Observation()
         watched = frame.observe(
             seen, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
@@ -82,16 +103,27 @@ class Landing:
         said = {**said, TOKEN: str(self.log.token)}
         self._append(good(watched), self.log, said)
         found = seen.get
+        # What is observed is so once: it is not what is written again where the table moves.
         self._written = [_Written(self.log, good(frame), said)]
         if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
             said = {**said, TOKEN: str(self.rejected.token)}
-            self._append(bad, self.rejected, said)
-            self._written.insert(0, _Written(self.rejected, bad, said))
+            self._written.insert(0, self._append(bad, self.rejected, said))
         return Landed(found["records"], found["rejected"])
 
-    def _append(self, rows: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
+    def _append(self, rows: Bundled, lease: Lease, said: Mapping[str, str]) -> _Written:
+        direct = isinstance(rows, pa.Table)
+        if lease.branch.direct != direct:
+            lease.branch.direct = direct
+            lease.head = lease.branch.start(lease.head)
+        if direct:
+            lease.branch.hold(Change(tuple(self.lake.written(lease.table, rows))), said)
+        else:
+            self._by_spark(rows, lease, said)
+        return _Written(lease, rows, said)
+
+    def _by_spark(self, rows: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
         try:
             append(rows, lease.branch, said)
         except AnalysisException:
@@ -121,3 +153,7 @@ class Landing:
         """Remove the branches."""
         self.log.give_back()
         self.rejected.give_back()
+
+
+_BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
+"""What a rejected record says, as it was read."""

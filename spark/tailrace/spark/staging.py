@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark.sql import DataFrame
-
 from tailrace.lake.commits import ONWARD
 from tailrace.lake.lease import Lease
 from tailrace.model.chains import Definition
 from tailrace.model.clock import Clock
 from tailrace.model.time import BEGINNING
+from tailrace.spark.side import Bundled
 from tailrace.spark.worker import Worker
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 class Passed:
     """What a fold hands on of an epoch: the records, its own clock, and what its commit says, `ONWARD` included."""
 
-    bundle: DataFrame
+    bundle: Bundled
     clock: Clock
     said: Mapping[str, str]
 
@@ -59,7 +58,7 @@ class Folding(Protocol):
     def epoch(self) -> int:
         """The last epoch in the ledger."""
 
-    def stage(self, bundle: DataFrame, clock: Clock, phases: Phases) -> Folded:
+    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> Folded:
         """Step the epoch of `clock` and write it to the ledger's branch."""
 
     def stage_after(self, earlier: Folding, phases: Phases) -> Folded:

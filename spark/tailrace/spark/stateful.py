@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.lake.catalog import Lake
@@ -24,6 +24,7 @@ from tailrace.spark.claiming import Claiming
 from tailrace.spark.computing import Computed, Computing, Keys, given, productions
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.logged import logged
+from tailrace.spark.side import Bundled, as_frame
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
 from tailrace.spark.writing import append, as_of_snapshot
@@ -73,8 +74,8 @@ class ComputationFold:
     def epoch(self) -> int:
         return self.lease.head.number("epoch")
 
-    def stage(self, bundle: DataFrame, clock: Clock, phases: Phases) -> Folded:
-        computed = self.execution.step(self.state, bundle, clock)
+    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> Folded:
+        computed = self.execution.step(self.state, as_frame(self.spark, bundle), clock)
         said = {
             "epoch": str(clock.epoch),
             "watermark": str(clock.watermark),
@@ -189,11 +190,11 @@ class ComputationFold:
         keys = self._restored(clocks[epoch - 1]) if epoch > 0 else self.execution.nothing()
         if self.after is None:
             rows = f"SELECT * FROM {logged(self.lake, self.computation.log)} WHERE _epoch = {epoch}L"
-            bundle = self.spark.sql(rows)
+            bundle: Bundled = self.spark.sql(rows)
         else:
             earlier = recorded(self.lake, self.after.lease.table).get(epoch, {})
             bundle = self.after.passed_on_again(epoch, earlier).bundle
-        computed = self.execution.step(keys, bundle, clocks[epoch])
+        computed = self.execution.step(keys, as_frame(self.spark, bundle), clocks[epoch])
         return Passed(given(self.spark, self.computation, computed.rows), clocks[epoch], said)
 
 

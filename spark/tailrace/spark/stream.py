@@ -35,6 +35,7 @@ from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, only_log
 from tailrace.spark.intake import Bundle, Intake
 from tailrace.spark.landing import Landed, Landing
+from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files, Source
 from tailrace.spark.staging import Folding
 from tailrace.spark.worker import Worker
@@ -98,10 +99,13 @@ class Stream:
         self.checkpoint = Checkpoint.taken(spark, checkpoint_folder(lake, self.log), self.landing.log.token)
         self.mended = self._mend_checkpoint()
         # A fold that is lost while the log is still ours is one that another process has taken over.
-        self.folds = Folds(spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log)
+        self.sides = Sides(spark, lake)
+        self.folds = Folds(
+            spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log, sides=self.sides
+        )
         stages = [fold.definition for fold in self.folds]
         waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
-        self.intake = Intake(spark, lake, source, self.landing, signals=waits)
+        self.intake = Intake(spark, lake, source, self.landing, self.sides, signals=waits)
         self._started = self._ended = self._looked = time.perf_counter()
 
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
@@ -269,9 +273,9 @@ class Stream:
             landed = published.result()
             self.folds.anew()
             self.folds.catch_up(bundle.clock.epoch, partial(self._caught_up, landed=landed))
-            bundle.kept.unpersist()
+            bundle.let_go()
             return
-        bundle.kept.unpersist()
+        bundle.let_go()
         phases.end("publish")
         self.folds.follow()
         phases.end("follow")

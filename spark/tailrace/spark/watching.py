@@ -9,28 +9,35 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+import duckdb
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
+from tailrace.engines.duckdb.records import queried_arrow
 from tailrace.model.log import Log
 from tailrace.model.progress import ALL, Seen
 from tailrace.model.watermarks import LAG_STEPS
 from tailrace.spark.preparing import queried
+from tailrace.spark.side import Bundled
 from tailrace.spark.sources import Kafka, Source
 from tailrace.sql.algebra import quoted
 
 
-def watched(spark: SparkSession, source: Source, log: Log, frame: DataFrame) -> dict[str, Seen]:
-    """What a read bundle had of each partition. Records that were rejected do not count."""
-    partition = "_source" if isinstance(source, Kafka) else f"'{ALL}'"
-    late = f"GREATEST(0D, (UNIX_MICROS(_arrival) - UNIX_MICROS({quoted(log.event_time)})) / 1000D)"
-    bucket = f"CAST(CEIL({LAG_STEPS} * LOG2(1D + {late})) AS int)" if log.strategy.learns else "0"
-    text = (
-        f"SELECT {partition} AS partition, {bucket} AS bucket, COUNT(*) AS records, "
-        f"MAX(UNIX_MICROS({quoted(log.event_time)})) AS latest, MAX(UNIX_MICROS(_arrival)) AS arrived "
-        "FROM {view} WHERE _error IS NULL GROUP BY 1, 2"
-    )
+def watched(
+    spark: SparkSession, source: Source, log: Log, read: Bundled, connection: duckdb.DuckDBPyConnection | None = None
+) -> dict[str, Seen]:
+    """What a read bundle had of each partition. Records that were rejected do not count.
+
+    An Arrow table is looked at on `connection`.
+    """
+    text = _text(source, log)
+    if isinstance(read, pa.Table):
+        assert connection is not None
+        rows = queried_arrow(connection, read, text)
+    else:
+        rows = [row.asDict() for row in queried(spark, read, lambda view: text.format(view=view)).collect()]
     found: dict[str, Seen] = {}
-    for row in queried(spark, frame, lambda view: text.format(view=view)).collect():
+    for row in rows:
         latest, arrived, lags = row["latest"], row["arrived"], {}
         if (before := found.get(row["partition"])) is not None:
             latest, arrived, lags = max(latest, before.latest), max(arrived, before.arrived), dict(before.lags)
@@ -38,6 +45,17 @@ def watched(spark: SparkSession, source: Source, log: Log, frame: DataFrame) -> 
             lags[row["bucket"]] = row["records"]
         found[row["partition"]] = Seen(latest, arrived, lags)
     return found
+
+
+def _text(source: Source, log: Log) -> str:
+    partition = "_source" if isinstance(source, Kafka) else f"'{ALL}'"
+    late = f"GREATEST(0D, (UNIX_MICROS(_arrival) - UNIX_MICROS({quoted(log.event_time)})) / 1000D)"
+    bucket = f"CAST(CEIL({LAG_STEPS} * LOG2(1D + {late})) AS int)" if log.strategy.learns else "0"
+    return (
+        f"SELECT {partition} AS partition, {bucket} AS bucket, COUNT(*) AS records, "
+        f"MAX(UNIX_MICROS({quoted(log.event_time)})) AS latest, MAX(UNIX_MICROS(_arrival)) AS arrived "
+        "FROM {view} WHERE _error IS NULL GROUP BY 1, 2"
+    )
 
 
 def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:

@@ -1,0 +1,47 @@
+"""Choose the engine of an epoch or a run, by what is known before anything is read, against bounds of the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tailrace.settings import Settings
+
+_BYTES_A_ROW = 400
+"""What an open window may take in DuckDB's memory, accumulators of numbers and indexes included."""
+
+
+class Engine(Enum):
+    """Who runs the common SQL."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What fits this process; `engine` where the settings name one, whatever its size."""
+
+    engine: Engine | None
+    memory: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """The bounds that the settings set."""
+        named = None if settings.engine == "auto" else Engine(settings.engine)
+        return cls(named, in_bytes(settings.memory))
+
+    def holds(self, *, bytes: int = 0, rows: int = 0) -> bool:
+        """Whether so many bytes to read and so many rows of state fit: DuckDB spills, so a state may be larger."""
+        if self.engine is not None:
+            return self.engine is Engine.DUCKDB
+        return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
+
+
+def in_bytes(size: str) -> int:
+    """A size such as `2GB` in bytes.
+
+    >>> in_bytes("2GB")
+    2000000000
+    """
+    return int(size[:-2]) * {"MB": 10**6, "GB": 10**9}[size[-2:]]

@@ -1,0 +1,74 @@
+"""One stage of a stream on DuckDB: its state is restored from the ledger, its rows are written by this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+
+from tailrace.engines.duckdb.execution import Moved, Taken, Windows, executed
+from tailrace.engines.duckdb.read import scanned
+from tailrace.engines.protocol import FIRED, REASONS, Told
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED
+from tailrace.lake.filters import equal, every
+from tailrace.lake.publish import Branch
+from tailrace.lake.tables import Change
+from tailrace.model.clock import Clock
+from tailrace.model.pipeline import Pipeline
+
+
+class DuckSide:
+    """The engine of small work, for one stage. Bundles are Arrow tables."""
+
+    name = "duckdb"
+    direct = True
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline) -> None:
+        self.connection, self.lake, self.pipeline = connection, lake, pipeline
+        self.execution = executed(connection, pipeline)
+        self.ledger = f"{pipeline.name}__ledger"
+        self.holds = self.execution.holds
+
+    def nothing(self, generation: int) -> Windows:
+        return self.execution.nothing(generation)
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Windows:
+        with scanned(self.connection, self.lake, self.ledger, equal("kind", PARTIAL), snapshot) as rows:
+            return self.execution.restore(rows, clock, generation)
+
+    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+        return self.execution.consume(bundle, state)
+
+    def step(self, state: Windows, consumed: Taken, clock: Clock) -> Moved:
+        return self.execution.step(state, consumed, clock)
+
+    def write(self, stepped: Moved, branch: Branch, said: Mapping[str, str]) -> Told:
+        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), said)
+        counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
+        grouped = stepped.rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")])
+        for row in grouped.to_pylist():
+            counts[row["kind"], row["retraction"], row["timing"], row["reason"]] = row["count_all"]
+        return Told(
+            sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
+            sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
+            {each: counts.get((PANE, False, each, None), 0) for each in FIRED},
+            {each: sum(n for (kind, _, _, r), n in counts.items() if (kind, r) == (LATE, each)) for each in REASONS},
+            stepped.state.count,
+        )
+
+    def onward(self, state: Windows) -> int:
+        return self.execution.onward(state)
+
+    def due(self, state: Windows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+        return self.execution.due(state, periods, delays)
+
+    def passed(self, stepped: Moved) -> pa.Table:
+        return self.execution.changed(stepped.rows)
+
+    def passed_again(self, epoch: int) -> pa.Table:
+        where = every(equal("kind", PANE), equal("epoch", epoch))
+        with scanned(self.connection, self.lake, self.ledger, where) as rows:
+            found = self.connection.execute(f"SELECT * FROM {rows} WHERE kind = '{PANE}' AND epoch = {epoch}")
+            return self.execution.changed(found.to_arrow_table())

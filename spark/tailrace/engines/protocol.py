@@ -1,0 +1,73 @@
+"""What a fold asks of the engine that it runs on: the state, the step, and how its rows are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tailrace.lake.publish import Branch
+from tailrace.model.clock import Clock
+
+FIRED = ("early", "on_time", "late")
+"""The timings of the panes that a stream fires; a correction is a backfill's."""
+
+REASONS = ("expired", "finished")
+"""Why a record was too late: its window is out of reach, or its trigger has finished (rules M1, M4)."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """How many rows of each kind an epoch writes: panes by timing, late records by reason.
+
+    `open` is how many windows are open after it.
+    """
+
+    retractions: int = 0
+    rejected: int = 0
+    timings: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    open: int | None = None
+
+
+class Side(Protocol):
+    """One stage on one engine. States, bundles and what an epoch gave are the engine's own."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name: duckdb or spark."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether this process writes the commits itself (`lake.publish`)."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether open windows can hold a later stage's watermark at all (rule T3)."""
+
+    def nothing(self, generation: int) -> Any:
+        """The state before the first epoch."""
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Any:
+        """The state that the ledger's partials add up to as of a snapshot, after the epoch of `clock`."""
+
+    def consume(self, bundle: Any, state: Any) -> Any:
+        """Look at a bundle, which comes from either engine."""
+
+    def step(self, state: Any, consumed: Any, clock: Clock) -> Any:
+        """Take the open windows through an epoch; what it gave has the `state` after it."""
+
+    def write(self, stepped: Any, branch: Branch, said: Mapping[str, str]) -> Told:
+        """Write the rows of an epoch, to be published in a commit that says this."""
+
+    def onward(self, state: Any) -> int:
+        """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
+
+    def due(self, state: Any, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+        """When an open window may fire without a record, in microseconds of processing time; None if none may."""
+
+    def passed(self, stepped: Any) -> Any:
+        """What a later stage reads of an epoch, as a bundle."""
+
+    def passed_again(self, epoch: int) -> Any:
+        """What a later stage reads of an epoch that the ledger has, as a bundle."""

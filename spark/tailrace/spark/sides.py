@@ -1,0 +1,120 @@
+"""Which engine each fold of a stream runs on: DuckDB while what it does fits this process, then Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tailrace.engines.choose import Bounds, Engine
+from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.read import as_declared, scanned
+from tailrace.engines.duckdb.side import DuckSide
+from tailrace.engines.protocol import Side
+from tailrace.lake.catalog import Lake
+from tailrace.lake.filters import above, at_most, every
+from tailrace.lake.following import Following
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
+from tailrace.spark.follow import Follower
+from tailrace.spark.logged import as_declared as as_declared_frame
+from tailrace.spark.side import Bundled, SparkSide
+from tailrace.spark.sources import Files, Source
+from tailrace.sql.steps import needs_spark
+
+
+class Sides:
+    """The engines of one stream. All of its folds on DuckDB share one database."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self.spark, self.lake = spark, lake
+        self.bounds = Bounds.of(lake.settings)
+
+    @cached_property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """The database of this process."""
+        return connect(self.lake.settings)
+
+    @property
+    def small(self) -> bool:
+        """Whether an epoch without records, which is as small as one can be, is DuckDB's."""
+        return self.bounds.engine is not Engine.SPARK
+
+    def takes(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
+        """Whether DuckDB takes an epoch, by the bytes that are to be read of it.
+
+        `read` says up to which offset it reads its source, `before` what the epoch before it said.
+        """
+        if isinstance(source, Files):
+            return self.bounds.holds(bytes=size_of(files) * (_PACKED if source.format == "parquet" else 1))
+        return self.bounds.holds(bytes=_MESSAGE * between(before.get("offset", ""), read["offset"]))
+
+    def logged(self, log: Log, after: int, until: int) -> Bundled:
+        """The records that the log has of the epochs after one up to another, on the engine that takes so many."""
+        where = every(above("_epoch", after), at_most("_epoch", until))
+        if self.small:
+            tasks = self.lake.table(log.name).scan(row_filter=where).plan_files()
+            if self.bounds.holds(bytes=_PACKED * sum(task.file.file_size_in_bytes for task in tasks)):
+                own = self.database.cursor()
+                with scanned(own, self.lake, log.name, where) as rows:
+                    within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
+                    return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
+        table = self.spark.table(self.lake.spark_name(log.name).replace("`", ""))
+        return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
+
+    def first(self, pipeline: Pipeline) -> Side:
+        """The engine that a fold begins on."""
+        if self.bounds.engine is Engine.SPARK or needs_spark(pipeline):
+            return SparkSide(self.spark, self.lake, pipeline)
+        return DuckSide(self.database.cursor(), self.lake, pipeline)
+
+    def next(self, side: Side, pipeline: Pipeline, bundle: Bundled, state: Any) -> Side:
+        """The engine that a fold takes its next bundle on: once it is Spark, it stays so until a restart."""
+        if isinstance(side, SparkSide):
+            return side
+        if isinstance(bundle, pa.Table) and self.bounds.holds(rows=state.count):
+            return side
+        return SparkSide(self.spark, self.lake, pipeline)
+
+    def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
+        """What keeps table `p` up with the ledger of a fold."""
+        return Follower(self.lake, pipeline, owner)
+
+
+_PACKED = 6
+"""How many times as large as its file what a Parquet file holds may be in memory."""
+
+_MESSAGE = 1_000
+"""How many bytes a message of a topic is taken to have."""
+
+
+def size_of(files: Sequence[str]) -> int:
+    """How many bytes files of this machine have; those elsewhere, and those that are gone, have none."""
+    found = (Path(urlparse(file).path) if file.startswith("file:") else Path(file) for file in files)
+    return sum(path.stat().st_size for path in found if path.is_file())
+
+
+def between(before: str, until: str) -> int:
+    """How many messages lie between two offsets of a topic's partitions.
+
+    >>> between('{"clicks":{"0":3}}', '{"clicks":{"0":7,"1":2}}')
+    6
+    """
+    first, last = _offsets(before), _offsets(until)
+    return sum(at - first.get(partition, 0) for partition, at in last.items())
+
+
+def _offsets(text: str) -> dict[tuple[str, str], int]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    topics = data.items() if isinstance(data, dict) else ()
+    return {(topic, one): at for topic, of in topics if isinstance(of, dict) for one, at in of.items()}
