@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -243,6 +242,9 @@ class Lake:
         Columns go by the names that the table has for them now; those that are not given are null. Raises `LakeError`
         for a column that the table has no more.
         """
+        # Here, for it brings pandas along, and most commands never write.
+        from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
         loaded = self.table(table)
         return list(_dataframe_to_data_files(loaded.metadata, conformed(loaded, rows), loaded.io))
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Bounds, Engine
 from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.engines.duckdb.read import as_declared, scanned
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
@@ -85,6 +86,8 @@ class Sides:
 
     def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
         """What keeps table `p` up with the ledger of a fold."""
+        if side.direct:
+            return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
         return Follower(self.lake, pipeline, owner)
 
 

@@ -43,6 +43,9 @@ from tailrace.spark.worker import Worker
 _POLL = 0.2
 """Seconds between two looks at whether the folds have failed."""
 
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+
 PULSE = 1.0
 """Seconds between two looks, while no record comes, at whether there is a reason for an epoch without any."""
 
@@ -115,6 +118,9 @@ class Stream:
         """
         self._once = once
         self.folds.catch_up(self.landing.epoch, self._caught_up)
+        if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
+            # Files are renamed, which a local disk does at once: half the time of an empty micro-batch.
+            self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
         writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
         writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(f"tailrace_{self.log.name}")
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
