@@ -216,6 +216,8 @@ class Counts:
 class Engine:
     """Writes one row for a run, and has another run commit first, as often as `beside` says."""
 
+    direct = False
+
     def __init__(self, kept: Kept, ledger: str, beside: list[str]) -> None:
         self.kept, self.ledger, self.beside, self.computed = kept, ledger, beside, 0
 

@@ -102,7 +102,9 @@ def run(settings: Settings, *args: str) -> tuple[int, str]:
 def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_at(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    definition, folder, lake = tmp_path / "bills.py", tmp_path / "landing", Lake(settings)
+    # What is looked at on the way is Spark's state.
+    on_spark = settings.model_copy(update={"engine": "spark"})
+    definition, folder, lake = tmp_path / "bills.py", tmp_path / "landing", Lake(on_spark)
     definition.write_text(DEFINITION)
     bills = load(f"{definition}:bills")
     made = clicks(100, random.Random(7))

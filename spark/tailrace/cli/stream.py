@@ -14,12 +14,12 @@ from tailrace.cli.console import Output
 from tailrace.cli.definitions import load_all
 from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.observing import Observing, observing, output_for
-from tailrace.cli.options import Definitions
+from tailrace.cli.options import Definitions, EngineName, on_engine
 from tailrace.cli.progress import Progress, Tally
 from tailrace.cli.sessions import session
 from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import counted, rate, shown, span
-from tailrace.lake.notices import Dropped, Notice
+from tailrace.lake.notices import Dropped, Notice, WentOver
 from tailrace.model.chains import Definition, chain
 from tailrace.model.time import text
 from tailrace.observe.happenings import Mended, Subject
@@ -68,6 +68,7 @@ def stream(
             help="Serve metrics for Prometheus; 0 is any free port. [default: TAILRACE_METRICS_PORT]",
         ),
     ] = None,
+    engine: EngineName = None,
     json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line an epoch.")] = False,
 ) -> None:
     """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
@@ -78,7 +79,7 @@ def stream(
     where this one was.
     """
     pipelines = load_all(definitions)
-    settings = Settings()
+    settings = on_engine(Settings(), engine)
     output = output_for(settings, json=json)
     where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once, from_log=from_log)
     if from_log and (per_epoch is not None or every):
@@ -189,6 +190,11 @@ class _Run:
         if isinstance(notice, Dropped):
             goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
             self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
+        elif isinstance(notice, WentOver):
+            self.output.say(
+                f"{notice.definition} is folded by {notice.engine} from here on: it outgrew this process "
+                "(TAILRACE_MEMORY); a restart begins in the process again"
+            )
 
     def _watched(self, progress: Progress, observed: Observing, report: EpochReport) -> None:
         progress.epoch(report)

@@ -243,10 +243,12 @@ class Lake:
         for a column that the table has no more.
         """
         # Here, for it brings pandas along, and most commands never write.
-        from pyiceberg.io.pyarrow import _dataframe_to_data_files
+        from tailrace.lake.files import written_files
 
+        if not rows.num_rows:
+            return []
         loaded = self.table(table)
-        return list(_dataframe_to_data_files(loaded.metadata, conformed(loaded, rows), loaded.io))
+        return list(written_files(loaded, conformed(loaded, rows)))
 
     def change(self, table: str, change: Change, said: Mapping[str, str], expected: int | None) -> int:
         """Commit written files to main if it still stands at `expected`, saying this; gives the snapshot's id.

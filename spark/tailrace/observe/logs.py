@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.lake.notices import Dropped, Noted, Outcome, Publication
+from tailrace.lake.notices import Dropped, Noted, Outcome, Publication, WentOver
 from tailrace.model.time import text
 from tailrace.observe.happenings import (
     HELD_BACK,
@@ -69,6 +69,8 @@ class Logs:
                 self._say(logging.WARNING, "checkpoint_rebuilt", flaw=flaw)
             case Dropped(definition, reason):
                 self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
+            case WentOver(definition, engine):
+                self._say(logging.WARNING, "went_over", definition=definition, engine=engine)
             case Noted():
                 self._run(happening)
             case Ended(None, stopped):

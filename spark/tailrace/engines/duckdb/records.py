@@ -72,7 +72,7 @@ class RememberedRows:
         own, table = self._columns, self._table
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
         met = f"EXISTS (SELECT 1 FROM {table} k WHERE {' AND '.join(names)})"
-        good, kept = rows.num_rows - rows["_error"].count(), rows
+        good, kept = rows["_error"].null_count, rows
         with registered(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
@@ -81,7 +81,7 @@ class RememberedRows:
                 unique = f"SELECT * FROM ({there} AND NOT {met}) QUALIFY {place} = 1"
                 text = f"{unique} UNION ALL SELECT * FROM {read} WHERE _error IS NOT NULL"
                 kept = self.connection.execute(text).to_arrow_table().cast(rows.schema)
-        left = kept.num_rows - kept["_error"].count()
+        left = kept["_error"].null_count
         with registered(self.connection, kept) as some:
             insert = f"INSERT INTO {table} SELECT {own}, {epoch} FROM {some} WHERE _error IS NULL"
             self.connection.execute(insert)

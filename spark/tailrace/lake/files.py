@@ -1,0 +1,55 @@
+"""Write rows as Parquet files of a table, which it does not have yet, with the statistics that a commit says of them.
+
+pyiceberg's own writer makes an empty list of a null one where a list has structs in it, so the rows go to its file
+writer as they are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import _dataframe_to_data_files, _determine_partitions
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+
+
+def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
+    """Write rows with a table's own columns: a file for each of its partitions that has some."""
+    spec, schema = table.metadata.spec(), table.schema()
+    if sanitize_column_names(schema) != schema:
+        yield from _dataframe_to_data_files(table.metadata, rows, table.io)
+        return
+    if spec.is_unpartitioned():
+        yield _written(table, rows, None)
+        return
+    for partition in _determine_partitions(spec=spec, schema=schema, arrow_table=rows):
+        yield _written(table, partition.arrow_table_partition, partition.partition_key)
+
+
+def _written(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:
+    metadata, model = table.metadata, FileFormatFactory.get(FileFormat.PARQUET)
+    places = load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
+    path = places.new_data_location(data_file_name=f"{uuid.uuid4()}.{model.file_extension()}", partition_key=key)
+    output = table.io.new_output(path)
+    writer = model.create_writer(output, table.schema(), metadata.properties)
+    with writer:
+        writer.write(rows)
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=key.partition if key else Record(),
+        file_size_in_bytes=len(output),
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **writer.result().to_serialized_dict(),
+    )
