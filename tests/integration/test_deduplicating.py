@@ -108,7 +108,8 @@ def leaves(plan: Any) -> list[Any]:
 def test_an_epoch_with_records_that_came_again_reads_its_source_once(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop, plans, write = Shop(plain, settings, tmp_path / "landing"), list[Any](), Landing.write
+    on_spark = settings.model_copy(update={"engine": "spark"})
+    shop, plans, write = Shop(plain, on_spark, tmp_path / "landing"), list[Any](), Landing.write
 
     def written(landing: Landing, stamped: DataFrame, said: Mapping[str, str]) -> Landed:
         plans.append(stamped._jdf.queryExecution().executedPlan())
