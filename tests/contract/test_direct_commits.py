@@ -1,0 +1,117 @@
+"""Commits that this process writes itself: whole, conditional, and with every value as it was (rules X1 and X2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace.lake.catalog import Lake, head_of
+from tailrace.lake.contracts import Column, Contract
+from tailrace.lake.errors import FencedError, MovedError
+from tailrace.lake.lease import Lease
+from tailrace.lake.publish import Branch
+from tailrace.lake.tables import Change
+from tailrace.settings import Settings
+
+COLUMNS = {
+    "kind": Column("string", "", required=True),
+    "n": Column("bigint", ""),
+    "pairs": Column([{"a": "bigint"}], ""),
+}
+THINGS = Contract("things", "what is written here", COLUMNS, partition_by=("kind",))
+
+
+@pytest.fixture
+def lake(settings: Settings) -> Lake:
+    made = Lake(settings)
+    made.ensure(THINGS, {"epoch": "-1"})
+    return made
+
+
+def rows(lake: Lake, *values: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(values), schema=lake.table("things").schema().as_arrow())
+
+
+def held(lake: Lake, branch: Branch, epoch: int, *values: dict[str, Any]) -> None:
+    branch.hold(Change(tuple(lake.written("things", rows(lake, *values)))), {"epoch": str(epoch)})
+
+
+def read(lake: Lake) -> list[int]:
+    return sorted(lake.table("things").scan().to_arrow()["n"].to_pylist())
+
+
+def test_a_null_list_of_structs_stays_one(lake: Lake) -> None:
+    import duckdb
+
+    files = lake.written("things", rows(lake, {"kind": "a", "n": 1}, {"kind": "a", "n": 2, "pairs": []}))
+    path = files[0].file_path.removeprefix("file://")
+    found = duckdb.sql(f"SELECT n, pairs FROM read_parquet('{path}') ORDER BY n").fetchall()
+    assert found == [(1, None), (2, [])]
+
+
+def test_X2_nothing_is_there_before_it_is_published_and_then_all_of_it(lake: Lake) -> None:
+    branch = Branch(lake, "things", "stream_1", direct=True)
+    branch.start()
+    held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "b", "n": 2})
+    assert read(lake) == []
+    snapshot = branch.publish()
+    assert read(lake) == [1, 2]
+    assert lake.head("things").snapshot == snapshot
+    assert lake.head("things").number("epoch") == 0
+    assert list(lake.refs("things")) == ["main"]
+
+
+def test_X1_who_was_overtaken_publishes_nothing_and_can_write_on_top(lake: Lake) -> None:
+    ours = Branch(lake, "things", "stream_1", direct=True)
+    ours.start()
+    held(lake, ours, 0, {"kind": "a", "n": 1})
+    lake.mark("things", {"by": "another"}, lake.head("things").snapshot)
+    with pytest.raises(MovedError):
+        ours.publish()
+    assert read(lake) == []
+    ours.start()
+    ours.publish()
+    assert read(lake) == [1]
+
+
+def test_X1_a_stream_whose_lease_was_taken_publishes_nothing(lake: Lake) -> None:
+    zombie = Lease.take(lake, "things", direct=True)
+    heir = Lease.take(lake, "things", direct=True)
+    held(lake, zombie.branch, 0, {"kind": "a", "n": 1})
+    with pytest.raises(FencedError):
+        zombie.commit({"epoch": "0"}, lambda: None)
+    held(lake, heir.branch, 0, {"kind": "a", "n": 2})
+    assert heir.commit({"epoch": "0"}, lambda: None)
+    assert read(lake) == [2]
+
+
+def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch, commit = Branch(lake, "things", "stream_1", direct=True), type(lake.catalog).commit_table
+    branch.start()
+    held(lake, branch, 0, {"kind": "a", "n": 1})
+
+    def lost(self: Any, *args: Any, **options: Any) -> Any:
+        commit(self, *args, **options)
+        raise ConnectionResetError("no reply")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lake.catalog), "commit_table", lost)
+        snapshot = branch.publish()
+    assert head_of(lake.table("things")).snapshot == snapshot
+    assert read(lake) == [1]
+
+
+def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:
+    branch = Branch(lake, "things", "follow_1", direct=True)
+    branch.start()
+    held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "b", "n": 2})
+    branch.publish()
+    old = [task.file for task in lake.table("things").scan().plan_files() if task.file.partition[0] == "a"]
+    new = lake.written("things", rows(lake, {"kind": "a", "n": 3}))
+    branch.hold(Change(tuple(new), tuple(old)), {"epoch": "1"})
+    before = len(lake.commits("things"))
+    branch.publish()
+    assert read(lake) == [2, 3]
+    assert len(lake.commits("things")) == before + 1
