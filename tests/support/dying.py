@@ -1,7 +1,8 @@
 """The command in a process that dies at a named point of the commit protocol; run as a module.
 
-A point is `move TABLE` or `mark TABLE`, and `before` or `after`: main of the table is moved to what was written, or a
-lease of it is taken. DYING names it. The process group is killed, so that the JVM dies in the same instant.
+A point is `move TABLE`, `change TABLE` or `mark TABLE`, and `before` or `after`: main of the table is moved to what
+Spark wrote, what the process wrote is added to it, or a lease of it is taken. DYING names it. The process group is
+killed, so that the JVM dies in the same instant.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def dying(verb: str, table: str, when: str) -> None:
     does: Callable[..., Any] = getattr(Lake, verb)
 
     def done(lake: Lake, name: str, *given: Any) -> Any:
-        here = name == table and (verb == "mark" or given[0] == MAIN)
+        here = name == table and (verb != "move" or given[0] == MAIN)
         if here and when == "before":
             _die()
         found = does(lake, name, *given)
