@@ -279,7 +279,7 @@ class Lake:
         Raises `MovedError` where main stands elsewhere, and `LakeError` where that snapshot is gone.
         """
         loaded = self._expected(table, expected)
-        files = list(_added(loaded, staged))
+        files = list(added_files(loaded, staged))
         # pyiceberg would list files by the table's partitioning of today, whatever they were written by.
         specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
         if len(specs) > 1:
@@ -342,8 +342,8 @@ def _made(transaction: Transaction) -> int:
     return made
 
 
-def _added(loaded: Table, staged: int) -> Iterator[DataFile]:
-    """The data files that a snapshot added."""
+def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
+    """The data files that a snapshot added, whatever became of them since. Raises `LakeError` where it is gone."""
     snapshot = loaded.metadata.snapshot_by_id(staged)
     if snapshot is None:
         raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")

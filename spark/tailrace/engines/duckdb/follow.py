@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 import duckdb
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import TimestamptzType
 
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.engines.duckdb.read import path_of, plain
 from tailrace.engines.duckdb.records import registered
-from tailrace.lake.catalog import Lake, lineage
+from tailrace.lake.catalog import Lake, added_files, lineage
 from tailrace.lake.contracts import PANE
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import MovedError
@@ -78,11 +80,10 @@ class ProcessFollower(Following):
     def _gained(self, told: str, since: int | None, until: int) -> None:
         """What the last pane of each window says that the ledger gained from one snapshot to another, as a table."""
         loaded = self.lake.table(self.ledger)
-        scan = loaded.scan(row_filter=equal("kind", PANE), snapshot_id=until)
-        tasks = list(scan.plan_files())
-        if since is not None:
-            new = _added(loaded, since, until)
-            tasks = [task for task in tasks if task.file.file_path in new]
+        if since is None:
+            tasks = list(loaded.scan(row_filter=equal("kind", PANE), snapshot_id=until).plan_files())
+        else:
+            tasks = _appended(loaded, since, until)
         rows = self._read(loaded, tasks)
         with registered(self.connection, rows) if isinstance(rows, pa.Table) else _same(rows) as view:
             kind = f"(SELECT * FROM {view} WHERE kind = '{PANE}')"
@@ -165,23 +166,11 @@ def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
     return int(from_bytes(TimestamptzType(), low)), int(from_bytes(TimestamptzType(), high))
 
 
-def _added(table: Table, since: int, until: int) -> set[str]:
-    """The files that commits after one snapshot up to another have added; what a compaction rewrote is not new."""
-    found: set[str] = set()
-    for snapshot in lineage(table, until):
-        if snapshot.snapshot_id == since:
-            break
-        if snapshot.summary is not None and snapshot.summary.operation.value != "append":
-            continue
-        for manifest in snapshot.manifests(table.io):
-            if manifest.added_snapshot_id == snapshot.snapshot_id:
-                entries = manifest.fetch_manifest_entry(table.io)
-                found |= {
-                    one.data_file.file_path
-                    for one in entries
-                    if one.status == ManifestEntryStatus.ADDED and one.snapshot_id == snapshot.snapshot_id
-                }
-    return found
+def _appended(table: Table, since: int, until: int) -> list[FileScanTask]:
+    """The files that appends after one snapshot up to another brought, whether or not a compaction replaced them."""
+    commits = takewhile(lambda one: one.snapshot_id != since, lineage(table, until))
+    appends = (one for one in commits if one.summary is None or one.summary.operation is Operation.APPEND)
+    return [FileScanTask(file) for one in appends for file in added_files(table, one.snapshot_id)]
 
 
 def _head(table: Table) -> int | None:

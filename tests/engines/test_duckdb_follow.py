@@ -1,0 +1,114 @@
+"""Table `p` follows in the process: by version, whatever the ledger's files were made into, and few files at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tailrace.engines.duckdb import follow
+from tailrace.engines.duckdb.execution import Windows, executed
+from tailrace.engines.duckdb.follow import ProcessFollower
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import answer_contract, ledger_contract
+from tailrace.lake.generations import GENERATION, MEANING
+from tailrace.lake.publish import Branch
+from tailrace.lake.tables import Change
+from tailrace.model import examples
+from tailrace.model.meaning import kept
+from tailrace.model.panes import answers
+from tailrace.model.reference import fold
+from tailrace.model.time import instant
+from tailrace.settings import Settings
+from tests.support.duck import CONNECTION, arrow_bundle
+
+PIPELINE = examples.figure(14)
+EPOCHS = examples.element_at_a_time()
+
+
+class Ledger:
+    """A ledger that epochs are appended to, and table `p` beside it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.lake, self.one = Lake(settings), executed(CONNECTION.cursor(), PIPELINE)
+        self.state: Windows = self.one.nothing()
+        said = {"epoch": "-1", "generation": "0", "fingerprint": PIPELINE.fingerprint}
+        for contract in (ledger_contract(PIPELINE), answer_contract(PIPELINE)):
+            told = {**contract.properties, MEANING: kept(PIPELINE), GENERATION: "0"}
+            self.lake.ensure(type(contract)(**{**vars(contract), "properties": told}), said)
+        self.table = ledger_contract(PIPELINE).table
+        self.branch = Branch(self.lake, self.table, "stream_1", direct=True)
+        self.follower = ProcessFollower(CONNECTION.cursor(), self.lake, PIPELINE, "test")
+        self.branch.start()
+
+    def fold(self, epoch: int) -> None:
+        records, clock = EPOCHS[epoch]
+        moved = self.one.step(
+            self.state, self.one.consume(arrow_bundle(PIPELINE, records, clock.epoch), self.state), clock
+        )
+        self.state = moved.state
+        self._publish(Change(tuple(self.lake.written(self.table, moved.rows))), {"epoch": str(clock.epoch)})
+
+    def compact(self) -> None:
+        """Put all the files together, as maintenance does."""
+        scan = self.lake.table(self.table).scan()
+        old = tuple(task.file for task in scan.plan_files())
+        self._publish(Change(tuple(self.lake.written(self.table, scan.to_arrow())), old), {})
+
+    def _publish(self, change: Change, said: Mapping[str, str]) -> None:
+        self.branch.hold(change, {"fingerprint": PIPELINE.fingerprint, "generation": "0", **said})
+        self.branch.publish()
+
+    def held(self) -> dict[Any, Any]:
+        rows = self.lake.table(PIPELINE.name).scan().to_arrow().to_pylist()
+        where = [
+            (tuple(r[k] for k in PIPELINE.key), instant(r["window_start"]), instant(r["window_end"])) for r in rows
+        ]
+        assert len(set(where)) == len(where)
+        return dict(zip(where, ([row[name] for name in PIPELINE.what] for row in rows), strict=True))
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Iterator[Ledger]:
+    one = Ledger(settings)
+    yield one
+    one.one.close()
+
+
+def expected(epochs: int) -> dict[Any, Any]:
+    said = answers(fold(PIPELINE, EPOCHS[:epochs]).panes)
+    return {(key, *window): list(values.values()) for (key, window), values in said.items()}
+
+
+def test_L2_p_is_what_the_panes_say_after_each_epoch(ledger: Ledger) -> None:
+    for epoch in range(len(EPOCHS)):
+        ledger.fold(epoch)
+        ledger.follower.follow()
+        assert ledger.held() == expected(epoch + 1), epoch
+
+
+def test_X3_panes_that_were_compacted_before_p_followed_are_in_it(ledger: Ledger) -> None:
+    half = len(EPOCHS) // 2
+    for epoch in range(half):
+        ledger.fold(epoch)
+    ledger.follower.follow()
+    for epoch in range(half, len(EPOCHS)):
+        ledger.fold(epoch)
+    ledger.compact()
+    ledger.follower.follow()
+    assert ledger.held() == expected(len(EPOCHS)) != expected(half)
+
+
+def test_files_of_windows_that_did_not_change_stay_as_they_are(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "ROWS_A_FILE", 1)
+    files = set[str]()
+    kept_files = 0
+    for epoch in range(len(EPOCHS)):
+        ledger.fold(epoch)
+        ledger.follower.follow()
+        now = {task.file.file_path for task in ledger.lake.table(PIPELINE.name).scan().plan_files()}
+        kept_files += len(files & now)
+        files = now
+    assert kept_files > 0
+    assert ledger.held() == expected(len(EPOCHS))
