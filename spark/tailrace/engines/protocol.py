@@ -71,3 +71,6 @@ class Side(Protocol):
 
     def passed_again(self, epoch: int) -> Any:
         """What a later stage reads of an epoch that the ledger has, as a bundle."""
+
+    def close(self) -> None:
+        """Free the open windows: the fold has ended, or goes on elsewhere."""

@@ -178,6 +178,7 @@ class Fold:
         side = self.sides.next(self.side, self.pipeline, bundle, self.state)
         if side is self.side:
             return
+        self.side.close()
         self.side = side
         self.lease.branch.direct = side.direct
         self.lease.head = self.lease.branch.start(self.lease.head)
@@ -267,12 +268,14 @@ class Fold:
         self.follower.follow()
         self.follower.close()
         self.lease.give_back()
+        self.side.close()
 
     def leave(self) -> None:
         """Let go of it as it is: another process has it, and brings `p` up."""
         self._staged = None
         self.follower.close()
         self.lease.give_back()
+        self.side.close()
 
     def _follow(self, published: int) -> None:
         # Whose the ledger is, the next publication finds out.

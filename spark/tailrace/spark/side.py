@@ -95,3 +95,6 @@ class SparkSide:
     def passed_again(self, epoch: int) -> DataFrame:
         ledger = self.lake.spark_name(self.ledger)
         return self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+
+    def close(self) -> None:
+        """Spark frees what is checkpointed with each state (`OpenWindows.forget`)."""

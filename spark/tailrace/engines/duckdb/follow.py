@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import takewhile
 
 import duckdb
@@ -21,7 +22,7 @@ from pyiceberg.types import TimestamptzType
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.engines.duckdb.read import path_of, plain
 from tailrace.engines.duckdb.records import registered
-from tailrace.lake.catalog import Lake, added_files, lineage
+from tailrace.lake.catalog import Lake, added_files, head_of, lineage
 from tailrace.lake.contracts import PANE
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import MovedError
@@ -62,7 +63,7 @@ class ProcessFollower(Following):
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         table = self.lake.table(self.name)
-        if _head(table) != self.branch.base:
+        if head_of(table).snapshot != self.branch.base:
             raise MovedError(f"{self.name} was moved while it was merged into")
         told = f"tailrace_told_{uuid.uuid4().hex[:12]}"
         self._gained(told, since, until)
@@ -85,7 +86,7 @@ class ProcessFollower(Following):
         else:
             tasks = _appended(loaded, since, until)
         rows = self._read(loaded, tasks)
-        with registered(self.connection, rows) if isinstance(rows, pa.Table) else _same(rows) as view:
+        with registered(self.connection, rows) if isinstance(rows, pa.Table) else nullcontext(rows) as view:
             kind = f"(SELECT * FROM {view} WHERE kind = '{PANE}')"
             text = in_duckdb(latest(self.pipeline, kind.replace(view, "tailrace_the_view")))
             self.connection.execute(f"CREATE TEMP TABLE {told} AS {text.replace('tailrace_the_view', view)}")
@@ -118,7 +119,7 @@ class ProcessFollower(Following):
             f"SELECT {own} FROM (SELECT *, {place} FROM ({both})) WHERE _place = 1 AND NOT _gone "
             f"ORDER BY window_end, window_start"
         ).replace("tailrace_told", told)
-        with registered(self.connection, held) if isinstance(held, pa.Table) else _same(held) as view:
+        with registered(self.connection, held) if isinstance(held, pa.Table) else nullcontext(held) as view:
             return self.connection.execute(text.replace("tailrace_held", view)).to_arrow_table()
 
     def _read(self, table: Table, tasks: Sequence[FileScanTask]) -> pa.Table | str:
@@ -130,19 +131,6 @@ class ProcessFollower(Following):
         from pyiceberg.io.pyarrow import ArrowScan
 
         return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(list(tasks))
-
-
-class _same:  # noqa: N801  (it stands where `registered` does)
-    """A relation that needs no name."""
-
-    def __init__(self, relation: str) -> None:
-        self.relation = relation
-
-    def __enter__(self) -> str:
-        return self.relation
-
-    def __exit__(self, *error: object) -> None:
-        return None
 
 
 def parts(rows: pa.Table) -> list[pa.Table]:
@@ -171,8 +159,3 @@ def _appended(table: Table, since: int, until: int) -> list[FileScanTask]:
     commits = takewhile(lambda one: one.snapshot_id != since, lineage(table, until))
     appends = (one for one in commits if one.summary is None or one.summary.operation is Operation.APPEND)
     return [FileScanTask(file) for one in appends for file in added_files(table, one.snapshot_id)]
-
-
-def _head(table: Table) -> int | None:
-    current = table.current_snapshot()
-    return None if current is None else current.snapshot_id

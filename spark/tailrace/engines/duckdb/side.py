@@ -72,3 +72,6 @@ class DuckSide:
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
             found = self.connection.execute(f"SELECT * FROM {rows} WHERE kind = '{PANE}' AND epoch = {epoch}")
             return self.execution.changed(found.to_arrow_table())
+
+    def close(self) -> None:
+        self.execution.close()
