@@ -90,14 +90,7 @@ class Intake:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
         kept = frame if once else frame.persist()
-        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
-        seen, now = watched(self.spark, source, self.log, kept) if follows or known else {}, _wall_clock()
-        if known:
-            now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
-        if not follows:
-            seen = {}
-        told = self._told()
-        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
+        told = self._advanced(kept, files, read)
         if self._remembered is None:
             return self._bundle(kept, told, read, files=len(files))
         unique = self._remembered.unique(kept)
@@ -106,22 +99,27 @@ class Intake:
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
         """The epoch of records that have come to this process."""
-        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
-        seen, now = {}, _wall_clock()
-        if follows or known:
-            seen = watched(self.spark, self.source, self.log, table, self._database)
-        if known:
-            now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
-        if not follows:
-            seen = {}
-        told = self._told()
-        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
+        told = self._advanced(table, files, read)
         if not self.log.id_columns:
             return self._of_rows(table, told, read, files=len(files))
         if self._remembered_rows is None:
             self._remembered_rows, self._remembered = self._restored_rows(), None
         unique = self._remembered_rows.unique(table, self.landing.epoch + 1, self.progress.now)
         return self._of_rows(unique.rows, told, read, unique.duplicates, len(files))
+
+    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> _Told:
+        """Move the log's progress on by what a read bundle says of its partitions; gives what was said from outside."""
+        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
+        seen, now = dict[str, Seen](), _wall_clock()
+        if follows or known:
+            seen = watched(self.spark, self.source, self.log, records, self._database)
+        if known:
+            now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
+        if not follows:
+            seen = {}
+        told = self._told()
+        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
+        return told
 
     def _restored_rows(self) -> RememberedRows:
         """The ids that the log has, as of its last epoch."""
@@ -136,11 +134,7 @@ class Intake:
     ) -> Bundle:
         epoch = self.landing.epoch + 1
         stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
-        good = (
-            stamped
-            if not stamped["_error"].null_count < table.num_rows
-            else stamped.filter(pc.is_null(stamped["_error"]))
-        )
+        good = stamped.filter(pc.is_null(stamped["_error"]))
         return Bundle(
             *self._clock_and_said(told, read, duplicates),
             good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
@@ -168,12 +162,15 @@ class Intake:
             if at is None or at > now:
                 return None
         self.progress = progress
-        nothing = read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
-        if self.sides.small:
-            if self._nothing is None:
-                self._nothing = nothing.toArrow()
-            return self._of_rows(self._nothing, told, {name: self.landing.log.head.said[name] for name in READ})
-        return self._bundle(nothing, told, {name: self.landing.log.head.said[name] for name in READ})
+        read = {name: self.landing.log.head.said[name] for name in READ}
+        if not self.sides.small:
+            return self._bundle(self._no_records(), told, read)
+        if self._nothing is None:
+            self._nothing = self._no_records().toArrow()
+        return self._of_rows(self._nothing, told, read)
+
+    def _no_records(self) -> DataFrame:
+        return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
 
     def _told(self) -> _Told:
         """What was entered in the control tables since the last epoch."""
