@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-from datetime import UTC, datetime
-
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
@@ -13,13 +9,11 @@ from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.model import examples
-from tailrace.model.calendars import UNITS, Calendar
 from tailrace.model.clock import Clock
 from tailrace.model.reference import fold, fold_stages
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.windows import Window
-from tailrace.sql.windows import assigned
+from tailrace.model.time import END_OF_TIME
 from tests.support.duck import CONNECTION, run_on_duckdb
+from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import said_by_reference
 from tests.support.stages import chains
 from tests.support.strategies import DEEP, epochs, pipelines
@@ -89,24 +83,6 @@ def test_random_stages_over_random_epochs_say_the_same(python: bool) -> None:
 
 
 def test_T1_calendar_windows_are_the_models() -> None:
-    chance = random.Random(7)
-    zones = ["UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza"]
-    # Around midnights, for there it may go wrong; Apia's 30 December 2011 never was.
-    times = [chance.randrange(0, 2 * 10**15) for _ in range(400)]
-    times += [at - at % 3_600_000_000 + by for at in times for by in (-1, 0)]
-    times += [instant(datetime(2011, 12, day, 10, tzinfo=UTC)) + by for day in (29, 30, 31) for by in (-1, 0)]
-    log = replace(examples.SCORES, arrival_time=None)
-    own = CONNECTION.cursor()
+    own, times = CONNECTION.cursor(), midnights()
     own.register("times", pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "id": range(len(times))}))
-    source = (
-        "(SELECT at, CAST(id AS string) AS team, 0L AS value, at AS seen, 0L AS _epoch, '' AS _source, id AS _offset "
-        "FROM times)"
-    )
-    for zone in zones:
-        for unit in UNITS:
-            where = Calendar(unit, zone)
-            pipeline = replace(examples.figure(10), log=log, where=where)
-            text = in_duckdb(f"SELECT team, window_start, window_end FROM ({assigned(pipeline, source)})")
-            found = {times[int(team)]: Window(start, end) for team, start, end in own.execute(text).fetchall()}
-            wrong = {at: (found[at], where.assign(at)) for at in times if [found[at]] != where.assign(at)}
-            assert not wrong, f"{zone}, {unit}: {len(wrong)} of {len(times)}, {next(iter(wrong.items()))}"
+    calendars_agree(times, "times", lambda text: own.execute(in_duckdb(text)).fetchall())

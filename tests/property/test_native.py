@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-from datetime import UTC, datetime
-
 import pyarrow as pa
 import pytest
 from hypothesis import assume
@@ -13,13 +9,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.model import examples
-from tailrace.model.calendars import UNITS, Calendar
 from tailrace.model.clock import Clock
 from tailrace.model.reference import fold
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.windows import Window
+from tailrace.model.time import END_OF_TIME
 from tailrace.sql.reasons import reasons
-from tailrace.sql.windows import assigned
+from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import in_parts, run_native, said_by_reference
 from tests.support.strategies import epochs, pipelines
 from tests.transcripts import Transcript, transcripts
@@ -51,27 +45,10 @@ def test_a_transcript_comes_out_natively(plain: SparkSession, transcript: Transc
 
 
 def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
-    chance = random.Random(7)
-    zones = ["UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza"]
-    # Around midnights, for there it may go wrong; Apia's 30 December 2011 never was.
-    times = [chance.randrange(0, 2 * 10**15) for _ in range(400)]
-    times += [at - at % 3_600_000_000 + by for at in times for by in (-1, 0)]
-    times += [instant(datetime(2011, 12, day, 10, tzinfo=UTC)) + by for day in (29, 30, 31) for by in (-1, 0)]
-    log = replace(examples.SCORES, arrival_time=None)
+    times = midnights()
     frame = pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "id": range(len(times))})
     spark.createDataFrame(frame).createOrReplaceTempView("calendar_times")
-    source = (
-        "(SELECT at, CAST(id AS string) AS team, 0L AS value, at AS seen, 0L AS _epoch, '' AS _source, id AS _offset "
-        "FROM calendar_times)"
-    )
-    for zone in zones:
-        for unit in UNITS:
-            where = Calendar(unit, zone)
-            pipeline = replace(examples.figure(10), log=log, where=where)
-            rows = spark.sql(f"SELECT team, window_start, window_end FROM ({assigned(pipeline, source)})").collect()
-            found = {times[int(row["team"])]: Window(row["window_start"], row["window_end"]) for row in rows}
-            wrong = {at: (found[at], where.assign(at)) for at in times if [found[at]] != where.assign(at)}
-            assert not wrong, f"{zone}, {unit}: {len(wrong)} of {len(times)}, {next(iter(wrong.items()))}"
+    calendars_agree(times, "calendar_times", lambda text: map(tuple, spark.sql(text).collect()))
 
 
 @in_parts(CASES, of=16)

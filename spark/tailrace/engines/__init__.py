@@ -1,1 +1,1 @@
-"""What runs the common SQL and a definition's own Python: DuckDB inside the process, or Spark on a cluster."""
+"""Run the common SQL and a definition's own Python: in this process, or on a cluster."""

@@ -8,7 +8,7 @@ from enum import Enum
 from tailrace.settings import Settings
 
 _BYTES_A_ROW = 400
-"""What an open window may take in DuckDB's memory, accumulators of numbers and indexes included."""
+"""About how many bytes an open window takes in DuckDB, its accumulators included."""
 
 
 class Engine(Enum):
@@ -20,7 +20,7 @@ class Engine(Enum):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What fits this process; `engine` where the settings name one, whatever its size."""
+    """Say what fits this process. Where the settings name an `engine`, that has everything, however large."""
 
     engine: Engine | None
     memory: int

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
-    AddSnapshotUpdate,
     AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
@@ -35,6 +33,7 @@ from tailrace.lake.naming import conformed
 from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.tables import MAIN, Change, Commit, Head
+from tailrace.lake.transactions import added_files, committing, list_as_written, made_by
 from tailrace.settings import Settings
 
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
@@ -256,6 +255,7 @@ class Lake:
         Raises `MovedError` if it does not. A reply that is lost does not count where main has the commit.
         """
         loaded = self._expected(table, expected)
+        list_as_written(loaded, change.added)
         own = {PREFIX + name: value for name, value in said.items()}
         made: list[int] = []
         try:
@@ -266,7 +266,7 @@ class Lake:
                         producer.append_data_file(file)
                     for file in change.removed:
                         producer.delete_data_file(file)
-                made.append(_made(transaction))
+                made.append(made_by(transaction))
         except Exception:
             after = self.table(table)
             if not any(one.snapshot_id in made for one in lineage(after, head_of(after).snapshot)):
@@ -280,17 +280,13 @@ class Lake:
         """
         loaded = self._expected(table, expected)
         files = list(added_files(loaded, staged))
-        # pyiceberg would list files by the table's partitioning of today, whatever they were written by.
-        specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
-        if len(specs) > 1:
-            raise LakeError(f"snapshot {staged} of {table} has files of several partitionings: run what wrote it again")
-        loaded.metadata = loaded.metadata.model_copy(update={"default_spec_id": specs.pop()})
+        list_as_written(loaded, files)
         with committing(loaded) as transaction:
             said = {PREFIX + name: value for name, value in said.items()}
             with transaction.update_snapshot(snapshot_properties=dict(said)).fast_append() as append:
                 for file in files:
                     append.append_data_file(file)
-            return _made(transaction)
+            return made_by(transaction)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """All rows of a small table, and the snapshot that they are of."""
@@ -309,49 +305,13 @@ class Lake:
         entered = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
         with committing(loaded) as transaction:
             transaction.append(entered, snapshot_properties={PREFIX + name: value for name, value in said.items()})
-            return _made(transaction)
+            return made_by(transaction)
 
     def _expected(self, table: str, expected: int | None) -> Table:
         loaded = self.table(table)
         if head_of(loaded).snapshot != expected:
             raise MovedError(f"{table} moved away from snapshot {expected}")
         return loaded
-
-
-@contextmanager
-def committing(loaded: Table) -> Iterator[Transaction]:
-    """A transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
-    # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
-    once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
-    loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
-    try:
-        with loaded.transaction() as transaction:
-            yield transaction
-    except CommitFailedException as error:
-        raise MovedError(str(error)) from error
-    except ValueError as error:
-        # So it tells of a commit to another branch of the table.
-        if "sequence number" not in str(error):
-            raise
-        raise MovedError(str(error)) from error
-
-
-def _made(transaction: Transaction) -> int:
-    """The snapshot that a transaction is about to commit; the table may stand at another's by the time it has."""
-    (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
-    return made
-
-
-def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
-    """The data files that a snapshot added, whatever became of them since. Raises `LakeError` where it is gone."""
-    snapshot = loaded.metadata.snapshot_by_id(staged)
-    if snapshot is None:
-        raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")
-    for manifest in snapshot.manifests(loaded.io):
-        if manifest.added_snapshot_id == staged:
-            for entry in manifest.fetch_manifest_entry(loaded.io):
-                if entry.status == ManifestEntryStatus.ADDED:
-                    yield entry.data_file
 
 
 def no_rows(schema: Schema) -> pa.Table:

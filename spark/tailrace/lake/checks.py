@@ -22,9 +22,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from tailrace.lake.catalog import Lake, committing, no_rows
+from tailrace.lake.catalog import Lake, no_rows
 from tailrace.lake.catalogs import kind, opened
 from tailrace.lake.errors import LakeError, MovedError
+from tailrace.lake.transactions import committing
 from tailrace.model.errors import TailraceError
 from tailrace.settings import Settings
 

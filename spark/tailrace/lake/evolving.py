@@ -24,7 +24,7 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IcebergType, ListType, StructType
 
-from tailrace.lake.catalog import Lake, committing
+from tailrace.lake.catalog import Lake
 from tailrace.lake.contract_files import agreed
 from tailrace.lake.contracts import Contract, all_contracts
 from tailrace.lake.errors import MovedError
@@ -33,6 +33,7 @@ from tailrace.lake.generations import scratch
 from tailrace.lake.layouts import sort_order, term
 from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.shapes import iceberg_type
+from tailrace.lake.transactions import committing
 from tailrace.model.chains import Definition, chain
 
 TRIES = 50

@@ -22,18 +22,25 @@ from pyiceberg.typedef import Record
 
 def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
     """Write rows with a table's own columns: a file for each of its partitions that has some."""
+    for file in _written(table, rows):
+        # What a commit lists the file by (`lake.transactions`), whatever the partitioning is by then.
+        file.spec_id = table.metadata.default_spec_id
+        yield file
+
+
+def _written(table: Table, rows: pa.Table) -> Iterator[DataFile]:
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
         yield from _dataframe_to_data_files(table.metadata, rows, table.io)
         return
     if spec.is_unpartitioned():
-        yield _written(table, rows, None)
+        yield _file(table, rows, None)
         return
     for partition in _determine_partitions(spec=spec, schema=schema, arrow_table=rows):
-        yield _written(table, partition.arrow_table_partition, partition.partition_key)
+        yield _file(table, partition.arrow_table_partition, partition.partition_key)
 
 
-def _written(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:
+def _file(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:
     metadata, model = table.metadata, FileFormatFactory.get(FileFormat.PARQUET)
     places = load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
     path = places.new_data_location(data_file_name=f"{uuid.uuid4()}.{model.file_extension()}", partition_key=key)
@@ -48,7 +55,6 @@ def _written(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile
         partition=key.partition if key else Record(),
         file_size_in_bytes=len(output),
         sort_order_id=None,
-        spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
         **writer.result().to_serialized_dict(),

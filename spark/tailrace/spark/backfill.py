@@ -100,6 +100,8 @@ def _parts(
 class _Closed:
     """The run of windows that no stream can reach any more."""
 
+    direct = False
+
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int, pinned: Head, shared: Shared
     ) -> None:
@@ -121,8 +123,6 @@ class _Closed:
             raise
         finally:
             self.follower.close()
-
-    direct = False
 
     def follow(self) -> int:
         return self.follower.follow()

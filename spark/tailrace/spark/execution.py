@@ -13,14 +13,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.lake.contracts import key_columns, predecessor_shape, spark_type
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.preparing import prepare, queried
 from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.held import oldest_held
-from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.held import holds_back, oldest_held
+from tailrace.sql.ledger_rows import Rows, state_types
 from tailrace.sql.steps import FAILED, may_fail
 
 
@@ -143,7 +142,7 @@ class Execution:
     @property
     def holds(self) -> bool:
         """Whether open windows can hold a later stage's watermark at all."""
-        return self.pipeline.where.merges or self.pipeline.stamp is not None
+        return holds_back(self.pipeline)
 
     def held(self, state: OpenWindows) -> int | None:
         """The oldest timestamp that the open windows hold for a later stage (rule T3), in microseconds; None if none.
@@ -170,11 +169,7 @@ class Execution:
         raise NotImplementedError
 
     def _state_schema(self) -> StructType:
-        columns = {**key_columns(self.pipeline), "window_start": "bigint", "window_end": "bigint"}
-        columns |= Transition(self.pipeline, Sql()).columns()
-        if self.pipeline.where.merges:
-            columns["predecessors"] = spark_type([predecessor_shape(self.pipeline)])
-        return schema_of(columns)
+        return schema_of(state_types(self.pipeline))
 
 
 def schema_of(types: Mapping[str, str]) -> StructType:

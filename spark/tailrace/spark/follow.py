@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from tailrace.lake.answers import AnswersFollowing
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import PANE
-from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import MovedError
-from tailrace.lake.following import Following
-from tailrace.lake.generations import settle
-from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, hours
 from tailrace.spark.session import open_session
@@ -24,26 +21,13 @@ from tailrace.sql.windows import listed, names
 _HOUR = duration(hours(1))
 
 
-class Follower(Following):
+class Follower(AnswersFollowing):
     """Keeps `p` of one pipeline up with its ledger."""
 
-    lake: Lake
-
     def __init__(self, lake: Lake, pipeline: Pipeline, owner: str) -> None:
-        super().__init__(lake, pipeline.name, owner)
-        self.pipeline = pipeline
+        super().__init__(lake, pipeline, owner)
         # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
         self.spark = open_session(lake.settings)
-        self.trimming = Trimming(lake, self.name, archived=False)
-
-    def followed(self) -> None:
-        self.trimming.after_commit()
-
-    def begin(self) -> None:
-        """Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning."""
-        check_definition(self.lake, self.pipeline)
-        # The ledger may have gone over to another generation, and `p` not yet.
-        settle(self.lake, self.name)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""

@@ -40,6 +40,8 @@ from tailrace.sql.corrections import As
 class Handover:
     """The run of the windows that a stream can still reach."""
 
+    direct = False
+
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int, closed: int) -> None:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self.first, self.last = first, last
@@ -72,8 +74,6 @@ class Handover:
             raise
         finally:
             self.follower.close()
-
-    direct = False
 
     def follow(self) -> int:
         return self.follower.follow()

@@ -12,14 +12,12 @@ import uuid
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
-from tailrace.model.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
 from tailrace.sql.clock import clock_row
-from tailrace.sql.partials import late, partials, refused
+from tailrace.sql.partials import late, may_be_late, partials, refused
 from tailrace.sql.state_merge import met
 from tailrace.sql.transitions import transitions
 
@@ -58,21 +56,13 @@ class Native(Execution):
         moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"))
         moved.createOrReplaceTempView(self._views["transitions"])
         rows = self.spark.sql(self._said)
-        if self._any_late(state, consumed):
+        if may_be_late(self.pipeline, consumed.closest, state.clock):
             rows = rows.unionAll(self.spark.sql(self._late))
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
         rows = self._with_rejected(rows, consumed, clock)
         held = (moved, consumed.partials, *consumed.prepared.held)
         return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held), count)
-
-    def _any_late(self, state: OpenWindows, consumed: Consumed) -> bool:
-        """Whether the bundle may hold late records. Partials of windows that merge do not say."""
-        if self.pipeline.where.merges:
-            return True
-        if state.clock is None or consumed.closest is None:
-            return False
-        return bool(Transition(self.pipeline, Scalars()).closed(consumed.closest, state.clock.watermark))
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
         frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))

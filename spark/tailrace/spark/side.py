@@ -20,7 +20,7 @@ from tailrace.spark.execution import Consumed, OpenWindows, Stepped
 from tailrace.spark.preparing import changed
 from tailrace.spark.writing import append, as_of_snapshot
 from tailrace.sql.changes import changes
-from tailrace.sql.held import due_terms
+from tailrace.sql.held import due_terms, next_due
 
 Bundled: TypeAlias = "DataFrame | pa.Table"
 """Records as either engine has them."""
@@ -29,11 +29,6 @@ Bundled: TypeAlias = "DataFrame | pa.Table"
 def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
     """Records as Spark has them."""
     return spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
-
-
-def as_arrow(rows: Bundled) -> pa.Table:
-    """Records as this process has them: those of a frame come to it."""
-    return rows if isinstance(rows, pa.Table) else rows.toArrow()
 
 
 class SparkSide:
@@ -84,10 +79,7 @@ class SparkSide:
             return None
         now = state.clock.processing_time
         (row,) = state.windows.where("fresh > 0").selectExpr("COUNT(*)", *due_terms(now, delays)).collect()
-        if not row[0]:
-            return None
-        ends = [(now - offset) // period * period + period + offset for period, offset in periods]
-        return min((at for at in (*ends, *row[1:]) if at is not None), default=None)
+        return next_due(now, periods, *row)
 
     def passed(self, stepped: Stepped) -> DataFrame:
         return changed(self.spark, self.pipeline, stepped.rows)

@@ -27,3 +27,22 @@ def oldest_held(pipeline: Pipeline) -> str:
 def due_terms(now: int, delays: Iterable[int]) -> list[str]:
     """Write when windows with fresh records have waited long enough, for each delay, as aggregates of the state."""
     return [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
+
+
+def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
+    """Give the first processing time after `now` at which windows with fresh records may fire; None if none may.
+
+    `count` is how many such windows there are, `waits` when the first of them has waited long enough for each delay.
+
+    >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
+    (90, None, None)
+    """
+    if not count:
+        return None
+    ends = [(now - offset) // period * period + period + offset for period, offset in periods]
+    return min((at for at in (*ends, *waits) if at is not None), default=None)
+
+
+def holds_back(pipeline: Pipeline) -> bool:
+    """Whether open windows can hold a later stage's watermark at all (rule T3)."""
+    return pipeline.where.merges or pipeline.stamp is not None

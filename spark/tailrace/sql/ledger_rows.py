@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, ledger_contract, spark_type
+from tailrace.lake.contracts import (
+    LATE,
+    PANE,
+    PARTIAL,
+    REJECTED,
+    key_columns,
+    ledger_contract,
+    predecessor_shape,
+    spark_type,
+)
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
@@ -15,6 +24,13 @@ from tailrace.sql.algebra import Sql, null, quoted
 from tailrace.sql.steps import FAILED
 from tailrace.sql.transitions import any_emits, phases
 from tailrace.sql.windows import listed, names
+
+
+def state_types(pipeline: Pipeline) -> dict[str, str]:
+    """The columns of an open window, by name."""
+    types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
+    types |= Transition(pipeline, Sql()).columns()
+    return types | ({"predecessors": spark_type([predecessor_shape(pipeline)])} if pipeline.where.merges else {})
 
 
 class Rows:

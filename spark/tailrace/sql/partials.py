@@ -5,8 +5,11 @@ The rows carry the accumulator of their records, and how many there were (`arriv
 
 from __future__ import annotations
 
+from tailrace.model.algebra import Scalars
+from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
+from tailrace.model.transition import Transition
 from tailrace.sql.algebra import quoted, total
 from tailrace.sql.windows import assigned, listed, names
 
@@ -55,6 +58,18 @@ def _sessions(pipeline: Pipeline, rows: str) -> str:
     islands = f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})"
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
     return f"SELECT {listed(keys, [span])}, {_totals(pipeline)} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+
+
+def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
+    """Whether a bundle may hold late records, by the end of the first window that it touches and the clock before it.
+
+    Partials of windows that merge do not say: records of theirs that are late are not among them.
+    """
+    if pipeline.where.merges:
+        return True
+    if before is None or closest is None:
+        return False
+    return bool(Transition(pipeline, Scalars()).closed(closest, before.watermark))
 
 
 def late(pipeline: Pipeline, source: str, clock: str) -> str:

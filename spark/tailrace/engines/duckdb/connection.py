@@ -31,7 +31,7 @@ _MACROS = (
     "to_utc(clocks, zone) AS CASE WHEN shown_by(first_of(clocks, zone), zone) = clocks "
     "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
 )
-"""What Spark has functions for and DuckDB has not, under Spark's names."""
+"""Functions that the texts call by Spark's names and DuckDB lacks."""
 
 
 def connect(settings: Settings) -> duckdb.DuckDBPyConnection:

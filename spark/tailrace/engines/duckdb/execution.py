@@ -18,9 +18,8 @@ import pyarrow as pa
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb, name_of
 from tailrace.engines.python.step import PLACE, PythonStep
 from tailrace.engines.python.steps import caller
-from tailrace.lake.contracts import key_columns, ledger_contract, predecessor_shape, shape_of, spark_type
+from tailrace.lake.contracts import ledger_contract, shape_of
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
-from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import Merge
 from tailrace.model.elementwise import Each, SparkFrame
@@ -32,9 +31,9 @@ from tailrace.model.types import element_type, struct_fields
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.changes import changes
 from tailrace.sql.clock import clock_row, times
-from tailrace.sql.held import due_terms, oldest_held
-from tailrace.sql.ledger_rows import Rows
-from tailrace.sql.partials import late, partials, refused
+from tailrace.sql.held import due_terms, holds_back, next_due, oldest_held
+from tailrace.sql.ledger_rows import Rows, state_types
+from tailrace.sql.partials import late, may_be_late, partials, refused
 from tailrace.sql.reasons import reasons
 from tailrace.sql.state_merge import met
 from tailrace.sql.steps import FAILED, may_fail, selected
@@ -70,7 +69,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Moved:
-    """What an epoch gave: the ledger's rows, and the state after it."""
+    """The result of an epoch: the rows to write to the ledger, and the state after it."""
 
     rows: pa.Table
     state: Windows
@@ -124,7 +123,7 @@ class DuckExecution:
     @property
     def holds(self) -> bool:
         """Whether open windows can hold a later stage's watermark at all."""
-        return self.pipeline.where.merges or self.pipeline.stamp is not None
+        return holds_back(self.pipeline)
 
     def onward(self, state: Windows) -> int:
         """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
@@ -141,11 +140,7 @@ class DuckExecution:
         now = state.clock.processing_time
         items = ", ".join(["COUNT(*)", *due_terms(now, delays)])
         found = self.connection.execute(in_duckdb(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0"))
-        count, *waits = found.fetchone() or (0,)
-        if not count:
-            return None
-        ends = [(now - offset) // period * period + period + offset for period, offset in periods]
-        return min((at for at in (*ends, *waits) if at is not None), default=None)
+        return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
         """The records that a later stage reads of an epoch's rows."""
@@ -284,11 +279,7 @@ class SqlExecution(DuckExecution):
 
     def _any_late(self, state: Windows, taken: Taken) -> bool:
         """Whether the bundle may hold late records. Partials of windows that merge do not say."""
-        if self.pipeline.where.merges:
-            return bool(taken.records.num_rows)
-        if state.clock is None or taken.closest is None:
-            return False
-        return bool(Transition(self.pipeline, Scalars()).closed(taken.closest, state.clock.watermark))
+        return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
 
     def _touched(self, stirs: str) -> str:
         names = self._names
@@ -348,13 +339,6 @@ def in_python(pipeline: Pipeline) -> bool:
     sorted_ = (Merge.GATHER, Merge.UNITE, Merge.TOP)
     lists = (element_type(part.type) for part in pipeline.parts.values() if part.merge in sorted_)
     return bool(reasons(pipeline)) or any(one is not None and struct_fields(one) is not None for one in lists)
-
-
-def state_types(pipeline: Pipeline) -> dict[str, str]:
-    """The columns of an open window, by name."""
-    types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
-    types |= Transition(pipeline, Sql()).columns()
-    return types | ({"predecessors": spark_type([predecessor_shape(pipeline)])} if pipeline.where.merges else {})
 
 
 def in_duckdb_row(text: str) -> str:

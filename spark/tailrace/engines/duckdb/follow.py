@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from itertools import takewhile
 
 import duckdb
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import TimestamptzType
 
 from tailrace.engines.duckdb.dialect import in_duckdb
-from tailrace.engines.duckdb.read import path_of, plain
+from tailrace.engines.duckdb.read import Scan, files_read
 from tailrace.engines.duckdb.records import registered
-from tailrace.lake.catalog import Lake, added_files, head_of, lineage
+from tailrace.lake.answers import AnswersFollowing
+from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import PANE
-from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import MovedError
 from tailrace.lake.filters import equal
-from tailrace.lake.following import Following
-from tailrace.lake.generations import settle
 from tailrace.lake.tables import Change
-from tailrace.lake.trimming import Trimming
 from tailrace.model.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import SPAN, VERSION, latest
@@ -40,26 +34,14 @@ ROWS_A_FILE = 100_000
 """About how many answers a file of `p` holds: fewer, and there are many files; more, and a change rewrites more."""
 
 
-class ProcessFollower(Following):
+class ProcessFollower(AnswersFollowing):
     """Keeps `p` of one pipeline up with its ledger."""
 
-    lake: Lake
-
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
-        super().__init__(lake, pipeline.name, owner, direct=True)
-        self.connection, self.pipeline = connection, pipeline
+        super().__init__(lake, pipeline, owner, direct=True)
+        self.connection = connection
         self.ledger = f"{pipeline.name}__ledger"
-        self.trimming = Trimming(lake, self.name, archived=False)
         self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
-
-    def followed(self) -> None:
-        self.trimming.after_commit()
-
-    def begin(self) -> None:
-        """Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning."""
-        check_definition(self.lake, self.pipeline)
-        # The ledger may have gone over to another generation, and `p` not yet.
-        settle(self.lake, self.name)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         table = self.lake.table(self.name)
@@ -79,17 +61,17 @@ class ProcessFollower(Following):
             self.connection.execute(f"DROP TABLE IF EXISTS {told}")
 
     def _gained(self, told: str, since: int | None, until: int) -> None:
-        """What the last pane of each window says that the ledger gained from one snapshot to another, as a table."""
-        loaded = self.lake.table(self.ledger)
-        if since is None:
-            tasks = list(loaded.scan(row_filter=equal("kind", PANE), snapshot_id=until).plan_files())
-        else:
-            tasks = _appended(loaded, since, until)
-        rows = self._read(loaded, tasks)
-        with registered(self.connection, rows) if isinstance(rows, pa.Table) else nullcontext(rows) as view:
-            kind = f"(SELECT * FROM {view} WHERE kind = '{PANE}')"
-            text = in_duckdb(latest(self.pipeline, kind.replace(view, "tailrace_the_view")))
-            self.connection.execute(f"CREATE TEMP TABLE {told} AS {text.replace('tailrace_the_view', view)}")
+        """Make a table of what the last pane of each window says of those that the ledger gained since a snapshot."""
+        loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
+        scan: Scan = loaded.scan(row_filter=panes, snapshot_id=until)
+        if since is not None:
+            # What a compaction has put together since was appended in files of its own, which are read here.
+            scan = loaded.incremental_append_scan(
+                from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
+            )
+        text = in_duckdb(latest(self.pipeline, f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"))
+        with files_read(self.connection, loaded, scan, list(scan.plan_files())) as rows:
+            self.connection.execute(f"CREATE TEMP TABLE {told} AS {text.replace('tailrace_ledger', rows)}")
 
     def _touched(self, table: Table, told: str) -> list[FileScanTask]:
         """The files of `p` whose range of window time holds a window that changed."""
@@ -108,10 +90,7 @@ class ProcessFollower(Following):
         """The rows of the touched files after the merge: of each window the highest version, or none if taken back."""
         own = listed(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
-        both = new
-        held = self._read(table, touched)
-        if touched:
-            both = f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held"
+        both = f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held"
         by, order = listed(names(self.pipeline), list(SPAN)), ", ".join(f"{name} DESC" for name in VERSION)
         # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
         place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}, _new) AS _place"
@@ -119,18 +98,8 @@ class ProcessFollower(Following):
             f"SELECT {own} FROM (SELECT *, {place} FROM ({both})) WHERE _place = 1 AND NOT _gone "
             f"ORDER BY window_end, window_start"
         ).replace("tailrace_told", told)
-        with registered(self.connection, held) if isinstance(held, pa.Table) else nullcontext(held) as view:
-            return self.connection.execute(text.replace("tailrace_held", view)).to_arrow_table()
-
-    def _read(self, table: Table, tasks: Sequence[FileScanTask]) -> pa.Table | str:
-        """The rows of some of a table's files: a relation where DuckDB can read them, else as pyiceberg has them."""
-        if tasks and plain(table, list(tasks)):
-            paths = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
-            return f"read_parquet([{paths}])"
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan
-
-        return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(list(tasks))
+        with files_read(self.connection, table, table.scan(), touched) as held:
+            return self.connection.execute(text.replace("tailrace_held", held)).to_arrow_table()
 
 
 def parts(rows: pa.Table) -> list[pa.Table]:
@@ -152,10 +121,3 @@ def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
     if low is None or high is None:
         return None, None
     return int(from_bytes(TimestamptzType(), low)), int(from_bytes(TimestamptzType(), high))
-
-
-def _appended(table: Table, since: int, until: int) -> list[FileScanTask]:
-    """The files that appends after one snapshot up to another brought, whether or not a compaction replaced them."""
-    commits = takewhile(lambda one: one.snapshot_id != since, lineage(table, until))
-    appends = (one for one in commits if one.summary is None or one.summary.operation is Operation.APPEND)
-    return [FileScanTask(file) for one in appends for file in added_files(table, one.snapshot_id)]

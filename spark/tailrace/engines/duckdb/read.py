@@ -8,18 +8,23 @@ them over once.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import duckdb
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
 from tailrace.engines.duckdb.dialect import column_type, name_of
+from tailrace.engines.duckdb.records import registered
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.naming import known_as
 from tailrace.model.log import Log
+
+Scan: TypeAlias = DataScan | IncrementalAppendScan
 
 EVERYTHING: BooleanExpression = AlwaysTrue()
 
@@ -38,17 +43,29 @@ def scanned(
     """
     loaded = lake.table(table)
     scan = loaded.scan(row_filter=where, snapshot_id=snapshot)
-    tasks = list(scan.plan_files())
+    with files_read(connection, loaded, scan, list(scan.plan_files())) as name:
+        yield name
+
+
+@contextmanager
+def files_read(
+    connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
+) -> Iterator[str]:
+    """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
     name = f"tailrace_scan_{uuid.uuid4().hex[:12]}"
-    if tasks and plain(loaded, tasks):
+    if tasks and plain(table, tasks):
         listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
         kind = "VIEW"
     else:
-        reader = scan.to_arrow_batch_reader()
-        connection.register(f"{name}_rows", reader)
-        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {name}_rows")
-        connection.unregister(f"{name}_rows")
+        # Here, for it brings pandas along.
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        schema = scan.projection()
+        batches = ArrowScan(scan.table_metadata, scan.io, schema, scan.row_filter).to_record_batches(tasks)
+        arrow = schema.as_arrow()
+        with registered(connection, pa.RecordBatchReader.from_batches(arrow, batches).cast(arrow)) as rows:
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {rows}")
         kind = "TABLE"
     try:
         yield name
@@ -56,7 +73,7 @@ def scanned(
         connection.execute(f"DROP {kind} IF EXISTS {name}")
 
 
-def plain(table: Table, tasks: list[FileScanTask]) -> bool:
+def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
     """Whether files hold just the rows and columns that the table has, and are on this machine."""
     local = all(task.file.file_path.startswith(("file:", "/")) for task in tasks)
     return local and len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)

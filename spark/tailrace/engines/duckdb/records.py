@@ -17,8 +17,8 @@ from tailrace.model.time import duration
 
 
 @contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> Iterator[str]:
-    """Name a relation of an Arrow table, for as long as the block lasts."""
+def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+    """Name a relation of an Arrow table, for as long as the block lasts; of a reader, which can be read once."""
     name = f"tailrace_{uuid.uuid4().hex[:12]}"
     connection.register(name, table)
     try:

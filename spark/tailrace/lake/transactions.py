@@ -1,0 +1,61 @@
+"""Commit to a table as it was loaded, by pyiceberg's transactions: conditional, and without trying again by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update import AddSnapshotUpdate
+
+from tailrace.lake.errors import LakeError, MovedError
+
+
+@contextmanager
+def committing(loaded: Table) -> Iterator[Transaction]:
+    """A transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
+    # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
+    once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
+    loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
+    try:
+        with loaded.transaction() as transaction:
+            yield transaction
+    except CommitFailedException as error:
+        raise MovedError(str(error)) from error
+    except ValueError as error:
+        # So it tells of a commit to another branch of the table.
+        if "sequence number" not in str(error):
+            raise
+        raise MovedError(str(error)) from error
+
+
+def made_by(transaction: Transaction) -> int:
+    """The snapshot that a transaction is about to commit; the table may stand at another's by the time it has."""
+    (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
+    return made
+
+
+def list_as_written(loaded: Table, files: Sequence[DataFile]) -> None:
+    """Have a commit list files by the partitioning that they were written by: pyiceberg goes by that of today.
+
+    Raises `LakeError` where they are of several.
+    """
+    specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
+    if len(specs) > 1:
+        named = ".".join(loaded.name())
+        raise LakeError(f"a commit to {named} has files of several partitionings: run what wrote it again")
+    loaded.metadata = loaded.metadata.model_copy(update={"default_spec_id": specs.pop()})
+
+
+def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
+    """The data files that a snapshot added, whatever became of them since. Raises `LakeError` where it is gone."""
+    snapshot = loaded.metadata.snapshot_by_id(staged)
+    if snapshot is None:
+        raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")
+    for manifest in snapshot.manifests(loaded.io):
+        if manifest.added_snapshot_id == staged:
+            for entry in manifest.fetch_manifest_entry(loaded.io):
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield entry.data_file
