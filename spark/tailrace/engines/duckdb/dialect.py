@@ -42,6 +42,11 @@ def in_duckdb(text: str) -> str:
     return str(tree.sql(dialect="duckdb", copy=False))
 
 
+def in_duckdb_once(text: str) -> str:
+    """Write a text that holds an epoch's own numbers, and comes but once: it takes no place among those remembered."""
+    return in_duckdb.__wrapped__(text)
+
+
 def _cast(node: exp.Expression) -> exp.Expression:
     return exp.Cast(this=node.this, to=node.args["to"])
 

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb, name_of
+from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, name_of
 from tailrace.engines.python.step import PLACE, PythonStep
 from tailrace.engines.python.steps import caller
 from tailrace.lake.contracts import ledger_contract, shape_of
@@ -90,7 +90,6 @@ class DuckExecution:
         row = {name: quoted(name) for name in self.rules.columns()}
         stirs = self.rules.stirs(row, "window_end", times(pipeline))
         self._awake = in_duckdb(self._touched(str(stirs)))
-        self._restored = in_duckdb(self.rows.restored(self._names["ledger"]))
         self._changes = in_duckdb(changes(pipeline, self._names["told"]))
 
     def nothing(self, generation: int = 0) -> Windows:
@@ -100,15 +99,12 @@ class DuckExecution:
 
     def restore(self, ledger: str, clock: Clock, generation: int) -> Windows:
         """The state that a ledger's partials add up to, after the epoch of `clock`; `ledger` is a relation of them."""
-        names = self._names
-        gone = in_duckdb(f"SELECT {self.rules.out_of_reach('window_end', f'{clock.watermark}L')}")
+        names, gone = self._names, self.rules.out_of_reach("window_end", f"{clock.watermark}L")
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
-        own = ", ".join(map(name_of, self._types))
-        self.connection.execute(
-            f"INSERT INTO {names['state']} BY NAME SELECT {own} FROM ({self._restored}) "
-            f"WHERE NOT ({gone.removeprefix('SELECT ')})"
-        )
+        own = ", ".join(map(quoted, self._types))
+        text = in_duckdb_once(f"SELECT {own} FROM ({self.rows.restored(names['ledger'])}) WHERE NOT {gone}")
+        self.connection.execute(f"INSERT INTO {names['state']} BY NAME {text}")
         self.connection.execute(f"DROP VIEW {names['ledger']}")
         return Windows(clock, generation, self._count(names["state"]))
 
@@ -139,7 +135,7 @@ class DuckExecution:
             return None
         now = state.clock.processing_time
         items = ", ".join(["COUNT(*)", *due_terms(now, delays)])
-        found = self.connection.execute(in_duckdb(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0"))
+        found = self.connection.execute(in_duckdb_once(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0"))
         return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
@@ -207,7 +203,7 @@ class DuckExecution:
 
     def _clock(self, state: Windows, clock: Clock) -> None:
         text = clock_row(self.pipeline, state.clock, clock, state.generation)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {in_duckdb_row(text)}")
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {in_duckdb_once(text)}")
 
     def _stepped(self, remains: str, state: Windows, clock: Clock) -> Windows:
         """Put what remains of the windows that were touched in their place."""
@@ -224,7 +220,7 @@ class DuckExecution:
     def _with_rejected(self, rows: pa.Table, taken: Taken, clock: Clock) -> pa.Table:
         if taken.rejected is None or not taken.rejected.num_rows:
             return rows
-        text = in_duckdb(self.rows.of_rejected(self._names["bundle"], clock))
+        text = in_duckdb_once(self.rows.of_rejected(self._names["bundle"], clock))
         return pa.concat_tables([rows, self._typed(self._queried(taken.rejected, text))])
 
     def _typed(self, rows: pa.Table) -> pa.Table:
@@ -339,11 +335,6 @@ def in_python(pipeline: Pipeline) -> bool:
     sorted_ = (Merge.GATHER, Merge.UNITE, Merge.TOP)
     lists = (element_type(part.type) for part in pipeline.parts.values() if part.merge in sorted_)
     return bool(reasons(pipeline)) or any(one is not None and struct_fields(one) is not None for one in lists)
-
-
-def in_duckdb_row(text: str) -> str:
-    """A row of literals in DuckDB's dialect; it is another one in each epoch, so nothing of it is remembered."""
-    return in_duckdb.__wrapped__(text)
 
 
 def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str:
