@@ -31,7 +31,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import days
 from tailrace.model.windows import Fixed
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
@@ -246,14 +246,14 @@ def backfills(lake: Path) -> None:
     from benchmarks.data import WINDOW
     from tailrace.model.time import instant
     from tailrace.settings import Settings
-    from tailrace.spark.backfill import backfill
+    from tailrace.backfill.backfill import backfill
 
     started = time.perf_counter()
     settings = Settings(warehouse=lake, namespace="main")
     spark, tables, pipeline = open_session(settings), Lake(settings), definition("totals")
     for number in range(30):
         begin = BEGIN + number % 10 * WINDOW
-        backfill(spark, tables, pipeline, instant(begin), instant(begin + WINDOW))
+        backfill(tables, pipeline, instant(begin), instant(begin + WINDOW))
     print(json.dumps({"seconds": time.perf_counter() - started}))
 
 
@@ -262,7 +262,7 @@ def _p95(seconds: list[float]) -> float:
 
 
 def _audited(spark: Any, lake: Lake, pipeline: Pipeline) -> None:
-    found = audit(spark, lake, pipeline)
+    found = audit(lake, pipeline)
     if not found.ok:
         raise JobError(f"{pipeline.name}: {[check for check in found.checks if not check.ok]}")
 

@@ -29,7 +29,7 @@ from tailrace.model.reference import fold
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed, Sessions, Sliding
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.session import open_session
 
 GAP = timedelta(seconds=20)
@@ -102,7 +102,7 @@ def compared(task: Task) -> Outcome:
         streamed = run_stream(spark, lake, pipeline, views, 1)
         took[name] = steady(streamed.seconds)
         for stage in pipeline.stages:
-            found = audit(spark, lake, stage)
+            found = audit(lake, stage)
             if not found.ok:
                 raise JobError(f"{name}: {[check for check in found.checks if not check.ok]}")
     took["fixed"] = (took["fixed"] + took.pop("fixed_again")) / 2

@@ -24,7 +24,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed, Global
-from tailrace.spark.backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.follow import Follower
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files
@@ -87,7 +87,7 @@ def run_backfill(
 ) -> tuple[float, dict[str, int]]:
     """Compute a range anew; gives the seconds and how many windows changed, were equal and were taken back."""
     started = time.perf_counter()
-    [done] = backfill(spark, lake, pipeline, instant(first), instant(last))
+    [done] = backfill(lake, pipeline, instant(first), instant(last))
     counts = {"changed": done.changed, "untouched": done.untouched, "retracted": done.retracted}
     return time.perf_counter() - started, counts
 

@@ -16,7 +16,7 @@ from benchmarks.nexmark.queries import TIMES, Query, beside, query
 from benchmarks.ours import deploy, run_stream
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import END_OF_TIME, instant
-from tailrace.spark.backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.spark.session import open_session
 
 WARM = 2
@@ -65,7 +65,7 @@ def batch(task: Task) -> Outcome:
             for stage in pipeline.stages:
                 deploy(lake, stage)
             started, before = time.perf_counter(), cpu_seconds()
-            backfill_stages(spark, lake, pipeline, instant(BEGIN) - 10**8, END_OF_TIME)
+            backfill_stages(lake, pipeline, instant(BEGIN) - 10**8, END_OF_TIME)
             if repeat >= 0:
                 seconds.append(time.perf_counter() - started)
                 spent += cpu_seconds() - before

@@ -166,7 +166,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     person.look(run_page(run["dag_run_id"]), "airflow_run", "in generation")
     person.look("", "airflow_dag", "hourly_departures")
 
-    from tailrace.spark.audit import audit
+    from tailrace.verify.audit import audit
 
     found = audit(session(lake.settings), lake, PIPELINE)
     assert found.ok, found.checks

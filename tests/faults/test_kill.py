@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.landing import DEFINITION, Landing
 
@@ -40,11 +40,11 @@ def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     done = subprocess.run([*command, "8", "--once"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     later = _loaded(stages)
-    found = audit(spark, Lake(settings), later)
+    found = audit(Lake(settings), later)
     assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     assert found.counts["retractions"] > 0, "the data has visits that grow after they were counted"
     assert later.earlier is not None
-    found = audit(spark, Lake(settings), later.earlier)
+    found = audit(Lake(settings), later.earlier)
     assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     assert found.counts["records"] == landing.records, f"seed {SEED}"
     assert found.counts["rejected"] == landing.broken, f"seed {SEED}"

@@ -21,7 +21,7 @@ from tailrace.generate.landing import land
 from tailrace.lake.catalog import Lake
 from tailrace.plan.loading import load_any
 from tailrace.settings import Settings
-from tailrace.spark.audit_computation import audit_computation
+from tailrace.verify.audit_computation import audit_computation
 from tests.support.answered import as_by_hand
 from tests.support.applications import APPLICATIONS, RECORDS, file, once
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
@@ -74,7 +74,7 @@ def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sq
         assert plain.table(log.name).count() == len(once(log, made)), hint
         if isinstance(definition, Computation):
             as_ever(plain, lake, [definition])
-            found = audit_computation(plain, lake, definition)
+            found = audit_computation(lake, definition)
             assert found.ok, f"{hint}: {[check for check in found.checks if not check.ok]}"
             continue
         answers = as_by_hand(plain, lake, APPLICATIONS[name], hint)

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.audit_computation import audit_computation
+from tailrace.verify.audit import audit
+from tailrace.verify.audit_computation import audit_computation
 from tests.support.clicks import BUSY, TIMES, VISITS, land
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.ledgers import as_ever
@@ -38,8 +38,8 @@ def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(
     assert done.returncode == 0, done.stderr
     lake = Lake(settings)
     as_ever(plain, lake, [VISITS, BUSY, TIMES])
-    for found in (audit_computation(plain, lake, VISITS), audit(plain, lake, BUSY)):
+    for found in (audit_computation(lake, VISITS), audit(lake, BUSY)):
         assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
-    counts = audit_computation(plain, lake, VISITS).counts
+    counts = audit_computation(lake, VISITS).counts
     assert counts["records"] == 20 * (3 * KILLS + 1)
     assert min(counts[name] for name in ("late", "timers_fired", "timers_dropped", "productions")) > 0

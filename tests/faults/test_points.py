@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.cli.definitions import load
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tests.support.dying import POINT
 from tests.support.killing import environment
 from tests.support.landing import DEFINITION, Landing
@@ -64,9 +64,9 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     later, lake = load(stages), Lake(settings)
     assert later.earlier is not None
     for stage in (later.earlier, later):
-        found = audit(spark, lake, stage)
+        found = audit(lake, stage)
         assert found.ok, [check for check in found.checks if not check.ok]
     assert found.counts["records"] > 0
     assert found.counts["retractions"] > 0
-    assert audit(spark, lake, later.earlier).counts["records"] == landing.records
-    assert audit(spark, lake, later.earlier).counts["rejected"] == landing.broken
+    assert audit(lake, later.earlier).counts["records"] == landing.records
+    assert audit(lake, later.earlier).counts["rejected"] == landing.broken

@@ -15,7 +15,7 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, mi
 from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import FencedError
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream, StreamError, checkpoint_folder
 
@@ -61,7 +61,7 @@ class Drop:
 
     def check(self) -> None:
         """Every record was read once."""
-        found = audit(self.spark, self.lake, COUNTED)
+        found = audit(self.lake, COUNTED)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert (found.counts["records"], found.counts["rejected"]) == (2 * self.count, int(self.count > 4))
         files = self.spark.sql("SELECT COUNT(DISTINCT _source) FROM clicks").collect()[0][0]

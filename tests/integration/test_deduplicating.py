@@ -18,7 +18,7 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Su
 from tailrace.lake.catalog import Lake
 from tailrace.lake.reports import log_status
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
@@ -64,7 +64,7 @@ class Shop:
         return sorted((row["shop"], row["number"]) for row in self.spark.table("orders").collect())
 
     def sound(self) -> bool:
-        found = audit(self.spark, self.lake, self.pipeline)
+        found = audit(self.lake, self.pipeline)
         assert found.ok, [check for check in found.checks if not check.ok]
         return True
 
@@ -185,7 +185,7 @@ def test_X5_the_audit_finds_a_record_that_is_there_twice(
     shop.land([order("a", 1, 2), order("a", 2, 2)])
     shop.drain()
     assert shop.sound()
-    found = audit(plain, shop.lake, SALES)
+    found = audit(shop.lake, SALES)
     assert [(check.name, check.detail) for check in found.checks if not check.ok] == [
         ("no record came again within the horizon", "1 of 3 records had come within 1 day before"),
     ]

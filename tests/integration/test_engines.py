@@ -19,8 +19,8 @@ from tailrace.lake.notices import Notice, WentOver
 from tailrace.model.reference import batch
 from tailrace.model.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
@@ -94,11 +94,11 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
     assert set(engines) == {"duckdb", "spark"}, engines
     assert any(isinstance(one, WentOver) for one in told)
     for pipeline in (HOURS, TALKS):
-        found = audit(plain, lake, pipeline)
+        found = audit(lake, pipeline)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["late"] > 0
-        backfill(plain, lake, pipeline, instant(START - timedelta(hours=1)))
-        found = audit(plain, lake, pipeline)
+        backfill(lake, pipeline, instant(START - timedelta(hours=1)))
+        found = audit(lake, pipeline)
         assert found.ok, [check for check in found.checks if not check.ok]
         rows = lake.table(pipeline.name).scan().to_arrow().to_pylist()
         held = {(row["who"], instant(row["window_start"]), instant(row["window_end"])): row["n"] for row in rows}

@@ -15,8 +15,8 @@ from tailrace.lake.evolution import changes
 from tailrace.lake.evolving import evolve_table
 from tailrace.model.time import BEGINNING
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.replay import replay
 from tests.support.rides import HOURLY, RIDES, Case, within
 
@@ -90,13 +90,13 @@ def test_X1_a_stream_goes_on_while_its_tables_evolve(plain: SparkSession, settin
     assert len(read) > 5
     assert sorted(read) == read, "a reader never finds fewer answers than before"
     assert case.answers(PIPELINE) == batch(landed)
-    assert audit(plain, case.lake, PIPELINE).ok
+    assert audit(case.lake, PIPELINE).ok
     # Before the columns were renamed, widened and moved, and after.
     assert replay(plain, case.lake, PIPELINE).ok
 
     case.lose(PIPELINE, "a")
     plain.sql(f"DELETE FROM {case.lake.spark_name('hourly')} WHERE who = 'a'")
-    (done, *_) = backfill(plain, case.lake, PIPELINE, BEGINNING)
+    (done, *_) = backfill(case.lake, PIPELINE, BEGINNING)
     assert done.changed
     assert case.answers(PIPELINE) == batch(landed)
     more = [("c", 5, "21:10"), ("c", 6, "21:20")]

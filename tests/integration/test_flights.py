@@ -14,8 +14,8 @@ from tailrace.model.time import hours, instant
 from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 
@@ -62,9 +62,9 @@ def test_L1_stream_then_backfill_equal_batch_sql_by_hand(lake: Lake, spark: Spar
     assert answers(spark, end) == by_hand(spark, in_time), "stream = batch less late"
 
     first, last = instant(datetime(2013, 3, 7, tzinfo=UTC)), instant(datetime(2013, 3, 9, 19, tzinfo=UTC))
-    [tried] = backfill(spark, lake, PIPELINE, first, last, dry_run=True)
+    [tried] = backfill(lake, PIPELINE, first, last, dry_run=True)
     before = versions(spark)
-    [done] = backfill(spark, lake, PIPELINE, first, last)
+    [done] = backfill(lake, PIPELINE, first, last)
     assert answers(spark, end) == by_hand(spark, everything), "backfill = batch over the whole log"
 
     after = versions(spark)
@@ -72,10 +72,10 @@ def test_L1_stream_then_backfill_equal_batch_sql_by_hand(lake: Lake, spark: Spar
     assert len(changed) == done.changed == tried.changed > 0
     assert all(version[0] == done.run.generation for version in map(after.__getitem__, changed))
     assert done.retracted == 0
-    [again] = backfill(spark, lake, PIPELINE, first, last)
+    [again] = backfill(lake, PIPELINE, first, last)
     assert (again.changed, again.retracted) == (0, 0), "V4: what comes out equal is left untouched"
     assert versions(spark) == after
-    assert audit(spark, lake, PIPELINE).ok
+    assert audit(lake, PIPELINE).ok
 
 
 def answers(spark: SparkSession, end: str) -> set[tuple[object, ...]]:

@@ -24,7 +24,7 @@ from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import ApplyError, apply, rollback
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.stream import Stream
 from tailrace.spark.tailing import Tailing
 from tests.support.rides import HOURLY, Case, within
@@ -135,7 +135,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     tail.close()
     assert case.lake.head("hourly__ledger").number("epoch") == 4
     assert rows(plain, "hourly") == fresh(case, CHANGED)
-    found = audit(plain, case.lake, CHANGED)
+    found = audit(case.lake, CHANGED)
     assert found.ok, found.checks
     assert not [one for contract in contracts(CHANGED) for one in drift(case.lake, contract).differences]
     assert scratch(case.lake, "hourly") == []
@@ -154,7 +154,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     tail.run(once=True)
     tail.close()
     assert rows(plain, "hourly") == fresh(case, HOURLY)
-    found = audit(plain, case.lake, HOURLY)
+    found = audit(case.lake, HOURLY)
     assert found.ok, found.checks
     assert (generation_of(case.lake.table("hourly")), left(case.lake.table("hourly__ledger"))) == (3, [1, 2])
     running.stop()
@@ -207,7 +207,7 @@ def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
         case.land(*NOON)
         case.drain(CHANGED)
     assert rows(plain, "hourly") == fresh(case, CHANGED)
-    assert audit(plain, case.lake, CHANGED).ok
+    assert audit(case.lake, CHANGED).ok
 
 
 def test_of_two_that_apply_at_once_the_later_one_goes_on(
@@ -229,7 +229,7 @@ def test_of_two_that_apply_at_once_the_later_one_goes_on(
     assert first.gave_way is not None
     assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "gave_way", "committed"]
     assert case.lake.head("hourly__ledger").said["fingerprint"] == other.fingerprint
-    assert audit(plain, case.lake, other).ok
+    assert audit(case.lake, other).ok
 
 
 def test_a_generation_does_not_take_over_tables_that_were_evolved_while_it_was_built(
@@ -255,7 +255,7 @@ def test_a_generation_does_not_take_over_tables_that_were_evolved_while_it_was_b
     done = apply(plain, case.lake, CHANGED)
     assert done.run is not None
     assert rows(plain, "hourly") == fresh(case, CHANGED)
-    assert audit(plain, case.lake, CHANGED).ok
+    assert audit(case.lake, CHANGED).ok
 
 
 def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(
@@ -289,7 +289,7 @@ def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(
     running.close()
     assert rows(plain, "added") == rows(plain, "halves")
     assert case.lake.head("hourly__ledger").number("epoch") == 1
-    assert audit(plain, case.lake, HOURLY).ok
+    assert audit(case.lake, HOURLY).ok
     # Two whole streams: one stops.
     first = case.stream(HOURLY)
     first.start()

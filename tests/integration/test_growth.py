@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import moment
 from tailrace.settings import Settings
-from tailrace.spark.backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tests.support.rides import HOURLY, within
@@ -91,7 +91,7 @@ def measured(spark: SparkSession, settings: Settings, folder: Path, size: int) -
     stream.close()
     reads = Reads(lake)
     first = (FIRST + 1) * DAY
-    (done,) = backfill(spark, lake, HOURLY, first, first + DAY, reason="a day")
+    (done,) = backfill(lake, HOURLY, first, first + DAY, reason="a day")
     assert done.changed == 0
     found["backfill"] = reads.found
     return found

@@ -26,8 +26,8 @@ from tailrace import (
 )
 from tailrace.model.time import BEGINNING, instant
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.replay import replay
 from tests.support.rides import RIDES, Case
 
@@ -88,10 +88,10 @@ def test_L1_a_streamed_join_is_the_join_of_plain_sql_and_a_backfill_changes_noth
     assert retractions is not None
     assert retractions[0] > 0
     for stage in RETURNS.stages:
-        checked = audit(plain, case.lake, stage)
+        checked = audit(case.lake, stage)
         assert checked.ok, checked.checks
         assert replay(plain, case.lake, stage).ok
-        [done] = backfill(plain, case.lake, stage, BEGINNING, DAY_AFTER)
+        [done] = backfill(case.lake, stage, BEGINNING, DAY_AFTER)
         assert (done.changed, done.retracted) == (0, 0)
         assert done.untouched > 0
     assert {tuple(row) for row in plain.sql(answered).collect()} == expected

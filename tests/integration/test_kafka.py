@@ -24,7 +24,7 @@ from tailrace.model.time import BEGINNING, days, duration, hours, instant, minut
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.sources import Kafka
 from tailrace.spark.stream import EpochReport, Stream, StreamError, checkpoint_folder
 
@@ -191,7 +191,7 @@ def test_malformed_messages_are_kept_byte_for_byte_and_hold_nothing_up(topic: To
     assert all(offsets[int(source.rsplit("-", 1)[1])][offset] == raw for source, offset, raw, _ in rejected)
     places = topic.places()
     assert len(places) == len(set(places)) == len(produced)
-    audited = audit(topic.spark, topic.lake, HOURLY)
+    audited = audit(topic.lake, HOURLY)
     assert audited.ok, [check for check in audited.checks if not check.ok]
 
 
@@ -238,7 +238,7 @@ def test_X2_a_topic_is_read_on_from_where_the_log_says_when_the_checkpoint_is_lo
     places = topic.places()
     assert len(places) == len(set(places)) == 600
     assert topic.answers() == batch([*first, *second, *third])
-    assert audit(topic.spark, topic.lake, HOURLY).ok
+    assert audit(topic.lake, HOURLY).ok
 
 
 def test_T3_a_partition_read_slowly_or_not_at_all_holds_the_watermark_back(topic: Topic) -> None:
@@ -263,7 +263,7 @@ def test_T3_a_partition_read_slowly_or_not_at_all_holds_the_watermark_back(topic
     assert drained().watermark == instant_at(15) - half
     # Of partition 2 nothing was late, though partition 1 is hours ahead of it.
     assert topic.spark.sql("SELECT COUNT(*) FROM hourly__ledger WHERE kind = 'late'").collect()[0][0] == 0
-    assert audit(topic.spark, topic.lake, HOURLY).ok
+    assert audit(topic.lake, HOURLY).ok
 
 
 def instant_at(hour: int) -> int:

@@ -14,8 +14,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.computed import computation_status
 from tailrace.lake.restoring import restore
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.audit_computation import audit_computation
+from tailrace.verify.audit import audit
+from tailrace.verify.audit_computation import audit_computation
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream, StreamError
 from tests.support.groups import LINKS, Groups, by_hand
@@ -70,9 +70,9 @@ def in_flight(spark: SparkSession, epoch: int) -> list[tuple[object, ...]]:
 
 
 def clean(spark: SparkSession, lake: Lake) -> None:
-    found = audit_computation(spark, lake, GROUPS)
+    found = audit_computation(lake, GROUPS)
     assert found.ok, [check for check in found.checks if not check.ok]
-    assert audit(spark, lake, CHANGES).ok
+    assert audit(lake, CHANGES).ok
 
 
 def test_X2_a_loop_comes_to_rest_whatever_dies_and_whatever_is_restored(

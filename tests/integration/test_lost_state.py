@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Computation, Context, Count, Field, Fixed, Pipeline, days
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.audit_computation import audit_computation
+from tailrace.verify.audit import audit
+from tailrace.verify.audit_computation import audit_computation
 from tailrace.spark.stream import EpochReport, Stream
 from tests.support.rides import HOURLY, RIDES, Case, within
 
@@ -55,8 +55,8 @@ def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
     assert [one.recovered for one in told] == [False, True, False, True, False]
     assert [one.landed.records for one in told] == [1] * 5
     for pipeline in BY_CENTS.stages:
-        found = audit(plain, case.lake, pipeline)
+        found = audit(case.lake, pipeline)
         assert found.ok, found.checks
-    assert audit_computation(plain, case.lake, NUMBERED).ok
+    assert audit_computation(case.lake, NUMBERED).ok
     numbers = plain.sql("SELECT who, number FROM numbered__ledger WHERE kind = 'production' ORDER BY who, number")
     assert [tuple(row) for row in numbers.collect()] == [("ann", 1), ("ann", 2), ("ann", 3), ("zoe", 1), ("zoe", 2)]

@@ -24,8 +24,8 @@ from tailrace.lake.signals import Completions
 from tailrace.model.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.spark import maintaining
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.landing import Landing
 from tailrace.spark.maintaining import Maintenance, maintain
 from tailrace.spark.replay import replay
@@ -127,7 +127,7 @@ def test_X3_a_lake_maintained_under_a_stream_and_a_backfill_is_as_one_that_never
         case.land(ride)
         case.caught_up(running)
     # The last ride came too late for its window: the backfill takes it in.
-    (closed,) = backfill(plain, lake, HOURLY, BEGINNING, instant_of("10:00"), reason="a late ride")
+    (closed,) = backfill(lake, HOURLY, BEGINNING, instant_of("10:00"), reason="a late ride")
     assert (closed.changed, closed.untouched) == (1, 2)
     case.land(("ann", 64, "12:00"))
     case.caught_up(running)
@@ -148,7 +148,7 @@ def test_X3_a_lake_maintained_under_a_stream_and_a_backfill_is_as_one_that_never
     case.land(("zoe", 5, "16:00"))
     case.drain(HOURLY, LATER)
     assert case.answers() == {key: one for key, one in case.expected().items() if key[0] != "zoe"}
-    found = audit(plain, lake, HOURLY)
+    found = audit(lake, HOURLY)
     assert found.ok, found.checks
     last = lake.head("rides").number("epoch")
     clocks = [
@@ -188,7 +188,7 @@ def test_X3_a_landing_whose_log_is_compacted_before_it_publishes_writes_again_on
     assert plain.table("rides").count() == len(case.rides)
     assert plain.table("rides__rejected").count() == case.landed
     assert sorted(recorded(case.lake, "rides")) == [0, 1, 2]
-    found = audit(plain, case.lake, HOURLY)
+    found = audit(case.lake, HOURLY)
     assert found.ok, found.checks
     # What a dead writer left behind long ago, and what one may be about to commit.
     folder = Path(case.lake.table("rides").location().removeprefix("file://")) / "data"
@@ -224,7 +224,7 @@ def test_X3_a_table_that_its_writer_trims_before_its_snapshots_expire_is_maintai
     assert len(trimmed) > len(left), "more went than stayed"
     assert (rides.expired, rides.overtaken) == (0, ())
     assert sorted(recorded(case.lake, "rides")) == [0, 1, 2, 3]
-    assert audit(plain, case.lake, HOURLY).ok
+    assert audit(case.lake, HOURLY).ok
 
 
 def instant_of(at: str) -> int:

@@ -24,7 +24,7 @@ from tailrace.model.time import hours
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.plan.loading import load as definition
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tests.support.airflows import ROOT, Api, missing
 from tests.support.postgres import POSTGRES, postgres
 
@@ -114,7 +114,7 @@ def test_L1_thirty_days_with_four_active_runs_beside_a_live_stream_equal_one_bat
     assert {tuple(row) for row in spark.sql(ANSWERS).collect()} == {tuple(row) for row in spark.sql(BY_HAND).collect()}
     generations = {run.generation for run in Runs(lake, PIPELINE).all() if run.kind == "backfill"}
     assert len(generations) == DAYS
-    found = audit(spark, lake, PIPELINE)
+    found = audit(lake, PIPELINE)
     assert found.ok, found.checks
 
 

@@ -22,7 +22,7 @@ from tailrace.lake.contracts import LATE, REJECTED
 from tailrace.model.step import Record
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.settings import Settings
-from tailrace.spark.backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tests.support.nexmark import generated, needs_published, published, published_answer, published_windows
@@ -101,7 +101,7 @@ def test_streams_and_backfills_answer_what_plain_sql_answers(
         again = beside(one.pipeline, "_again")
         for stage in again.stages:
             deploy(lake, stage)
-        for _, runs in backfill_stages(plain, lake, again, instant(made[0]["date_time"]) - 10**8, END_OF_TIME):
+        for _, runs in backfill_stages(lake, again, instant(made[0]["date_time"]) - 10**8, END_OF_TIME):
             assert sum(run.changed for run in runs) > 0
         assert differences(expected[one.name], answer(plain, one, "_again")) == ([], []), f"{one.name} as a backfill"
 

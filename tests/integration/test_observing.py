@@ -26,8 +26,8 @@ from tailrace.model.time import instant
 from tailrace.model.watermarks import Injected
 from tailrace.observe.happenings import Subject, Watcher
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import Backfilled, backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import Backfilled, backfill
 from tailrace.spark.folding import Fold
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
@@ -190,7 +190,7 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
         if not done:
             with observing(Output(), Subject("backfill", of_backfill, COUNTED.stages)) as observed:
                 lake = Lake(settings, observed.tell)
-                done.extend(backfill(plain, lake, COUNTED, instant_of(1), instant_of(2)))
+                done.extend(backfill(lake, COUNTED, instant_of(1), instant_of(2)))
         return publish(fold)
 
     monkeypatch.setattr(Fold, "publish", beside_a_backfill)
@@ -213,7 +213,7 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
     assert {one: of_run.value("backfill_windows_total", outcome=one, **OWN) for one in counts} == counts
     assert of_run.value("backfill_runs_total", status="committed", **OWN) == 1
     assert of_run.value("commits_total", table="counted__ledger", writer="backfill") == 1
-    assert audit(plain, Lake(settings), COUNTED).ok
+    assert audit(Lake(settings), COUNTED).ok
 
 
 def instant_of(hour: int) -> int:

@@ -16,8 +16,8 @@ from tailrace.lake.lease import BORROWER, LENDER, Lease
 from tailrace.lake.runs import Runs
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import BackfillError, backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import BackfillError, backfill
 from tests.support.rides import HOURLY, Case, within
 from tests.support.sessions import session
 
@@ -40,8 +40,8 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     running.start()
     case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"))
     within(running, lambda: running.landing.epoch == 1 and running.folds[0].epoch == 1)
-    tried = backfill(plain, case.lake, pipeline, BEGINNING, dry_run=True)[-1]
-    done = backfill(plain, case.lake, pipeline, BEGINNING)[-1]
+    tried = backfill(case.lake, pipeline, BEGINNING, dry_run=True)[-1]
+    done = backfill(case.lake, pipeline, BEGINNING)[-1]
     assert (tried.changed, tried.untouched, tried.retracted) == (done.changed, done.untouched, done.retracted)
     own = 1 if pipeline is HOURLY else 2
     assert (done.changed, done.untouched) == (1, own), "ann's window is wrong, bob's are right"
@@ -51,11 +51,11 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     case.land(("zoe", 0, "12:30"))
     within(running, lambda: running.folds[0].epoch == 3)
     assert LENDER not in case.lake.head(f"{pipeline.name}__ledger").said
-    again = backfill(plain, case.lake, pipeline, BEGINNING)[-1]
+    again = backfill(case.lake, pipeline, BEGINNING)[-1]
     assert (again.changed, again.retracted) == (0, 0), "V4: what is right is left alone"
     running.stop()
     running.close()
-    found = audit(plain, case.lake, pipeline)
+    found = audit(case.lake, pipeline)
     assert found.ok, found.checks
     start = "08:00" if pipeline is HOURLY else "08:05"
     assert case.answers(pipeline)["ann", start] == (5, 61)
@@ -86,7 +86,7 @@ def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(
     running.close()
     case.land(("zoe", 0, "14:00"))
     case.drain(HOURLY)
-    assert audit(plain, case.lake, HOURLY).ok
+    assert audit(case.lake, HOURLY).ok
     assert case.answers(HOURLY)["ann", "08:00"] == (5, 61)
 
 
@@ -102,7 +102,7 @@ def test_X4_a_backfill_whose_lease_a_stream_took_borrows_it_again(
     with pytest.raises(FencedError, match="another stream took the lease"):
         lease.check()
     assert BORROWER not in heir.head.said
-    done = backfill(plain, case.lake, HOURLY, BEGINNING)[-1]
+    done = backfill(case.lake, HOURLY, BEGINNING)[-1]
     assert done.changed == 1
     assert case.answers(HOURLY)["ann", "08:00"] == (3, 13)
 
@@ -141,6 +141,6 @@ def test_X4_open_sessions_are_computed_together_or_not_at_all(
     case.drain(VISITS)
     watermark = case.lake.head("visits__ledger").number("watermark")
     with pytest.raises(BackfillError, match="no --to, or a --to of at most 2026-01-01T06:00:00Z"):
-        backfill(plain, case.lake, VISITS, BEGINNING, watermark)
+        backfill(case.lake, VISITS, BEGINNING, watermark)
     with pytest.raises(BackfillError, match="can only be computed together"):
-        backfill(plain, case.lake, VISITS, watermark, END_OF_TIME)
+        backfill(case.lake, VISITS, watermark, END_OF_TIME)

@@ -16,7 +16,7 @@ from tailrace.lake.signals import Completions
 from tailrace.model.time import instant
 from tailrace.model.watermarks import Injected
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
 
@@ -95,7 +95,7 @@ def test_T4_a_delay_goes_by_and_a_window_is_said_to_be_complete_with_no_record_t
     assert case.panes("counted") == [
         (1, 1, "early", 2), (1, 2, "early", 1), (2, 1, "on_time", 2), (3, 2, "on_time", 1), (4, 2, "late", 2),
     ]  # fmt: skip
-    found = audit(plain, case.lake, pipeline)
+    found = audit(case.lake, pipeline)
     assert found.ok, [check for check in found.checks if not check.ok]
     # Who catches up later goes through the same epochs, with the same clocks.
     others = counted("others", CLICKS)
@@ -127,4 +127,4 @@ def test_T3_files_say_how_far_they_are_complete_and_the_last_partition_decides(
     case.drain(pipeline)
     assert case.reports[-1].landed.records == 0
     assert [hour for _, hour, timing, _ in case.panes("counted") if timing == "on_time"] == [1, 2, 3]
-    assert audit(plain, case.lake, pipeline).ok
+    assert audit(case.lake, pipeline).ok

@@ -21,7 +21,7 @@ from tailrace.model.time import instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.spark import sharing
-from tailrace.spark.backfill import backfill, backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.spark.sharing import Shared
 from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.ledgers import run
@@ -89,7 +89,7 @@ def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
     lake = streamed(plain, settings, tmp_path / "landing", VISITS)
     monkeypatch.setattr(sharing, "records", seen)
     closed = VISITS.closed_until(lake.head("visits__ledger").number("watermark"))
-    runs = backfill(plain, lake, VISITS, instant(START), dry_run=True)
+    runs = backfill(lake, VISITS, instant(START), dry_run=True)
     assert len(runs) == 2, "closed windows and open ones"
     assert asked == [closed]
 
@@ -106,11 +106,11 @@ def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stag
     lake = streamed(plain, settings, tmp_path / "landing", BILLS)
     monkeypatch.setattr(sharing, "records", counted)
     until = min(stage.closed_until(lake.head(f"{stage.name}__ledger").number("watermark")) for stage in BILLS.stages)
-    found = backfill_stages(plain, lake, BILLS, instant(START) - 10**10, until)
+    found = backfill_stages(lake, BILLS, instant(START) - 10**10, until)
     assert [stage.name for stage, _ in found] == ["visits", "bills"]
     assert all(run.changed for _, [run] in found), "late records are counted in both"
     assert [one.name for one in asked] == ["bills"]
     held = plain.sparkContext._jsc.getPersistentRDDs().size()
-    again = backfill_stages(plain, lake, BILLS, instant(START) - 10**10, until)
+    again = backfill_stages(lake, BILLS, instant(START) - 10**10, until)
     assert [run.changed for _, [run] in again] == [0, 0]
     assert plain.sparkContext._jsc.getPersistentRDDs().size() <= held, "what was kept is let go of"

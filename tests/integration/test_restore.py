@@ -14,8 +14,8 @@ from tailrace.lake.restoring import RestoreError, restore
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import MAIN
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tests.support.rides import HOURLY, Case
 
 BUSY = Pipeline(
@@ -70,7 +70,7 @@ def test_X2_back_to_an_epoch_and_on_again_is_as_if_nothing_had_been(
     case.drain(BUSY)
     assert tables(case) == after
     for stage in (HOURLY, BUSY):
-        assert audit(plain, case.lake, stage).ok
+        assert audit(case.lake, stage).ok
     run = next(one for one in Runs(case.lake, HOURLY).all() if one.kind == "restore")
     assert (run.status, run.log_epoch, run.reason) == ("committed", 2, "back to epoch 2: a wrong price")
 
@@ -87,7 +87,7 @@ def test_V4_what_a_backfill_did_after_the_epoch_is_taken_back(
     case.lose(HOURLY, "ann")
     case.land(*FILES[2])
     case.drain(HOURLY)
-    backfill(plain, case.lake, HOURLY, 0)
+    backfill(case.lake, HOURLY, 0)
     mended = case.answers(HOURLY)
     restore(case.lake, [HOURLY], 1)
     runs = [one for one in Runs(case.lake, HOURLY).all() if one.kind == "backfill"]
@@ -95,7 +95,7 @@ def test_V4_what_a_backfill_did_after_the_epoch_is_taken_back(
     case.drain(HOURLY)
     assert case.answers(HOURLY) == mended
     assert right.items() <= mended.items()
-    assert audit(plain, case.lake, HOURLY).ok
+    assert audit(case.lake, HOURLY).ok
 
 
 def test_an_epoch_that_is_not_kept_is_refused(plain: SparkSession, settings: Settings, tmp_path: Path) -> None:

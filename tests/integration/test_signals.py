@@ -15,7 +15,7 @@ from tailrace.cli.main import app
 from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.model import examples
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 
@@ -82,5 +82,5 @@ def test_T2_a_signal_comes_with_one_epoch_and_stays_there(
     stream(books("others"))
     caught_up = plain.sql("SELECT epoch, timing, n FROM others__ledger WHERE kind = 'pane' ORDER BY epoch").collect()
     assert caught_up == panes
-    found = audit(plain, lake, books("others"))
+    found = audit(lake, books("others"))
     assert found.ok, [check for check in found.checks if not check.ok]

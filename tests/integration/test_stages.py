@@ -38,8 +38,8 @@ from tailrace.model.step import State
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.windows import Window
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tests.support.native import said_by_ledger, said_by_reference
@@ -142,7 +142,7 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     earlier = later.earlier
     assert earlier is not None
     for stage in later.stages:
-        found = audit(plain, lake, stage)
+        found = audit(lake, stage)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["retractions"] > 0
     # Folded again, every stage says what its ledger has, row for row, with the clocks that it has (L3, T3).
@@ -160,13 +160,13 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     assert runs[0].late, "the data has clicks that are too late"
     # A backfill counts those, too: of the visits, and of what is made of them.
     until = later.closed_until(lake.head(f"{later.name}__ledger").number("watermark"))
-    [done] = backfill(plain, lake, later, instant(START) - 10**10, until)
+    [done] = backfill(lake, later, instant(START) - 10**10, until)
     assert done.changed > 0
     expected = {place: dict(v) for place, v in batch(later, records).items() if place[1].timestamp < until}
     assert {place: v for place, v in held(plain, later).items() if place[1].timestamp < until} == expected
-    found = audit(plain, lake, later)
+    found = audit(lake, later)
     assert found.ok, [check for check in found.checks if not check.ok]
-    assert backfill(plain, lake, later, instant(START) - 10**10, until)[0].changed == 0
+    assert backfill(lake, later, instant(START) - 10**10, until)[0].changed == 0
 
 
 def test_an_epoch_of_several_stages_finds_the_classes_that_spark_generated_for_the_one_before_it(
@@ -203,7 +203,7 @@ def test_X2_a_later_stage_catches_up_with_the_one_before_it(
         stream.start(once=True)
         stream.wait()
         stream.close()
-    found = audit(plain, lake, BILLS)
+    found = audit(lake, BILLS)
     assert found.ok, [check for check in found.checks if not check.ok]
     head = lake.head("bills__ledger")
     assert head.number("epoch") == lake.head("visits__ledger").number("epoch")

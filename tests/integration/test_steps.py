@@ -18,8 +18,8 @@ from tailrace.model.elementwise import ElementWise, NeedsSparkError
 from tailrace.model.reference import at_once
 from tailrace.model.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.preparing import StepError
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
@@ -90,10 +90,10 @@ def test_X6_steps_give_the_same_words_and_what_fails_is_in_the_ledger(
     failed = plain.sql("SELECT reason, source_offset FROM words_python__ledger WHERE kind = 'rejected'").collect()
     assert [row["reason"] for row in failed] == ["RuntimeError: no such word"] * 2
     for one in pipelines:
-        found = audit(plain, lake, one)
+        found = audit(lake, one)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["late"] == 0
-        [done] = backfill(plain, lake, one, instant(0), lake.head(f"{one.name}__ledger").number("watermark"))
+        [done] = backfill(lake, one, instant(0), lake.head(f"{one.name}__ledger").number("watermark"))
         assert done.changed == done.retracted == 0
         assert done.untouched == len(first)
 

@@ -38,8 +38,8 @@ from tailrace.model.time import END_OF_TIME, duration, instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.spark import per_key
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.resting import told_apart
 from tailrace.spark.sources import Files
@@ -184,11 +184,11 @@ def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
     stream.wait()
     stream.close()
     for pipeline in pipelines:
-        found = audit(spark, lake, pipeline)
+        found = audit(lake, pipeline)
         assert found.ok, [check for check in found.checks if not check.ok]
         watermark = lake.head(f"{pipeline.name}__ledger").number("watermark")
         until = watermark - pipeline.where.reach
-        [done] = backfill(spark, lake, pipeline, instant(examples.NOON), until)
+        [done] = backfill(lake, pipeline, instant(examples.NOON), until)
         expected = {
             place: dict(values)
             for place, values in batch(pipeline, records).items()
@@ -203,7 +203,7 @@ def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
         assert expected
         for place, values in expected.items():
             assert {name: held[place][name] for name in values} == values
-        assert audit(spark, lake, pipeline).ok
+        assert audit(lake, pipeline).ok
 
 
 def _line(record: Mapping[str, Any]) -> str:

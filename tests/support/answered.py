@@ -6,8 +6,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
+from tailrace.verify.audit import audit
+from tailrace.backfill.backfill import backfill
 from tests.support.applications import RECORDS, Answers, Application
 
 
@@ -46,7 +46,7 @@ def as_by_hand(spark: SparkSession, lake: Lake, application: Application, hint: 
     for stage in pipeline.stages:
         sound(spark, lake, stage, hint)
     # How much is too late depends on where the epochs were cut.
-    backfill(spark, lake, pipeline, records.first, records.last)
+    backfill(lake, pipeline, records.first, records.last)
     answers = answered(spark, application)
     assert answers, told
     assert answers == by_hand(spark, application, late=True), told
@@ -56,5 +56,5 @@ def as_by_hand(spark: SparkSession, lake: Lake, application: Application, hint: 
 
 def sound(spark: SparkSession, lake: Lake, pipeline: Pipeline, hint: str = "") -> None:
     """The audit finds nothing wrong with it."""
-    found = audit(spark, lake, pipeline)
+    found = audit(lake, pipeline)
     assert found.ok, f"{pipeline.name} {hint}: {[check for check in found.checks if not check.ok]}"

@@ -21,7 +21,7 @@ from tailrace.cli.errors import Status
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
+from tailrace.verify.audit import audit
 from tests.support.killing import environment
 from tests.support.landing import DEFINITION, Landing
 from tests.support.waiting import PATIENT
@@ -74,7 +74,7 @@ class Race:
 
     def ends_clean(self, spark: SparkSession) -> None:
         """Nothing is lost or doubled: each record is in the log once, the answers are the batch's."""
-        found = audit(spark, Lake(self.settings), self.pipeline)
+        found = audit(Lake(self.settings), self.pipeline)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["records"] == self.landing.records
         assert found.counts["rejected"] == self.landing.broken

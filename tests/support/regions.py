@@ -16,7 +16,7 @@ from tailrace.generate.searches import searches
 from tailrace.lake.catalog import Lake
 from tailrace.plan.loading import load_any
 from tailrace.settings import Settings
-from tailrace.spark.audit_computation import audit_computation
+from tailrace.verify.audit_computation import audit_computation
 from tests.support.sessions import session
 
 FIRST = 1_767_225_600_000_000
@@ -85,7 +85,7 @@ class Region:
         """Each click of its log is joined, another's, unjoinable or late, once; nothing waits; the audit is clean."""
         clicks = self.spark.sql("SELECT click_id FROM searches WHERE kind = 'click'").collect()
         assert self.told() == Counter(row[0] for row in clicks)
-        found = audit_computation(self.spark, self.lake, PHOTON)
+        found = audit_computation(self.lake, PHOTON)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["keys"] == found.counts["pending"] + found.counts["waiting"]
 

@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import tailrace.spark.audit as spark_audit
-import tailrace.spark.backfill as spark_backfill
+import tailrace.verify.audit as spark_audit
+import tailrace.backfill.backfill as spark_backfill
 import tailrace.spark.stream as spark_stream
 from tailrace.cli import audit, backfill, progress, stream
 from tailrace.cli.backlog import FolderBacklog, TopicBacklog
@@ -31,8 +31,8 @@ from tailrace.model.clock import Clock
 from tailrace.model.progress import Partition
 from tailrace.model.progress import Progress as LogProgress
 from tailrace.model.time import instant
-from tailrace.spark.audit import Audit, Check
-from tailrace.spark.backfill import Backfilled, BackfillError
+from tailrace.verify.audit import Audit, Check
+from tailrace.backfill.backfill import Backfilled, BackfillError
 from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.stream import EpochReport, StreamError

@@ -12,11 +12,11 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.sessions import session, waiting
+from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.spark.audit import Audit
+    from tailrace.verify.audit import Audit
 
 
 def audit(definition: Definition, json: Json = False) -> None:
@@ -27,21 +27,21 @@ def audit(definition: Definition, json: Json = False) -> None:
     output = Output(json)
     pipeline = load_any(definition)
     settings = Settings()
-    with waiting(output, "starting Spark") as doing, session(settings, f"tailrace audit {pipeline.name}") as spark:
+    with waiting(output, f"auditing {pipeline.name}") as doing, ending_spark():
         from tailrace.lake.catalog import Lake
         from tailrace.model.chains import chain
         from tailrace.model.computation import Computation
-        from tailrace.spark.audit import audit as run
-        from tailrace.spark.audit_computation import audit_computation
+        from tailrace.verify.audit import audit as run
+        from tailrace.verify.audit_computation import audit_computation
 
         found = {}
         for stage in chain(pipeline):
             doing(f"counting {stage.name}")
             lake = Lake(settings)
             if isinstance(stage, Computation):
-                found[stage.name] = audit_computation(spark, lake, stage)
+                found[stage.name] = audit_computation(lake, stage)
             else:
-                found[stage.name] = run(spark, lake, stage)
+                found[stage.name] = run(lake, stage)
     if json:
         *earlier, last = (_data(name, one) for name, one in found.items())
         output.data(last | ({"earlier": earlier} if earlier else {}))

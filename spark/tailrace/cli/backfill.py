@@ -12,7 +12,7 @@ from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.observing import observing, output_for
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.sessions import session, waiting
+from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
 from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
@@ -21,7 +21,7 @@ from tailrace.observe.happenings import Subject
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.spark.backfill import Backfilled
+    from tailrace.backfill.outcome import Backfilled
 
 
 def backfill(
@@ -58,17 +58,14 @@ def backfill(
         raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")
     settings = Settings()
     output = output_for(settings, json=json)
-    with (
-        waiting(output, "starting Spark") as doing,
-        observing(output, Subject("backfill", settings, pipeline.stages)) as observed,
-        session(settings, f"tailrace backfill {pipeline.name}") as spark,
-    ):
+    doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}"
+    subject = Subject("backfill", settings, pipeline.stages)
+    with waiting(output, doing), observing(output, subject) as observed, ending_spark():
+        from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog import Lake
-        from tailrace.spark.backfill import backfill_stages
 
-        doing(f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}")
         lake = Lake(settings, observed.tell)
-        found = backfill_stages(spark, lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
+        found = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
     runs = [(stage, one) for stage, own in found for one in own]
     if json:
         output.data(backfilled_data(found, dry_run=dry_run))

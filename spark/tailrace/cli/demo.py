@@ -34,7 +34,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.observe.plot import render
 from tailrace.settings import Settings
-from tailrace.spark.audit import Audit, audit
+from tailrace.verify.audit import Audit, audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
@@ -104,11 +104,11 @@ class Demo:
         with self.story.step("late", "Too late, but not lost"):
             self._late()
         with self.story.step("backfill", "The backfill: the same definition over what the log holds now"):
-            corrected = self._backfill(spark)
+            corrected = self._backfill()
         with self.story.step("sql", "The answer, by SQL"):
             query, rows = self._sql(spark)
         with self.story.step("audit", "The audit: is every record accounted for?"):
-            found = self._audit(spark)
+            found = self._audit()
         with self.story.step("page", "The picture"):
             self._page(corrected, query, rows, found)
         return self._end()
@@ -179,14 +179,14 @@ class Demo:
         self.story.show(rows)
         self.story.say(f"In all windows together it is {counted(self.summary['late'], 'flight')}.")
 
-    def _backfill(self, spark: SparkSession) -> Corrected:
+    def _backfill(self) -> Corrected:
         first, last = self.tour.corrected
         self.story.say(
             f"A backfill of {first:%-d} to {last - timedelta(days=1):%-d %B}: it folds everything that the log holds "
             "for the range in one step, and replaces the range by the smallest difference. Windows that a stream can "
             "still reach are refused; these are closed."
         )
-        corrected = Corrected.run(spark, self.reads, first, last)
+        corrected = Corrected.run(self.reads, first, last)
         tell(self.story, corrected, self.reads, WIDE, SHOWN)
         self.summary |= corrected.summary
         return corrected
@@ -216,12 +216,12 @@ class Demo:
         self.summary["duckdb_agrees"] = None if other is None else other == rows
         return query, rows
 
-    def _audit(self, spark: SparkSession) -> Audit:
+    def _audit(self) -> Audit:
         self.story.say(
             "It counts every record of the log, and compares every answer with that of one batch over the log, which "
             "knows nothing of triggers, epochs or the watermark."
         )
-        found = audit(spark, self.lake, self.pipeline)
+        found = audit(self.lake, self.pipeline)
         for check in found.checks:
             mark = ("holds  ", "green") if check.ok else ("FAILS  ", "bold red")
             self.story.line(mark, check.name, (f"  {check.detail}", "dim"))

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
 from rich.table import Table
 
+from tailrace.backfill.backfill import backfill
+from tailrace.backfill.outcome import Backfilled
 from tailrace.cli.console import table
 from tailrace.cli.demo_page import changed, rounded
 from tailrace.cli.demo_reads import Answers, Fired, Reads, Span
 from tailrace.cli.demo_story import Story
 from tailrace.cli.texts import counted, span
 from tailrace.model.time import instant
-from tailrace.spark.backfill import Backfilled, backfill
 
 
 @dataclass
@@ -30,13 +30,13 @@ class Corrected:
     new: Answers
 
     @classmethod
-    def run(cls, spark: SparkSession, reads: Reads, first: datetime, last: datetime) -> Corrected:
+    def run(cls, reads: Reads, first: datetime, last: datetime) -> Corrected:
         """Backfill the range twice: the second time there is nothing left to change."""
         before = reads.snapshot()
         range_ = (instant(first), instant(last))
-        [done] = backfill(spark, reads.lake, reads.pipeline, *range_, reason="the demo's correction")
+        [done] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction")
         after = reads.snapshot()
-        [again] = backfill(spark, reads.lake, reads.pipeline, *range_, reason="the demo's correction, once more")
+        [again] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction, once more")
         return cls(done, again, before, after, reads.answers(before), reads.answers(after))
 
     @property

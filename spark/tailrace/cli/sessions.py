@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,18 +22,33 @@ def session(
 
     In a process that already had Spark, that goes on. Raises `ToolchainError` where Java or a jar is missing.
     """
-    from pyspark import SparkContext
-
     from tailrace.spark.session import open_session
 
-    ours = SparkContext._active_spark_context is None
-    spark = open_session(settings, app=app, groups=groups)
-    started()
-    try:
+    with ending_spark():
+        spark = open_session(settings, app=app, groups=groups)
+        started()
         yield spark
+
+
+@contextmanager
+def ending_spark() -> Iterator[None]:
+    """Stop Spark at the end where it was started within the block; pyspark is not imported only to ask."""
+    before = _spark_runs()
+    try:
+        yield
     finally:
-        if ours:
-            spark.stop()
+        if not before and _spark_runs():
+            from pyspark.sql import SparkSession
+
+            SparkSession.builder.getOrCreate().stop()
+
+
+def _spark_runs() -> bool:
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
 
 
 @contextmanager

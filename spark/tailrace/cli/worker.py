@@ -32,6 +32,8 @@ from tailrace.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.engines.session import Session
+
 AT_ONCE = os.cpu_count() or 1
 """How many runs share the session at once: a warm run is bound by the cores. Others wait for their turn."""
 
@@ -240,22 +242,25 @@ class _Run:
             pipeline = load(job.definition)
         subject = Subject("backfill", self.server.settings, pipeline.stages)
         with observing(Output(json=True), subject) as observed:
+            from tailrace.backfill.backfill import backfill_stages
             from tailrace.lake.catalog import Lake
-            from tailrace.spark.backfill import backfill_stages
 
-            spark = self.server.session()
-            self._cancellable(spark)
             self.say(doing=f"{'comparing' if job.dry_run else 'computing'} {pipeline.name}")
             found = backfill_stages(
-                spark,
                 Lake(self.server.settings, observed.tell),
                 pipeline,
                 job.first,
                 job.last,
                 reason=job.reason,
                 dry_run=job.dry_run,
+                begun=self._cancelled_with,
             )
         return backfilled_data(found, dry_run=job.dry_run)
+
+    def _cancelled_with(self, session: Session) -> None:
+        """What a run computes ends when whoever asked for it goes away."""
+        self.asker.cancel = session.cancel
+        self.asker.check()
 
     def _cancellable(self, spark: SparkSession) -> None:
         """What Spark does for this thread from now on ends when whoever asked for it goes away."""

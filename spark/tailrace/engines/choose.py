@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tailrace.model.chains import Definition
+from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
+from tailrace.sql.steps import needs_spark
 
 _BYTES_A_ROW = 400
 """About how many bytes an open window takes in DuckDB, its accumulators included."""
@@ -16,6 +19,17 @@ class Engine(Enum):
 
     DUCKDB = "duckdb"
     SPARK = "spark"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine that was chosen, and why, as a clause for people."""
+
+    engine: Engine
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.engine.value}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,17 @@ class Bounds:
         if self.engine is not None:
             return self.engine is Engine.DUCKDB
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
+
+    def choose(self, bytes: int, pipeline: Definition) -> Choice:
+        """Choose the engine of a run that reads so many bytes of files. DuckDB has no part in steps for Spark."""
+        if isinstance(pipeline, Pipeline) and any(needs_spark(stage) for stage in pipeline.stages):
+            return Choice(Engine.SPARK, "a step is written for Spark")
+        if self.engine is not None:
+            return Choice(self.engine, f"TAILRACE_ENGINE is {self.engine.value}")
+        size, limit = (f"{number / 10**6:,.1f} MB" for number in (bytes, self.memory))
+        if self.holds(bytes=bytes):
+            return Choice(Engine.DUCKDB, f"the files to read, {size}, are within TAILRACE_MEMORY, {limit}")
+        return Choice(Engine.SPARK, f"the files to read, {size}, are more than TAILRACE_MEMORY, {limit}")
 
 
 def in_bytes(size: str) -> int:

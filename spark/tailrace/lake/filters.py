@@ -10,8 +10,10 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThan,
+    GreaterThanOrEqual,
     In,
     IsNull,
+    LessThan,
     LessThanOrEqual,
 )
 
@@ -23,6 +25,8 @@ Filter: TypeAlias = BooleanExpression
 _every: Callable[..., Filter] = And
 _equal: Callable[..., Filter] = EqualTo
 _above: Callable[..., Filter] = GreaterThan
+_since: Callable[..., Filter] = GreaterThanOrEqual
+_before: Callable[..., Filter] = LessThan
 _up_to: Callable[..., Filter] = LessThanOrEqual
 _among: Callable[..., Filter] = In
 _missing: Callable[..., Filter] = IsNull
@@ -61,3 +65,13 @@ def after(column: str, micros: int) -> Filter:
 def up_to(column: str, micros: int) -> Filter:
     """Rows with this instant or an earlier one."""
     return _up_to(column, moment(micros).isoformat())
+
+
+def since(column: str, micros: int) -> Filter:
+    """Rows with this instant or a later one."""
+    return _since(column, moment(micros).isoformat())
+
+
+def before(column: str, micros: int) -> Filter:
+    """Rows with an earlier instant."""
+    return _before(column, moment(micros).isoformat())

@@ -24,7 +24,8 @@ from tailrace.spark.computing import Computed
 from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
 from tailrace.spark.writing import append, as_of_snapshot
-from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import claimed_ids
 
 SOONEST, LATEST = 0.05, 5.0
 """Seconds that one waits, at first and at most, who was overtaken by another claimant."""
@@ -94,7 +95,7 @@ class Claiming:
     def _ids(self, rows: str) -> str:
         """The productions that are to be claimed, and of those of one id the how many-th each is."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(_PLACE)}) AS place"
-        return f"SELECT *, {place} FROM ({ids(self.computation, rows)})"
+        return f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"
 
     def _counting(self, wanted: _Wanted, epoch: int) -> tuple[DataFrame, bool]:
         """The ids that count in this epoch, and whether those are all; those that are nobody's are claimed."""
@@ -129,15 +130,4 @@ class Claiming:
         """The ids of those event times that are in the ledger already."""
         ledger = as_of_snapshot(self.spark, self.lake, self.lease.table, self.lease.head.snapshot)
         rows = ledger.where(f"kind = '{PRODUCTION}' AND {wanted.between}")
-        return queried(self.spark, rows, partial(ids, self.computation)).select(*_ID).distinct()
-
-
-def ids(computation: Computation, rows: str) -> str:
-    """The ids of the productions among a ledger's rows that are claimed, as SQL: with event times, and places."""
-    once, types = computation.once, computation.produced.columns
-    assert once is not None
-    about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
-    if once.keep is not None:
-        about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
-    items = [f"CAST({quoted(once.by)} AS STRING) AS id", PANE_TIME, *_PLACE]
-    return f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}"
+        return queried(self.spark, rows, partial(claimed_ids, self.computation)).select(*_ID).distinct()

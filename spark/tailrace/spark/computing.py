@@ -16,21 +16,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED, computation_contract, spark_type
 from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation, NotKeptError
+from tailrace.model.computation import Computation
 from tailrace.model.context import EVENT, PROCESSING, Domain, Timer
-from tailrace.model.log import PANE_TIME, Log, Productions
+from tailrace.model.log import PANE_TIME
 from tailrace.model.panes import Key, Rejected
 from tailrace.model.stateful import NOTHING, PLACE, Feedback, KeyState, Late, Outcome, State, Work, record_of, step
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.spark.execution import free, schema_of
-from tailrace.spark.logged import logged
 from tailrace.spark.per_key import BUCKET, BUCKETS
 from tailrace.spark.preparing import queried
 from tailrace.spark.resting import brought, told_apart, with_resting
 from tailrace.sql.algebra import null, quoted
+from tailrace.sql.changes import productions
 from tailrace.sql.clock import row_of
 
 Row = dict[str, Any]
@@ -189,25 +188,6 @@ def _least(frame: DataFrame, column: str) -> int | None:
 def given(spark: SparkSession, computation: Computation, rows: DataFrame) -> DataFrame:
     """The records that others read of a computation's ledger rows, as a frame (`stateful.record_of`)."""
     return queried(spark, rows, lambda view: productions(computation, view))
-
-
-def productions(computation: Computation, rows: str) -> str:
-    """The same of a view, or a query in brackets, of the rows, as SQL."""
-    columns = [quoted(name) for name in computation.produced.columns]
-    place = "epoch AS _epoch, source_partition AS _source, source_offset AS _offset"
-    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'"
-
-
-def relation(lake: Lake, log: Log) -> str:
-    """A log's records as a table or a query in brackets. Raises `NotKeptError` for weak productions."""
-    if not isinstance(log, Productions):
-        return logged(lake, log)
-    if log.of.productions == "weak":
-        raise NotKeptError(
-            f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
-            "under another name"
-        )
-    return f"({productions(log.of, lake.spark_name(f'{log.of.name}__ledger'))})"
 
 
 @dataclass(frozen=True)

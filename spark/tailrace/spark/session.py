@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -24,6 +25,9 @@ from tailrace.lake.catalogs import jars as lake_jars
 from tailrace.settings import Settings
 from tailrace.spark.classes import archive_of
 from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java
+
+_starting = threading.Lock()
+"""Held by the thread that starts Spark, or asks whether it was started."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -116,14 +120,19 @@ def open_session(
 
     Raises ToolchainError when there is no Java, a pinned jar is missing, or the process's JVM runs without one of them.
     """
+    with _starting:
+        return _opened(settings, app, extra or {}, groups)
+
+
+def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequence[str]) -> SparkSession:
     made = kind(settings)
     if isinstance(made, Sqlite):
         made.file.parent.mkdir(parents=True, exist_ok=True)
     if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none
         running = SparkSession.builder.getOrCreate()
         _require_jars(running, _needed(settings, groups))
-        return _with(running.newSession(), {**session_conf(settings), **(extra or {})})
-    conf = {**session_conf(settings), **(extra or {})}
+        return _with(running.newSession(), {**session_conf(settings), **extra})
+    conf = {**session_conf(settings), **extra}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _build(app, {"spark.sql.extensions": EXTENSIONS, **conf})
     java = require_java(settings.java_home)

@@ -21,13 +21,14 @@ from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation, ComputationError
 from tailrace.model.time import BEGINNING
 from tailrace.spark.claiming import Claiming
-from tailrace.spark.computing import Computed, Computing, Keys, given, productions
+from tailrace.spark.computing import Computed, Computing, Keys, given
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.logged import logged
 from tailrace.spark.side import Bundled, as_frame
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
 from tailrace.spark.writing import append, as_of_snapshot
+from tailrace.sql.changes import productions
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """`python -m tailrace.spark.training`: make the archive of Spark's classes, with which processes start sooner.
 
-A small stream, a backfill and an audit are run once, and Java archives what it has loaded by then (`spark.classes`).
+A small stream is run once, and Java archives what it has loaded by then (`spark.classes`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from tailrace.model.expressions import Col
 from tailrace.model.log import Log
 from tailrace.model.panes import RETRACTING
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import hours, instant
+from tailrace.model.time import hours
 from tailrace.model.triggers import AfterCount, AfterWatermark
 from tailrace.model.windows import Fixed
 from tailrace.settings import Settings
-from tailrace.spark.audit import audit
-from tailrace.spark.backfill import backfill
 from tailrace.spark.classes import QUIET, Archive, archive_of
 from tailrace.spark.session import open_session, process_conf
 from tailrace.spark.sources import Files
@@ -90,7 +88,7 @@ def _train(folder: Path) -> None:
 
 
 def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
-    """A stream that is started twice, a backfill, an audit."""
+    """A stream that is started twice."""
     landing.mkdir()
     for start in range(2):
         for file in range(2):
@@ -101,8 +99,6 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
         stream.start(once=True)
         stream.wait()
         stream.close()
-    backfill(spark, lake, HOURLY, instant(FIRST), instant(FIRST + timedelta(hours=1)))
-    audit(spark, lake, HOURLY)
 
 
 def main(arguments: Sequence[str]) -> int:

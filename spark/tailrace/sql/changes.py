@@ -1,11 +1,12 @@
-"""What a later stage reads of an earlier one, in SQL: its panes as records, or its answers."""
+"""What a reader gets of another definition, in SQL: its panes as records, its answers, or what it produces."""
 
 from __future__ import annotations
 
-from tailrace.lake.contracts import PANE
+from tailrace.lake.contracts import PANE, PRODUCTION
+from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, SIGN
 from tailrace.model.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
+from tailrace.sql.algebra import Sql, quoted
 
 
 def changes(pipeline: Pipeline, rows: str) -> str:
@@ -22,6 +23,24 @@ def answered(pipeline: Pipeline, answers: str) -> str:
     stamp = "CAST(NULL AS bigint)" if pipeline.stamp is None else quoted(pipeline.stamp)
     items.append(f"TIMESTAMP_MICROS({stamp}) AS {PANE_TIME}")
     return _records(pipeline, f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})")
+
+
+def productions(computation: Computation, rows: str) -> str:
+    """The records that a reader gets of a computation's ledger rows, a view or a query in brackets."""
+    columns = [quoted(name) for name in computation.produced.columns]
+    place = "epoch AS _epoch, source_partition AS _source, source_offset AS _offset"
+    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'"
+
+
+def claimed_ids(computation: Computation, rows: str) -> str:
+    """The ids of the productions among a ledger's rows that are claimed, as SQL: with event times, and places."""
+    once, types = computation.once, computation.produced.columns
+    assert once is not None
+    about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
+    if once.keep is not None:
+        about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
+    items = [f"CAST({quoted(once.by)} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
+    return f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}"
 
 
 def _records(pipeline: Pipeline, rows: str) -> str:

@@ -1,8 +1,7 @@
 """Read a lake's tables in DuckDB: pyiceberg plans which files, DuckDB reads them.
 
-A table whose files are all plain, which is the rule, is read by DuckDB itself. Where rows were deleted from files,
-columns were renamed or added since, or the files are in S3, pyiceberg's reader has the rows rightly, and DuckDB takes
-them over once.
+Plain files, which is the rule, are read by DuckDB itself; those in S3 by pyarrow, and DuckDB takes them over once.
+Where rows were deleted from files, or columns were renamed or added since, pyiceberg's reader has the rows rightly.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
@@ -53,19 +53,13 @@ def files_read(
 ) -> Iterator[str]:
     """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
     name = f"tailrace_scan_{uuid.uuid4().hex[:12]}"
-    if tasks and plain(table, tasks):
+    if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
         listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
-        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
         kind = "VIEW"
     else:
-        # Here, for it brings pandas along.
-        from pyiceberg.io.pyarrow import ArrowScan
-
-        schema = scan.projection()
-        batches = ArrowScan(scan.table_metadata, scan.io, schema, scan.row_filter).to_record_batches(tasks)
-        arrow = schema.as_arrow()
-        with registered(connection, pa.RecordBatchReader.from_batches(arrow, batches).cast(arrow)) as rows:
-            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {rows}")
+        with registered(connection, _fetched(table, scan, tasks)) as rows:
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {rows}")
         kind = "TABLE"
     try:
         yield name
@@ -73,10 +67,37 @@ def files_read(
         connection.execute(f"DROP {kind} IF EXISTS {name}")
 
 
+def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
+    """The rows of files that DuckDB does not read itself, a batch at a time."""
+    schema = scan.projection()
+    arrow: pa.Schema = schema.as_arrow()
+    if not tasks:
+        return arrow.empty_table()
+    if plain(table, tasks):
+        # As they are: pyiceberg's reader makes an empty list of a null one where it has structs in it.
+        return pa.RecordBatchReader.from_batches(arrow, _batches(table, tasks, arrow))
+    # Here, for it brings pandas along.
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    batches = ArrowScan(scan.table_metadata, scan.io, schema, scan.row_filter).to_record_batches(tasks)
+    return pa.RecordBatchReader.from_batches(arrow, batches).cast(arrow)
+
+
+def _batches(table: Table, tasks: Sequence[FileScanTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for task in tasks:
+        with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
+            for batch in file.iter_batches(columns=schema.names):
+                yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+
+
 def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
-    """Whether files hold just the rows and columns that the table has, and are on this machine."""
-    local = all(task.file.file_path.startswith(("file:", "/")) for task in tasks)
-    return local and len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
+    """Whether files hold just the rows and columns that the table has."""
+    return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
+
+
+def _here(address: str) -> bool:
+    """Whether a file is on this machine."""
+    return address.startswith(("file:", "/"))
 
 
 def path_of(address: str) -> str:

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pyspark.sql import SparkSession
-
+from tailrace.engines import logs
+from tailrace.engines.session import Session
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
+from tailrace.lake.filters import equal
 from tailrace.lake.lease import TOKEN
 from tailrace.lake.pins import pinned
 from tailrace.lake.registry import claimant_of, shared
 from tailrace.lake.tables import MAINTAINED
 from tailrace.model.computation import Computation
 from tailrace.model.log import Productions
-from tailrace.spark.audit import Audit, Check
-from tailrace.spark.claiming import ids
-from tailrace.spark.computing import relation
+from tailrace.spark.sessions import session_for
 from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import claimed_ids
+from tailrace.verify.audit import Audit, Check
 
 
-def audit_computation(spark: SparkSession, lake: Lake, computation: Computation) -> Audit:
+def audit_computation(lake: Lake, computation: Computation) -> Audit:
     """Audit a computation as of the last epoch in its ledger.
 
     Raises `OtherDefinitionError` where the tables are another definition's.
@@ -33,28 +34,29 @@ def audit_computation(spark: SparkSession, lake: Lake, computation: Computation)
     check_definition(lake, computation)
     table = f"{computation.name}__ledger"
     head = lake.head(table)
-    with pinned(lake, {table: head.snapshot}):
-        return _audited(spark, lake, computation, table, head)
+    reads = [(table, EVERYTHING)]
+    with pinned(lake, {table: head.snapshot}), session_for(lake, computation, "audit", reads) as session:
+        return _audited(session, computation, table, head)
 
 
-def _audited(spark: SparkSession, lake: Lake, computation: Computation, table: str, head: Head) -> Audit:
-    epoch, ledger = head.number("epoch"), f"{lake.spark_name(table)} VERSION AS OF {head.snapshot}"
+def _audited(session: Session, computation: Computation, table: str, head: Head) -> Audit:
+    epoch, ledger = head.number("epoch"), session.table(table, snapshot=head.snapshot)
     kinds = {"productions": PRODUCTION, "late": LATE} | ({} if computation.loops else {"rejected": REJECTED})
     kinds |= {} if computation.once is None else {"claimed": CLAIMED}
     items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
-    items += [f"COALESCE(SUM({name}), 0) AS {name}" for name in _COUNTS]
+    items += [f"CAST(COALESCE(SUM({name}), 0) AS bigint) AS {name}" for name in _COUNTS]
     if computation.loops:
         items += [f"{term} AS {name}" for name, term in _looped(epoch).items()]
-    (row,) = spark.sql(f"SELECT {', '.join(items)} FROM {ledger}").collect()
-    counts = {"epochs": epoch + 1, **row.asDict()}
+    (row,) = session.rows(f"SELECT {', '.join(items)} FROM {ledger}")
+    counts = {"epochs": epoch + 1, **row}
     keys = ", ".join(map(quoted, computation.key))
     place = f"ROW_NUMBER() OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY epoch DESC) AS _place"
     latest = f"SELECT * FROM (SELECT *, {place} FROM {ledger} WHERE kind = '{PARTIAL}') WHERE _place = 1 AND NOT gone"
     waiting = "SIZE(waiting)" if computation.ordered else "0"
-    text = f"SELECT COUNT(*) AS keys, COALESCE(SUM(SIZE(timers)), 0) AS pending, COALESCE(SUM({waiting}), 0) AS waiting"
-    (row,) = spark.sql(f"{text} FROM ({latest})").collect()
-    counts |= row.asDict()
-    checks = [*_checks(spark, lake, computation, ledger, counts, epoch), _epochs_once(lake, table, head.snapshot)]
+    sums = {"pending": "SIZE(timers)", "waiting": waiting}
+    items = ["COUNT(*) AS keys", *(f"CAST(COALESCE(SUM({t}), 0) AS bigint) AS {name}" for name, t in sums.items())]
+    counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest})")[0]
+    checks = [*_checks(session, computation, ledger, counts, epoch), _epochs_once(session.lake, table, head.snapshot)]
     return Audit(counts, tuple(checks))
 
 
@@ -66,21 +68,20 @@ def _looped(epoch: int) -> dict[str, str]:
     return {
         "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
         "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
-        "returned": f"COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0)",
+        "returned": f"CAST(COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0) AS bigint)",
         "rejected": f"COUNT_IF(kind = '{REJECTED}' AND returned = 0)",
     }
 
 
 def _checks(
-    spark: SparkSession, lake: Lake, computation: Computation, ledger: str, counts: dict[str, int], epoch: int
+    session: Session, computation: Computation, ledger: str, counts: dict[str, int], epoch: int
 ) -> Iterator[Check]:
     log = computation.log
     if isinstance(log, Productions) and log.of.productions == "weak":
         detail = f"left out: what {log.name} produces is not kept"
         yield Check("every record was taken, waits, or was left out", True, detail)
     else:
-        text = f"SELECT COUNT(*) FROM {relation(lake, log)} WHERE _epoch <= {epoch}L"
-        records = counts["records"] = int(spark.sql(text).collect()[0][0])
+        records = counts["records"] = session.count(logs.records(session, log, epoch))
         parts = [counts[name] for name in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
         yield Check("every record was taken, waits, or was left out", records == sum(parts), detail)
@@ -97,24 +98,25 @@ def _checks(
     twice = {}
     for name, (kind, by) in spans.items():
         grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
-        twice[name] = int(spark.sql(f"SELECT COUNT(*) FROM ({grouped})").collect()[0][0])
+        twice[name] = session.count(f"({grouped})")
     found = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
     yield Check("nothing is in the ledger twice", not found, found or "each key once an epoch, each record once")
     if computation.once is not None:
-        yield _counted_once(spark, lake, computation, ledger)
+        yield _counted_once(session, computation, ledger)
 
 
-def _counted_once(spark: SparkSession, lake: Lake, computation: Computation, ledger: str) -> Check:
+def _counted_once(session: Session, computation: Computation, ledger: str) -> Check:
     """What counts once is in the ledger once, and is the computation's own by the registry."""
     assert computation.once is not None
-    registry, claimant = shared(lake), claimant_of(lake, computation)
-    own = f"SELECT id, event_time FROM {registry.spark_name(computation.once.registry)} WHERE claimant = '{claimant}'"
-    told = f"SELECT id, event_time, COUNT(*) AS times FROM ({ids(computation, ledger)}) GROUP BY id, event_time"
+    registry, claimant = computation.once.registry, claimant_of(session.lake, computation)
+    rows = session.table(registry, equal("claimant", claimant), of=shared(session.lake))
+    own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
+    told = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
     text = (
         f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({told}) told"
     )
-    (row,) = spark.sql(f"{text} LEFT JOIN ({own}) own USING (id, event_time)").collect()
-    detail = "{:,} counted, {:,} of them twice, {:,} of them another's".format(*row)
+    (row,) = session.rows(f"{text} LEFT JOIN ({own}) own USING (id, event_time)")
+    detail = "{ids:,} counted, {twice:,} of them twice, {foreign:,} of them another's".format(**row)
     return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)
 
 

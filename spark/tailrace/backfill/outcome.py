@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
 from tailrace.lake.replacing import COUNTS, Ended
 from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
@@ -37,13 +35,18 @@ class Backfilled:
 
 @dataclass(frozen=True)
 class Found:
-    """What a run would write: the windows that differ, checkpointed, and how many there are of each kind.
+    """What a run would write: a relation of the windows with what became of each, and how many there are of each kind.
 
     Besides the counts that runs have, `held` is how many of the range's windows have an answer in table `p`.
     """
 
-    changes: DataFrame
+    changes: str
     counts: Mapping[str, int]
+
+    @property
+    def different(self) -> str:
+        """The windows that differ, as a query in brackets."""
+        return f"(SELECT * FROM {self.changes} WHERE change <> 'same')"
 
 
 def ended(done: Ended, started: float) -> Backfilled:

@@ -1,27 +1,23 @@
 """What a backfill finds and writes: how answers and open windows differ from the log, and the ledger rows of that.
 
 Of windows that the stream cannot reach any more the answers alone are compared (`answers.differences`). Of those still
-open, their state, too, by `tailrace.model.correcting`: natively a projection a step, else in the executors' Python.
+open, their state, too, by `tailrace.model.correcting`: natively a projection a step, else by the model's own Python.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from functools import partial
 
 from tailrace.engines.python.answers import starter
+from tailrace.engines.session import Session
 from tailrace.model.algebra import Scalars
 from tailrace.model.correcting import Correction
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Row, Transition
-from tailrace.spark.execution import schema_of
-from tailrace.spark.preparing import queried
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.answers import SPAN
 from tailrace.sql.corrections import As, pane_rows
 from tailrace.sql.ledger_rows import Rows
-from tailrace.sql.reasons import reasons
 from tailrace.sql.transitions import Chain
 from tailrace.sql.windows import listed, names
 
@@ -29,23 +25,21 @@ from tailrace.sql.windows import listed, names
 class OpenWindowsCorrected:
     """The correction of one definition's open windows in one session, natively."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, written: As) -> None:
-        self.spark, self.pipeline, self.written = spark, pipeline, written
+    def __init__(self, session: Session, pipeline: Pipeline, written: As) -> None:
+        self.session, self.pipeline, self.written = session, pipeline, written
         self.rules = Transition(pipeline, Sql())
         self.parts = {name: part.type for name, part in pipeline.parts.items()}
 
-    def corrected(self, computed: str, state: str, held: str, meant: str) -> DataFrame:
+    def corrected(self, computed: str, state: str, held: str, meant: str) -> str:
         """The windows of the range as they come out, one row each.
 
         `computed` are the batch answers (`answers.batch`), `state` a view of the open windows, both of the range, and
         `held` the answers of table `p` (`answers.current`), of which those count whose windows are `meant`. Columns:
         those of `answers.differences`, `change` being `state` where only the state was wrong; the state's; `remains`.
         """
-        beside = self._beside(computed, state, held, meant)
+        started = self._started(self._beside(computed, state, held, meant))
         # Else a filter on what comes out would be pushed through all the steps, and grow with each.
-        started = self._started(beside).localCheckpoint(eager=False)
-        made = queried(self.spark, started, self._changes)
-        return made.withColumnsRenamed({name: f"part_{name}" for name in self.parts})
+        return self._changes(self.session.kept(started))
 
     def rows(self, view: str) -> str:
         """The ledger rows of a view of what `corrected` gave, less what is the same."""
@@ -56,7 +50,7 @@ class OpenWindowsCorrected:
     def _gone(self) -> str:
         return str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L"))
 
-    def _beside(self, computed: str, state: str, held: str, meant: str) -> DataFrame:
+    def _beside(self, computed: str, state: str, held: str, meant: str) -> str:
         """Each window with what the log has of it, what the state has, and the answer held; null if there is none."""
         pipeline, keys = self.pipeline, names(self.pipeline)
         place = [*keys, *SPAN]
@@ -79,7 +73,7 @@ class OpenWindowsCorrected:
         items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
         items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
         items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
-        return self.spark.sql(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {both}")
+        return f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {both}"
 
     def _held(self, held: str, state: str, meant: str) -> str:
         """The answers held of the windows meant, and of those that merged away and were not taken back yet (V3)."""
@@ -94,23 +88,31 @@ class OpenWindowsCorrected:
         both = f"SELECT {items} FROM ({held}) a LEFT JOIN ({lost}) l ON {on}"
         return f"SELECT * FROM ({both}) WHERE _merged_away OR {meant}"
 
-    def _started(self, beside: DataFrame) -> DataFrame:
-        """The same with each window's state as it starts anew, `told`, and whether the state was the `alike`."""
+    def _types(self) -> dict[str, str]:
+        """The columns of `_beside` and their types."""
+        pipeline, results = self.pipeline, self.pipeline.results
+        return {
+            **{name: pipeline.columns[name] for name in pipeline.key},
+            **dict.fromkeys((*SPAN, "arrived"), "bigint"),
+            **self.parts,
+            **{f"new_{name}": type for name, type in results.items()},
+            **{f"s_{name}": type for name, type in self.rules.columns().items()},
+            **{f"old_{name}": type for name, type in results.items()},
+            **dict.fromkeys(("computed", "open", "answered", "merged_away"), "boolean"),
+        }
 
-        def text(view: str) -> str:
-            columns = [name.replace("`", "``") for name in beside.columns]
-            chain = Chain(f"SELECT * FROM {view}", columns)
-            now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
-            fixed: Row = {**now, "new_generation": f"{self.written.generation}L"}
-            correction = Correction(self.rules)
-            for step in correction.steps:
-                chain.add(step({**{name: quoted(name) for name in chain.columns}, **fixed}))
-            held = correction.compared({name: quoted(f"s_{name}") for name in self.rules.columns()})
-            same = " AND ".join(f"{term} <=> {quoted(name)}" for name, term in held.items()) or "true"
-            chain.add({"alike": f"({same})"})
-            return chain.text()
-
-        return queried(self.spark, beside, text)
+    def _started(self, beside: str) -> str:
+        """The windows with each one's state as it starts anew, `told`, and whether the state was the `alike`."""
+        chain = Chain(f"SELECT * FROM ({beside})", list(self._types()))
+        now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
+        fixed: Row = {**now, "new_generation": f"{self.written.generation}L"}
+        correction = Correction(self.rules)
+        for step in correction.steps:
+            chain.add(step({**{name: quoted(name) for name in chain.columns}, **fixed}))
+        held = correction.compared({name: quoted(f"s_{name}") for name in self.rules.columns()})
+        same = " AND ".join(f"{term} <=> {quoted(name)}" for name, term in held.items()) or "true"
+        chain.add({"alike": f"({same})"})
+        return chain.text()
 
     def _changes(self, started: str) -> str:
         """What becomes of each window, as `corrected` says it."""
@@ -128,7 +130,8 @@ class OpenWindowsCorrected:
         change += "WHEN NOT computed AND answered THEN 'gone' "
         change += f"WHEN computed AND told AND NOT answered THEN 'new' WHEN computed AND told AND NOT ({equal}) "
         change += "THEN 'changed' ELSE 'state' END AS change"
-        items = [*names(pipeline), *SPAN, *(quoted(n) for n in self.parts), *map(quoted, self.rules.columns())]
+        items = [*names(pipeline), *SPAN, *(f"{quoted(n)} AS {quoted(f'part_{n}')}" for n in self.parts)]
+        items += map(quoted, self.rules.columns())
         items += [quoted(f"{which}_{n}") for which in ("new", "old") for n in pipeline.results]
         items += ["computed", "open", "gone", "computed AND NOT gone AS remains", change]
         written = self.written
@@ -138,15 +141,14 @@ class OpenWindowsCorrected:
 
 
 class PythonCorrected(OpenWindowsCorrected):
-    """The same in the executors' Python, for combiners that combine there."""
+    """The correction of one definition's open windows by the model's own Python, for combiners that combine there."""
 
-    def _started(self, beside: DataFrame) -> DataFrame:
+    def _started(self, beside: str) -> str:
         rules = Transition(self.pipeline, Scalars())
-        more = {**rules.columns()} | {"told": "boolean", "alike": "boolean"}
-        schema = StructType([*beside.schema.fields, *schema_of(more).fields])
-        return beside.mapInArrow(starter(rules, self.written, to_arrow_schema(schema)), schema)
+        types = {**self._types(), **rules.columns(), "told": "boolean", "alike": "boolean"}
+        return f"SELECT * FROM {self.session.mapped(beside, partial(starter, rules, self.written), types)}"
 
 
-def correcting(spark: SparkSession, pipeline: Pipeline, written: As) -> OpenWindowsCorrected:
-    """The correction in the execution that the definition takes."""
-    return (PythonCorrected if reasons(pipeline) else OpenWindowsCorrected)(spark, pipeline, written)
+def correcting(session: Session, pipeline: Pipeline, written: As) -> OpenWindowsCorrected:
+    """The correction in the execution that the definition takes on the session's engine."""
+    return (PythonCorrected if session.in_python(pipeline) else OpenWindowsCorrected)(session, pipeline, written)

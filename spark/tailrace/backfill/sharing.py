@@ -6,30 +6,23 @@ reaches as far back as the one before it, and further by its own windows.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
-from pyspark.sql import SparkSession
-
-from tailrace.lake.catalog import Lake
+from tailrace.backfill.ranges import records
+from tailrace.engines.answering import Answering, answering
+from tailrace.engines.session import Session
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.answering import Answering, answering
-from tailrace.spark.execution import free
-from tailrace.spark.preparing import viewed
-from tailrace.spark.ranges import records
 from tailrace.sql.answers import in_range
 
 
 class Shared:
     """What the stages up to `pipeline` answer over the range `[first, last)` of window timestamps, in microseconds.
 
-    What a stage answers is kept until `close`, checkpointed on the executors, if the stage after it reads it.
+    What a stage answers is kept until `close`, if the stage after it reads it.
     """
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
-        self.spark, self.lake, self.first, self.last = spark, lake, first, last
-        self.ends = answering(spark, pipeline.finished)
-        self._views: dict[tuple[str, int], str] = {}
-        self._open = ExitStack()
+    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
+        self.session, self.first, self.last = session, first, last
+        self.ends = answering(session, pipeline.finished)
+        self._kept: dict[tuple[str, int], str] = {}
 
     def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> str:
         """The answers of a stage as of an epoch of the log, as a query; `[first, last)` is in the whole range."""
@@ -39,25 +32,23 @@ class Shared:
             one = one.earlier
         if one is self.ends:
             return one.batch(self._assigned(one, epoch, first, last), in_range(first, last))
-        return f"SELECT * FROM {self._view(one, epoch)} WHERE {in_range(first, last)}"
+        return f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}"
 
     def close(self) -> None:
         """Free what is kept."""
-        self._open.close()
-        self._views.clear()
+        while self._kept:
+            self.session.free(self._kept.popitem()[1])
 
     def _assigned(self, one: Answering, epoch: int, first: int, last: int) -> str:
         """A stage's records, each with its windows, as far as a range of the last stage needs them."""
         if one.earlier is None:
-            return one.placed(records(self.lake, self.ends, first, last, epoch))
-        return one.after(f"SELECT * FROM {self._view(one.earlier, epoch)}")
+            return one.placed(records(self.ends, first, last, epoch))
+        return one.after(f"SELECT * FROM {self._all(one.earlier, epoch)}")
 
-    def _view(self, one: Answering, epoch: int) -> str:
-        """A view of all that a stage answers, which is computed as it is read first."""
+    def _all(self, one: Answering, epoch: int) -> str:
+        """A relation of all that a stage answers."""
         at = one.pipeline.name, epoch
-        if at not in self._views:
+        if at not in self._kept:
             rows = self._assigned(one, epoch, self.first, self.last)
-            computed = self.spark.sql(one.batch(rows)).localCheckpoint(eager=False)
-            self._open.callback(free, computed)
-            self._views[at] = self._open.enter_context(viewed(self.spark, computed))
-        return self._views[at]
+            self._kept[at] = self.session.kept(one.batch(rows))
+        return self._kept[at]

@@ -11,44 +11,38 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
-
-from tailrace.lake.catalog import Lake
+from tailrace.backfill.correcting import OpenWindowsCorrected, correcting
+from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of, draft, ended
+from tailrace.backfill.ranges import records
+from tailrace.engines.answering import answering
+from tailrace.engines.session import Session
 from tailrace.lake.commits import ONWARD
+from tailrace.lake.contracts import PARTIAL
+from tailrace.lake.filters import equal
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Head
-from tailrace.model.clock import Clock
 from tailrace.model.log import Productions
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
-from tailrace.spark.answering import answering
-from tailrace.spark.backfilled import Backfilled, BackfillError, Found, as_of, draft, ended
-from tailrace.spark.compile import compiled
-from tailrace.spark.correcting import OpenWindowsCorrected, correcting
-from tailrace.spark.execution import free
-from tailrace.spark.follow import Follower
-from tailrace.spark.preparing import viewed
-from tailrace.spark.ranges import records
-from tailrace.spark.writing import append, as_of_snapshot
+from tailrace.model.transition import Transition
+from tailrace.sql.algebra import Sql
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
+from tailrace.sql.ledger_rows import Rows
 
 
 class Handover:
     """The run of the windows that a stream can still reach."""
 
-    direct = False
-
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, first: int, last: int, closed: int) -> None:
-        self.spark, self.lake, self.pipeline = spark, lake, pipeline
-        self.first, self.last = first, last
-        self.answering, self.execution = answering(spark, pipeline), compiled(spark, pipeline)
+    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, closed: int) -> None:
+        self.session, self.lake, self.pipeline = session, session.lake, pipeline
+        self.first, self.last, self.direct = first, last, session.direct
+        self.answering = answering(session, pipeline)
         self.ledger = f"{pipeline.name}__ledger"
         alone = pipeline.earlier is None and not isinstance(pipeline.log, Productions)
-        if not alone or ONWARD in lake.head(self.ledger).said:
+        if not alone or ONWARD in self.lake.head(self.ledger).said:
             raise BackfillError(
                 f"windows up to {text(last)} are still open to the stream, and a definition that reads another one, or "
                 f"is read, is corrected once they are closed: pass a --to of at most {text(closed)}"
@@ -66,7 +60,7 @@ class Handover:
             return ended(Ended(one, self._computed(self._correcting(one, head), head).counts), started)
         runs = Runs(self.lake, self.pipeline)
         run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"), reason=reason)
-        self.follower = Follower(self.lake, self.pipeline, f"backfill_{run.run}")
+        self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
         try:
             return ended(Replacing(self.lake, runs, self).open(run), started)
         except Exception as error:
@@ -82,41 +76,36 @@ class Handover:
         return self._computed(self._correcting(run, pinned))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
-        with viewed(self.spark, found.changes) as view:
-            rows = self.spark.sql(self._correcting(run, pinned).rows(view))
-            append(rows, branch, said)
+        self.session.write(self._correcting(run, pinned).rows(found.different), branch, said)
 
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow()
 
     def forget(self, found: Found) -> None:
-        free(found.changes)
+        self.session.free(found.changes)
 
     def _correcting(self, run: Run, pinned: Head) -> OpenWindowsCorrected:
-        return correcting(self.spark, self.pipeline, as_of(run, pinned))
+        return correcting(self.session, self.pipeline, as_of(run, pinned))
 
     def _computed(self, one: OpenWindowsCorrected, head: Head | None = None) -> Found:
         written, within = one.written, in_range(self.first, self.last)
-        log = records(self.lake, self.answering, self.first, self.last, written.epoch)
+        log = records(self.answering, self.first, self.last, written.epoch)
         computed = self.answering.batch(self.answering.assigned(log), within)
-        state = f"tailrace_open_{self.pipeline.name}_{written.run}"
-        self._state(written, head).where(within).createOrReplaceTempView(state)
-        held = current(self.pipeline, self.lake.spark_name(self.pipeline.name))
-        seen = Observation()
-        counted = one.corrected(computed, state, held, within).observe(
-            seen,
-            F.count_if(F.expr("change IN ('changed', 'new') OR (change = 'state' AND remains)")).alias("changed"),
-            F.count_if(F.expr("change = 'same' AND computed")).alias("untouched"),
-            F.count_if(F.expr("change = 'gone' OR (change = 'state' AND NOT remains)")).alias("retracted"),
+        state = self.session.kept(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}")
+        held = current(self.pipeline, self.session.table(self.pipeline.name))
+        found = self.session.counted(
+            one.corrected(computed, state, held, within),
+            {
+                "changed": "change IN ('changed', 'new') OR (change = 'state' AND remains)",
+                "untouched": "change = 'same' AND computed",
+                "retracted": "change = 'gone' OR (change = 'state' AND NOT remains)",
+            },
         )
-        changes = counted.where("change <> 'same'").localCheckpoint()
-        self.spark.catalog.dropTempView(state)
-        return Found(changes, seen.get)
+        self.session.free(state)
+        return Found(found.relation, found.counts)
 
-    def _state(self, written: As, head: Head | None) -> DataFrame:
+    def _state(self, written: As, head: Head | None) -> str:
         """The open windows as the ledger has them."""
-        ledger = self.spark.table(self.lake.spark_name(self.ledger).replace("`", ""))
-        if head is not None:
-            ledger = as_of_snapshot(self.spark, self.lake, self.ledger, head.snapshot)
-        clock = Clock(written.epoch, written.watermark, written.processing_time)
-        return self.execution.restore(ledger, clock, written.generation).windows
+        ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
+        gone = Transition(self.pipeline, Sql()).out_of_reach("window_end", f"{written.watermark}L")
+        return f"SELECT * FROM ({Rows(self.pipeline).restored(ledger)}) WHERE NOT {gone}"

@@ -1,7 +1,7 @@
 """The audit: that every record is accounted for, and that the stream's answers are the batch answers (X6, L1, L2).
 
-It counts and compares in Spark over the tables as they stand; it shares with the stream the assignment of windows and
-the combiners, and nothing of its triggers, state or commits.
+It counts and compares over the tables as they stand, on either engine; it shares with the stream the assignment of
+windows and the combiners, and nothing of its triggers, state or commits.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 
+from tailrace.engines import logs
+from tailrace.engines.answering import answering
+from tailrace.engines.session import EVERYTHING, Session
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
 from tailrace.lake.commits import times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
+from tailrace.lake.filters import Filter, at_most, equal
 from tailrace.lake.lease import LENDER
 from tailrace.lake.needed import STAMP
 from tailrace.lake.pins import pinned
@@ -24,9 +28,7 @@ from tailrace.lake.tables import MAINTAINED
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
 from tailrace.model.written import length
-from tailrace.spark.answering import answering
-from tailrace.spark.computing import relation
-from tailrace.spark.follow import Follower
+from tailrace.spark.sessions import session_for
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import current, differences
 from tailrace.sql.steps import leaves_out, may_fail
@@ -58,30 +60,38 @@ class Audit:
         return all(check.ok for check in self.checks)
 
 
-def audit(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> Audit:
+def audit(lake: Lake, pipeline: Pipeline) -> Audit:
     """Audit a pipeline and its log as of the last epoch in the ledger.
 
     Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
-    one = _Audit(spark, lake, pipeline)
-    with pinned(lake, {f"{pipeline.name}__ledger": one.head.snapshot}):
-        return one.run()
+    check_definition(lake, pipeline)
+    with session_for(lake, pipeline, "audit", _read(lake, pipeline)) as session:
+        one = _Audit(session, pipeline)
+        with pinned(lake, {one.ledger: one.head.snapshot}):
+            return one.run()
+
+
+def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
+    """The tables that an audit reads."""
+    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
+    own = (f"{pipeline.name}__ledger", pipeline.name)
+    return [logs.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
 
 
 class _Audit:
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
-        check_definition(lake, pipeline)
-        self.spark, self.lake, self.pipeline = spark, lake, pipeline
-        self.answering = answering(spark, pipeline)
-        self.first = pipeline.stages[0]
-        self.head = lake.head(f"{pipeline.name}__ledger")
+    def __init__(self, session: Session, pipeline: Pipeline) -> None:
+        self.session, self.lake, self.pipeline = session, session.lake, pipeline
+        self.answering = answering(session, pipeline)
+        self.first, self.ledger = pipeline.stages[0], f"{pipeline.name}__ledger"
+        self.head = self.lake.head(self.ledger)
         self.epoch = self.head.number("epoch")
         self.watermark = self.head.number("watermark")
         self.repairs = [run for run in self._runs() if run.status == "committed" and run.kind == "backfill"]
 
     def run(self) -> Audit:
-        follower = Follower(self.lake, self.pipeline, "audit")
+        follower = self.session.follower(self.pipeline, "audit")
         try:
             follower.follow()
         finally:
@@ -107,33 +117,32 @@ class _Audit:
 
     def _views(self) -> None:
         """The log and the ledger up to the audited epoch, under names of their own."""
-        name = self.pipeline.name
-        self.log, self.late, self.panes = (f"tailrace_audit_{name}_{part}" for part in ("log", "late", "panes"))
-        table = self.lake.spark_name(f"{name}__ledger")
-        self.spark.sql(
-            f"SELECT * FROM {relation(self.lake, self.first.log)} WHERE _epoch <= {self.epoch}L"
-        ).createOrReplaceTempView(self.log)
-        rows = f"SELECT * FROM {table} VERSION AS OF {self.head.snapshot} WHERE kind = "
+        view = self.session.view
+        self.log = view(f"SELECT * FROM {logs.records(self.session, self.first.log, self.epoch)}")
+        self.panes, self.late_own, self.rejected = (
+            view(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
+                 f"WHERE kind = '{kind}'") for kind in (PANE, LATE, REJECTED)
+        )  # fmt: skip
         # What came too late did so in the first stage: the others wait for what is corrected.
-        first = f"SELECT * FROM {self.lake.spark_name(f'{self.first.name}__ledger')} WHERE epoch <= {self.epoch}L"
-        late = rows if self.first is self.pipeline else f"{first} AND kind = "
-        self.spark.sql(f"{late}'{LATE}'").createOrReplaceTempView(self.late)
-        self.spark.sql(f"{rows}'{PANE}'").createOrReplaceTempView(self.panes)
-        self.spark.sql(f"{rows}'{LATE}'").createOrReplaceTempView(f"{self.late}_own")
-        self.spark.sql(f"{rows}'{REJECTED}'").createOrReplaceTempView(f"{self.panes}_rejected")
+        self.late = self.late_own
+        if self.first is not self.pipeline:
+            rows = self.session.table(f"{self.first.name}__ledger", equal("kind", LATE))
+            self.late = view(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L")
+        self.answers = self.session.table(self.pipeline.name)
 
     def _counts(self) -> dict[str, int]:
-        rejected = self.lake.spark_name(f"{self.pipeline.source.name}__rejected")
-        queries = {
-            "records": f"SELECT COUNT(*) FROM {self.log}",
-            "rejected": f"SELECT COUNT(*) FROM {rejected} WHERE _epoch <= {self.epoch}L",
-            "late": f"SELECT COUNT(*) FROM {self.late}",
-            "panes": f"SELECT COUNT(*) FROM {self.panes} WHERE NOT retraction",
-            "retractions": f"SELECT COUNT(*) FROM {self.panes} WHERE retraction",
-            "answers": f"SELECT COUNT(*) FROM {self.lake.spark_name(self.pipeline.name)}",
+        rejected = self.session.table(f"{self.pipeline.source.name}__rejected", at_most("_epoch", self.epoch))
+        relations = {
+            "records": self.log,
+            "rejected": f"{rejected} WHERE _epoch <= {self.epoch}L",
+            "late": self.late,
+            "panes": f"{self.panes} WHERE NOT retraction",
+            "retractions": f"{self.panes} WHERE retraction",
+            "answers": self.answers,
         }
-        counts = self.spark.sql("SELECT " + ", ".join(f"({query}) AS {name}" for name, query in queries.items()))
-        return {"epochs": self.epoch + 1, **counts.collect()[0].asDict()}
+        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
+        (counts,) = self.session.rows(f"SELECT {items}")
+        return {"epochs": self.epoch + 1, **counts}
 
     def _landed(self, counts: dict[str, int]) -> Iterator[Check]:
         """Each epoch was landed once and whole: what its commits say they added is what is there."""
@@ -144,12 +153,9 @@ class _Audit:
             detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
             yield Check(f"{kind} are those that were landed", found == said or not whole, detail)
         log = self.log
-        doubled = self._number(
-            f"SELECT COUNT(*) FROM (SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)"
-        )
-        again = self._number(
-            f"SELECT COUNT(*) FROM (SELECT _source FROM {log} WHERE _source LIKE '%:/%' "
-            "GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1)"
+        doubled = self.session.count(f"(SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)")
+        again = self.session.count(
+            f"(SELECT _source FROM {log} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1)"
         )
         yield Check(
             "no record was landed twice",
@@ -163,12 +169,13 @@ class _Audit:
         times = times_of(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
-        known = self.spark.createDataFrame(sorted(times.items()), "_landed bigint, _landed_at bigint")
-        known.createOrReplaceTempView(f"{self.log}_times")
-        gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {self.log}_times ON _epoch = _landed"
+        landed = {"_landed": [*times], "_landed_at": [*times.values()]}
+        types = pa.schema([pa.field(name, pa.int64()) for name in landed])
+        known = self.session.given(pa.table(landed, schema=types))
+        gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {known} ON _epoch = _landed"
         horizon = duration(log.remembered)
-        text_ = f"SELECT COUNT(*), COUNT_IF(gap <= {horizon}L) FROM ({gaps})"
-        records, again = self.spark.sql(text_).collect()[0]
+        (row,) = self.session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})")
+        records, again = row["n"], row["again"]
         detail = f"{again:,} of {records:,} records had come within {length(horizon)} before"
         return Check("no record came again within the horizon", again == 0, detail)
 
@@ -203,9 +210,9 @@ class _Audit:
     def _late_are_records(self, counts: dict[str, int]) -> Check:
         """Each late row points at one record of the log, and no record is late twice for one window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
-        found = self._number(f"SELECT COUNT(*) FROM {self.late} l JOIN {self.log} r ON {place}")
+        found = self.session.count(f"{self.late} l JOIN {self.log} r ON {place}")
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
-        twice = self._number(f"SELECT COUNT(*) FROM (SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)")
+        twice = self.session.count(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)")
         if leaves_out(self.first):
             # A step may make several records of one, each too late by itself.
             twice = 0
@@ -214,9 +221,9 @@ class _Audit:
 
     def _every_record_counted(self) -> Check:
         """Every record of the log is in a window's partials or panes, or late: none fell between (X6)."""
-        total = self._number(f"SELECT COUNT(*) FROM ({self.answering.first.placed(self.log)})")
-        kept = self._number(f"SELECT COUNT(*) FROM ({self._kept('true')})")
-        late = self._number(f"SELECT COUNT(*) FROM {self.late}")
+        total = self.session.count(f"({self.answering.first.placed(self.log)})")
+        kept = self.session.count(f"({self._kept('true')})")
+        late = self.session.count(self.late)
         detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
         return Check("every record is in a window or late", total == kept + late, detail)
 
@@ -224,15 +231,15 @@ class _Audit:
         """The ledger has each record that a step rejects, once, and no other (X6)."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
         again = self.answering.failed(self.log)
-        ledger = f"SELECT * FROM {self.panes}_rejected"
-        both = self._number(f"SELECT COUNT(*) FROM ({ledger}) l JOIN ({again}) r ON {place}")
-        kept, failed = (self._number(f"SELECT COUNT(*) FROM ({rows})") for rows in (ledger, again))
+        ledger = f"SELECT * FROM {self.rejected}"
+        both = self.session.count(f"({ledger}) l JOIN ({again}) r ON {place}")
+        kept, failed = (self.session.count(f"({rows})") for rows in (ledger, again))
         detail = f"{kept:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
         return Check("rejected records are in the ledger", both == kept == failed, detail)
 
     def _no_correction_late(self) -> Check:
         """A stage waits for the one before it: no answer that it took back came too late (T3)."""
-        found = self._number(f"SELECT COUNT(*) FROM {self.late}_own")
+        found = self.session.count(self.late_own)
         return Check("corrections came in time", found == 0, f"{found:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
@@ -241,7 +248,7 @@ class _Audit:
         A window that a backfill has computed since holds what had come too late by then.
         """
         closed = self._closed()
-        held = current(self.pipeline, self.lake.spark_name(self.pipeline.name), closed)
+        held = current(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
             # Its late rows say which window they were too late for: one pass tells them all apart.
@@ -280,25 +287,24 @@ class _Audit:
         items = listed(names(self.pipeline), spans, shown, parts)
         ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place FROM {self.panes}"
         latest = f"SELECT {items} FROM ({ranked}) WHERE _place = 1 AND NOT retraction"
-        table = self.lake.spark_name(self.pipeline.name)
         stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
         return self._compared(
-            "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, table))
+            "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, self.answers))
         )
 
     def _compared(self, name: str, text_: str) -> Check:
-        found: DataFrame = self.spark.sql(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
-        by = {row["change"]: row["n"] for row in found.collect()}
+        found = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
+        by = {row["change"]: row["n"] for row in found}
         same = by.pop("same", 0)
         if not by:
             return Check(name, True, f"{same:,} windows, no difference")
         words = {"new": "missing", "gone": "not in the batch answer", "changed": "different"}
         told = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
-        parts = {quoted(f"part_{part}") for part in self.pipeline.parts}
-        rows = self.spark.sql(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}").collect()
-        quotes = "; ".join(str({n: v for n, v in row.asDict().items() if quoted(n) not in parts}) for row in rows)
+        parts = {f"part_{part}" for part in self.pipeline.parts}
+        rows = self.session.rows(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}")
+        quotes = "; ".join(str({n: v for n, v in row.items() if n not in parts}) for row in rows)
         return Check(name, False, f"{same:,} windows the same, {told}: {quotes}")
 
     def _closed(self) -> str:
@@ -316,9 +322,6 @@ class _Audit:
         if not self.first.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
         return f"SELECT r.* FROM ({self.answering.first.placed(self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
-
-    def _number(self, query: str) -> int:
-        return int(self.spark.sql(query).collect()[0][0])
 
 
 def _within(end: str) -> Callable[[Run], str]:

@@ -1,0 +1,187 @@
+"""A run in this process: pyiceberg plans which files are read, DuckDB computes, pyiceberg commits. No JVM is started.
+
+Relations are views and tables of a database of the session's own, so whatever does not fit the memory limit spills.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.execution import in_python
+from tailrace.engines.duckdb.follow import ProcessFollower
+from tailrace.engines.duckdb.read import as_declared, scanned
+from tailrace.engines.duckdb.records import registered
+from tailrace.engines.python.steps import caller
+from tailrace.engines.session import EVERYTHING, Counted, OverBatches, OverTables
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import shape_of
+from tailrace.lake.filters import Filter
+from tailrace.lake.publish import Branch
+from tailrace.lake.shapes import arrow_schema
+from tailrace.lake.tables import Change
+from tailrace.model.elementwise import Each, ElementWise
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
+from tailrace.sql.algebra import quoted
+from tailrace.sql.steps import FAILED, selected
+
+ROWS_A_CALL = 200_000
+"""About how many rows are handed to a Python function at once: they are objects then."""
+
+ROWS_A_FILE = 1_000_000
+"""How many rows of a table are written at once."""
+
+
+class DuckSession:
+    """The engine of small work, for one run."""
+
+    direct = True
+
+    def __init__(self, lake: Lake, choice: Choice) -> None:
+        self.lake, self.choice = lake, choice
+        self._relations: dict[str, ExitStack] = {}
+
+    @cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The database of the session."""
+        return connect(self.lake.settings)
+
+    def in_python(self, pipeline: Pipeline) -> bool:
+        return in_python(pipeline)
+
+    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+        held = ExitStack()
+        name = held.enter_context(scanned(self.connection, of or self.lake, table, where, snapshot))
+        self._relations[name] = held
+        return name
+
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+        rows = self.table(log.name, where, snapshot)
+        return self._named("VIEW", as_declared(self.lake, log, rows))
+
+    def given(self, rows: pa.Table) -> str:
+        return self._taken_over(rows)
+
+    def view(self, text: str) -> str:
+        return self._named("VIEW", in_duckdb_once(text))
+
+    def kept(self, text: str) -> str:
+        return self._named("TABLE", in_duckdb_once(text))
+
+    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+        relation = self.kept(text)
+        items = ", ".join(f"COUNT_IF({condition}) AS {name}" for name, condition in counts.items())
+        (row,) = self.rows(f"SELECT {items} FROM {relation}")
+        return Counted(relation, {name: int(row[name]) for name in counts})
+
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.connection.execute(in_duckdb_once(text)).to_arrow_table().to_pylist()
+        return found
+
+    def count(self, relation: str) -> int:
+        (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
+        return int(row["n"])
+
+    def prepared(self, source: str, pipeline: Pipeline) -> str:
+        if not pipeline.each:
+            return source
+        types, relation = dict(pipeline.log.columns), self.view(f"SELECT * FROM {source}")
+        for one in pipeline.each:
+            step = self._called if isinstance(one, Each) else self._taken
+            relation = step(relation, one, types)
+            types = dict(one.columns(types))
+        return relation
+
+    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+        schema = _schema(types)
+        reader = self._read(text)
+        return self._taken_over(pa.RecordBatchReader.from_batches(schema, function(schema)(reader)))
+
+    def by_key(
+        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> str:
+        schema, source = _schema(types), self.kept(text)
+        (count,) = self.connection.execute(f"SELECT COUNT(*) FROM {source}").fetchone() or (0,)
+        parts = 1 + count // ROWS_A_CALL if key else 1
+        bucket = f"hash({', '.join(map(name_of, key))}) % {parts}" if key else "0"
+        made, call = self._taken_over(schema.empty_table()), function(schema)
+        for part in range(parts):
+            rows = self.connection.execute(f"SELECT * FROM {source} WHERE {bucket} = {part}").to_arrow_table()
+            if rows.num_rows:
+                with registered(self.connection, call(rows)) as some:
+                    self.connection.execute(f"INSERT INTO {made} SELECT * FROM {some}")
+        self.free(source)
+        return made
+
+    def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
+        files = []
+        for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
+            files += self.lake.written(branch.table, pa.Table.from_batches([batch]))
+        branch.hold(Change(tuple(files)), said)
+
+    def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
+        return ProcessFollower(self.connection, self.lake, pipeline, owner)
+
+    def free(self, relation: str) -> None:
+        self._relations.pop(relation).close()
+
+    def cancel(self) -> None:
+        self.connection.interrupt()
+
+    def close(self) -> None:
+        while self._relations:
+            self._relations.popitem()[1].close()
+        if "connection" in self.__dict__:
+            self.connection.close()
+
+    def _called(self, relation: str, one: Any, types: dict[str, str]) -> str:
+        """The records after a Python function of each."""
+        reader = self._read(f"SELECT * FROM {relation}")
+        fields = [field for field in reader.schema if field.name != FAILED]
+        schema = pa.schema([*fields, *_schema(one.gives), pa.field(FAILED, pa.string())])
+        return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(one, types, schema)(reader)))
+
+    def _taken(self, relation: str, one: ElementWise, types: Mapping[str, str]) -> str:
+        """The records after a step that is SQL; those that failed in a step before go by it."""
+        columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
+        failed, good = FAILED in columns, [name for name in columns if name != FAILED]
+        items = selected(one, types, good)
+        assert items is not None, f"{one!r} is a step for Spark"
+        if not failed:
+            return self.view(f"SELECT {', '.join(items)} FROM {relation}")
+        own = self.view(f"SELECT {', '.join(map(quoted, good))} FROM {relation} WHERE {FAILED} IS NULL")
+        made = self.view(f"SELECT {', '.join(items)} FROM {own}")
+        left = {name for name, *_ in self.connection.execute(f"DESCRIBE {made}").fetchall()} | {FAILED}
+        stay = ", ".join(name_of(name) for name in columns if name in left)
+        gone = f"SELECT {stay} FROM {relation} WHERE {FAILED} IS NOT NULL"
+        return self._named("VIEW", f"SELECT * FROM {made} UNION ALL BY NAME {gone}")
+
+    def _read(self, text: str) -> pa.RecordBatchReader:
+        """The rows of a text, a batch at a time; by another connection, for this one writes what comes of them."""
+        return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
+
+    def _named(self, kind: str, text: str) -> str:
+        name = f"tailrace_{uuid.uuid4().hex[:12]}"
+        self.connection.execute(f"CREATE {kind} {name} AS {text}")
+        held = ExitStack()
+        held.callback(self.connection.execute, f"DROP {kind} IF EXISTS {name}")
+        self._relations[name] = held
+        return name
+
+    def _taken_over(self, rows: pa.Table | pa.RecordBatchReader) -> str:
+        with registered(self.connection, rows) as there:
+            return self._named("TABLE", f"SELECT * FROM {there}")
+
+
+def _schema(types: Mapping[str, str]) -> pa.Schema:
+    return arrow_schema({name: shape_of(type) for name, type in types.items()})

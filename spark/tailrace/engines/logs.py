@@ -1,0 +1,59 @@
+"""What a log holds up to an epoch, as a text for any engine: a landed one, or what a computation produces."""
+
+from __future__ import annotations
+
+from tailrace.engines.session import Session
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import PRODUCTION
+from tailrace.lake.filters import Filter, at_most, before, equal, every, since
+from tailrace.lake.naming import known_as
+from tailrace.model.computation import NotKeptError
+from tailrace.model.log import Log, Productions
+from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import productions
+
+
+def stamp(micros: int) -> str:
+    """An instant in microseconds, as SQL."""
+    return f"TIMESTAMP_MICROS({micros}L)"
+
+
+def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> str:
+    """A log's records up to an epoch, of event times from `first` to before `last`, as a query in brackets.
+
+    Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
+    """
+    terms, at = [f"_epoch <= {epoch}L"], quoted(log.event_time)
+    if first is not None:
+        terms.append(f"{at} >= {stamp(first)}")
+    if last is not None:
+        terms.append(f"{at} < {stamp(last)}")
+    return f"(SELECT * FROM {_relation(session, log, epoch, first, last)} WHERE {' AND '.join(terms)})"
+
+
+def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> tuple[str, Filter]:
+    """The table that has these records, and which of its files are read for them."""
+    if isinstance(log, Productions):
+        return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), at_most("epoch", epoch))
+    filters = [at_most("_epoch", epoch)]
+    table = lake.table(log.name)
+    # A column that was renamed is looked for by what it is called now.
+    at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
+    if at is not None and first is not None and first > BEGINNING:
+        filters.append(since(at, first))
+    if at is not None and last is not None and last <= END_OF_TIME:
+        filters.append(before(at, last))
+    return log.name, every(*filters)
+
+
+def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> str:
+    table, where = read(session.lake, log, epoch, first, last)
+    if not isinstance(log, Productions):
+        return session.log(log, where)
+    if log.of.productions == "weak":
+        raise NotKeptError(
+            f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
+            "under another name"
+        )
+    return f"({productions(log.of, session.table(table, where))})"

@@ -1,0 +1,105 @@
+"""What a run asks of the engine that computes it: relations by name, texts of the common SQL, rows for a table.
+
+A backfill and an audit are written against this. Every text is the common SQL (`tailrace.sql`); a relation is a name
+that texts may read, for as long as the session is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+
+from tailrace.engines.choose import Choice
+from tailrace.lake.catalog import Lake
+from tailrace.lake.filters import Filter
+from tailrace.lake.following import Following
+from tailrace.lake.publish import Branch
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
+
+EVERYTHING: Filter = AlwaysTrue()
+
+OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function over batches of Arrow; none is handed out before the one before it was taken."""
+
+OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
+"""A function over all rows of some keys."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A relation that is computed, and of how many of its rows each condition held."""
+
+    relation: str
+    counts: Mapping[str, int]
+
+
+class Session(Protocol):
+    """One engine at work on the tables of a lake."""
+
+    lake: Lake
+    choice: Choice
+
+    @property
+    def direct(self) -> bool:
+        """Whether this process writes the commits itself (`lake.publish`)."""
+
+    def in_python(self, pipeline: Pipeline) -> bool:
+        """Whether the engine computes a definition by the model's own Python."""
+
+    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+        """Name a relation of a table's rows, as of a snapshot if one is given; of another lake than the session's, too.
+
+        `where` says which files need not be read; whoever wants just the rows that meet it says so in the text, too.
+        """
+
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+        """Name a landed log's rows with the columns that its definition declares, whatever the table calls them now."""
+
+    def given(self, rows: pa.Table) -> str:
+        """Name a relation of rows that are in memory."""
+
+    def view(self, text: str) -> str:
+        """Name a text; it is computed anew wherever it is read."""
+
+    def kept(self, text: str) -> str:
+        """Name a relation that is computed once."""
+
+    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+        """Compute a relation now, and count its rows by conditions."""
+
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        """Give all rows of a text, which has but a few."""
+
+    def count(self, relation: str) -> int:
+        """Count the rows of a relation, a query in brackets, or what else may stand after FROM."""
+
+    def prepared(self, source: str, pipeline: Pipeline) -> str:
+        """Name the records of a relation after the definition's steps, with `sql.steps.FAILED` where one may fail."""
+
+    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+        """Name what a Python function makes of a text's rows; it gives rows with these column types."""
+
+    def by_key(
+        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> str:
+        """Name what a Python function makes of a text's rows, all rows of a key in one call."""
+
+    def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
+        """Append a text's rows to a branch, in a commit that says this."""
+
+    def follower(self, pipeline: Pipeline, owner: str) -> Following:
+        """What brings table `p` of a pipeline up with its ledger."""
+
+    def free(self, relation: str) -> None:
+        """Let go of a relation before the session ends."""
+
+    def cancel(self) -> None:
+        """Make what is being computed fail; called by another thread."""
+
+    def close(self) -> None:
+        """Let go of all relations."""

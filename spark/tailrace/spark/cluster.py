@@ -1,0 +1,139 @@
+"""A run on Spark, for what does not fit one machine, and for steps that are written for it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.session import EVERYTHING, Counted, OverBatches, OverTables
+from tailrace.lake.catalog import Lake
+from tailrace.lake.filters import Filter
+from tailrace.lake.publish import Branch
+from tailrace.model.log import Log
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.types import element_type, struct_fields
+from tailrace.spark.execution import free
+from tailrace.spark.follow import Follower
+from tailrace.spark.logged import logged
+from tailrace.spark.per_key import BUCKET, BUCKETS
+from tailrace.spark.preparing import prepare
+from tailrace.spark.writing import append
+from tailrace.sql.algebra import quoted
+from tailrace.sql.reasons import reasons
+
+
+class ClusterSession:
+    """The engine of large work, for one run. Filters of files are Spark's own, which it finds in the texts."""
+
+    direct = False
+
+    def __init__(self, spark: SparkSession, lake: Lake, choice: Choice) -> None:
+        self.spark, self.lake, self.choice = spark, lake, choice
+        self._checkpointed: dict[str, DataFrame] = {}
+        self._group = f"tailrace-{uuid.uuid4()}"
+        spark.sparkContext.setJobGroup(self._group, str(choice))
+
+    def in_python(self, pipeline: Pipeline) -> bool:
+        return bool(reasons(pipeline))
+
+    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+        name = (of or self.lake).spark_name(table)
+        return self.view(f"SELECT * FROM {name}{'' if snapshot is None else f' VERSION AS OF {snapshot}'}")
+
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+        return self.view(f"SELECT * FROM {logged(self.lake, log, snapshot)}")
+
+    def given(self, rows: pa.Table) -> str:
+        return self._named(self.spark.createDataFrame(rows))
+
+    def view(self, text: str) -> str:
+        return self._named(self.spark.sql(text))
+
+    def kept(self, text: str) -> str:
+        return self._once(self.spark.sql(text).localCheckpoint(eager=False))
+
+    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+        seen = Observation()
+        items = (F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items())
+        relation = self._once(self.spark.sql(text).observe(seen, *items).localCheckpoint())
+        return Counted(relation, seen.get)
+
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.spark.sql(text).collect()]
+
+    def count(self, relation: str) -> int:
+        (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
+        return int(row["n"])
+
+    def prepared(self, source: str, pipeline: Pipeline) -> str:
+        return self._named(prepare(self.spark.sql(f"SELECT * FROM {source}"), pipeline))
+
+    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+        schema = _schema(types)
+        return self._named(self.spark.sql(text).mapInArrow(function(to_arrow_schema(schema)), schema))
+
+    def by_key(
+        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> str:
+        schema = _schema(types)
+        bucket = f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"
+        grouped = self.spark.sql(f"SELECT *, {bucket} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
+        return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
+
+    def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
+        append(self.spark.sql(text), branch, said)
+
+    def follower(self, pipeline: Pipeline, owner: str) -> Follower:
+        return Follower(self.lake, pipeline, owner)
+
+    def free(self, relation: str) -> None:
+        frame = self._checkpointed.pop(relation)
+        self.spark.catalog.dropTempView(relation)
+        free(frame)
+
+    def cancel(self) -> None:
+        context: Any = self.spark.sparkContext._jsc
+        context.sc().cancelJobGroupAndFutureJobs(self._group)
+
+    def close(self) -> None:
+        for relation in list(self._checkpointed):
+            self.free(relation)
+
+    def _named(self, frame: DataFrame) -> str:
+        name = f"tailrace_{uuid.uuid4().hex[:12]}"
+        frame.createOrReplaceTempView(name)
+        return name
+
+    def _once(self, frame: DataFrame) -> str:
+        # Not a view of the frame itself: to drop a view is to uncache what it is a view of.
+        name = self._named(frame.where("true"))
+        self._checkpointed[name] = frame
+        return name
+
+
+def _schema(types: Mapping[str, str]) -> StructType:
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _ddl(type: str) -> str:
+    """A type as Spark reads it, with the names of fields quoted.
+
+    >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
+    'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'
+    """
+    if element := element_type(type):
+        return f"array<{_ddl(element)}>"
+    fields = struct_fields(type)
+    if fields is None:
+        return type
+    return f"struct<{','.join(f'{quoted(name)}:{_ddl(own)}' for name, own in fields.items())}>"

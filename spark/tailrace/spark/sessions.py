@@ -1,0 +1,43 @@
+"""The engine that a backfill or an audit runs on, chosen by the bytes that it would read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+
+from tailrace.engines.choose import Bounds, Engine
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.session import Session
+from tailrace.lake.catalog import Lake
+from tailrace.lake.filters import Filter
+from tailrace.model.chains import Definition
+
+
+@contextmanager
+def session_for(
+    lake: Lake, definition: Definition, what: str, reads: Iterable[tuple[str, Filter]]
+) -> Iterator[Session]:
+    """Open the engine for a run that reads these tables, each as far as a filter goes; `what` is the run's kind.
+    Spark is started where it is chosen and not there yet.
+
+    Raises `ToolchainError` where it is Spark, and Java or a jar is missing.
+    """
+    size = sum(_bytes(lake, table, where) for table, where in reads)
+    choice = Bounds.of(lake.settings).choose(size, definition)
+    if choice.engine is Engine.DUCKDB:
+        with closing(DuckSession(lake, choice)) as session:
+            yield session
+        return
+    # Here, for a run in this process needs neither.
+    from tailrace.spark.cluster import ClusterSession
+    from tailrace.spark.session import open_session
+
+    spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
+    with closing(ClusterSession(spark, lake, choice)) as session:
+        yield session
+
+
+def _bytes(lake: Lake, table: str, where: Filter) -> int:
+    if not lake.has(table):
+        return 0
+    return sum(task.file.file_size_in_bytes for task in lake.table(table).scan(row_filter=where).plan_files())
