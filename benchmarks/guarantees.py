@@ -31,10 +31,10 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import days
 from tailrace.model.windows import Fixed
-from tailrace.verify.audit import audit
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tailrace.verify.audit import audit
 
 A_SECOND = 5_000
 """Records a second that are written for the latencies."""
@@ -244,13 +244,13 @@ def beside(task: Task) -> Outcome:
 def backfills(lake: Path) -> None:
     """Backfill the intervals that are closed, each on its own, and say how long all of it took."""
     from benchmarks.data import WINDOW
+    from tailrace.backfill.backfill import backfill
     from tailrace.model.time import instant
     from tailrace.settings import Settings
-    from tailrace.backfill.backfill import backfill
 
     started = time.perf_counter()
     settings = Settings(warehouse=lake, namespace="main")
-    spark, tables, pipeline = open_session(settings), Lake(settings), definition("totals")
+    tables, pipeline = Lake(settings), definition("totals")
     for number in range(30):
         begin = BEGIN + number % 10 * WINDOW
         backfill(tables, pipeline, instant(begin), instant(begin + WINDOW))

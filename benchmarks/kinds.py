@@ -29,8 +29,8 @@ from tailrace.model.reference import fold
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed, Sessions, Sliding
-from tailrace.verify.audit import audit
 from tailrace.spark.session import open_session
+from tailrace.verify.audit import audit
 
 GAP = timedelta(seconds=20)
 FOLDED = 4

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from benchmarks.compare import SCHEMA
 from benchmarks.data import BEGIN, COLUMNS, DISORDER, WARM, WINDOW, Views
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.runs import Runs
@@ -24,7 +25,6 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed, Global
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.follow import Follower
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files

@@ -15,9 +15,9 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, mi
 from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import FencedError
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream, StreamError, checkpoint_folder
+from tailrace.verify.audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=minutes(5))
 COUNTED = Pipeline(

@@ -18,10 +18,10 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Su
 from tailrace.lake.catalog import Lake
 from tailrace.lake.reports import log_status
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tailrace.verify.audit import audit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 # When each became known is in the records, so the processing time is theirs and not the machine's.

@@ -13,17 +13,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Bounds
 from tailrace.lake.catalog import Lake
 from tailrace.lake.notices import Notice, WentOver
 from tailrace.model.reference import batch
 from tailrace.model.time import instant
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tailrace.verify.audit import audit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CALLS = Log(

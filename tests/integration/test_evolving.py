@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.contracts import Column, Contract, answer_contract, ledger_contract, log_contract
 from tailrace.lake.evolution import changes
 from tailrace.lake.evolving import evolve_table
 from tailrace.model.time import BEGINNING
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.replay import replay
+from tailrace.verify.audit import audit
 from tests.support.rides import HOURLY, RIDES, Case, within
 
 LOG = replace(RIDES, columns=dict(RIDES.columns) | {"cents": "int"})

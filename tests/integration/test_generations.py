@@ -24,9 +24,9 @@ from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import ApplyError, apply, rollback
-from tailrace.verify.audit import audit
 from tailrace.spark.stream import Stream
 from tailrace.spark.tailing import Tailing
+from tailrace.verify.audit import audit
 from tests.support.rides import HOURLY, Case, within
 from tests.support.sessions import session
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
 from tailrace.model.time import moment
 from tailrace.settings import Settings
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tests.support.rides import HOURLY, within

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.archive import archive, commits
 from tailrace.lake.catalog import MAIN, Lake
 from tailrace.lake.commits import recorded
@@ -24,13 +25,12 @@ from tailrace.lake.signals import Completions
 from tailrace.model.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.spark import maintaining
-from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.landing import Landing
 from tailrace.spark.maintaining import Maintenance, maintain
 from tailrace.spark.replay import replay
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tailrace.verify.audit import audit
 from tests.support.sessions import session
 
 RIDES = Log(

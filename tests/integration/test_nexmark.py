@@ -17,12 +17,12 @@ from benchmarks.nexmark.answers import Events, differences
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, beside, query
 from benchmarks.ours import deploy
 from tailrace import Pipeline
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, REJECTED
 from tailrace.model.step import Record
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.settings import Settings
-from tailrace.backfill.backfill import backfill_stages
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tests.support.nexmark import generated, needs_published, published, published_answer, published_windows

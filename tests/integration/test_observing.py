@@ -17,6 +17,7 @@ from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, R
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
+from tailrace.backfill.backfill import Backfilled, backfill
 from tailrace.cli.console import Output
 from tailrace.cli.observing import observing
 from tailrace.lake.catalog import Lake
@@ -26,11 +27,10 @@ from tailrace.model.time import instant
 from tailrace.model.watermarks import Injected
 from tailrace.observe.happenings import Subject, Watcher
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import Backfilled, backfill
 from tailrace.spark.folding import Fold
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tailrace.verify.audit import audit
 from tests.support.scraping import Scraped, collecting, scraped
 
 ROOT = Path(__file__).parents[2]

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Pipeline, Sessions, minutes
+from tailrace.backfill.backfill import BackfillError, backfill
 from tailrace.lake.errors import FencedError
 from tailrace.lake.lease import BORROWER, LENDER, Lease
 from tailrace.lake.runs import Runs
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import BackfillError, backfill
 from tests.support.rides import HOURLY, Case, within
 from tests.support.sessions import session
 

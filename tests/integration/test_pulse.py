@@ -16,9 +16,9 @@ from tailrace.lake.signals import Completions
 from tailrace.model.time import instant
 from tailrace.model.watermarks import Injected
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tailrace.verify.audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=hours(3))
 DROPS = Log(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import OwnWindows
+from tailrace.backfill.backfill import backfill, backfill_stages
+from tailrace.backfill.sharing import Shared
+from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
 from tailrace.model.panes import Answers
 from tailrace.model.pipeline import Pipeline
@@ -21,10 +24,9 @@ from tailrace.model.time import instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.spark import sharing
-from tailrace.backfill.backfill import backfill, backfill_stages
-from tailrace.spark.sharing import Shared
 from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.ledgers import run
+from tests.support.sessions import cluster, in_process
 
 SECOND = 1_000_000
 RECORDS = clicks(200, random.Random(11))
@@ -51,8 +53,8 @@ def streamed(spark: SparkSession, settings: Settings, folder: Path, pipeline: Pi
     return lake
 
 
-def answered(spark: SparkSession, shared: Shared, stage: Pipeline, first: int, last: int) -> Answers:
-    rows = spark.sql(shared.answers(stage, 99, first, last)).collect()
+def answered(shared: Shared, stage: Pipeline, first: int, last: int) -> Answers:
+    rows = shared.session.rows(shared.answers(stage, 99, first, last))
     return {
         (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in stage.what
@@ -61,9 +63,17 @@ def answered(spark: SparkSession, shared: Shared, stage: Pipeline, first: int, l
     }
 
 
+ENGINES: list[Callable[[SparkSession, Lake], Session]] = [lambda _, lake: in_process(lake), cluster]
+
+
+@pytest.mark.parametrize("open_", ENGINES, ids=["duckdb", "spark"])
 @pytest.mark.parametrize("pipeline", [BILLS, BY_LENGTH, AROUND], ids=lambda one: one.name)
 def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
-    plain: SparkSession, settings: Settings, tmp_path: Path, pipeline: Pipeline
+    plain: SparkSession,
+    settings: Settings,
+    tmp_path: Path,
+    pipeline: Pipeline,
+    open_: Callable[[SparkSession, Lake], Session],
 ) -> None:
     lake, chance = streamed(plain, settings, tmp_path / "landing", pipeline), random.Random(12)
     whole = {stage.name: batch(stage, RECORDS) for stage in pipeline.stages}
@@ -71,10 +81,10 @@ def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
     assert longest > 5 * pipeline.stages[0].where.reach, "the data has sessions that begin long before they end"
     for _ in range(3):
         first, last = sorted(instant(START) + chance.randrange(-60, 500) * SECOND for _ in range(2))
-        with closing(Shared(plain, lake, pipeline, first, last + 1)) as shared:
+        with closing(open_(plain, lake)) as session, closing(Shared(session, pipeline, first, last + 1)) as shared:
             for stage in pipeline.stages:
                 within = {at: found for at, found in whole[stage.name].items() if first <= at[1].timestamp <= last}
-                assert answered(plain, shared, stage, first, last + 1) == within, (first, last)
+                assert answered(shared, stage, first, last + 1) == within, (first, last)
 
 
 def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
@@ -82,9 +92,9 @@ def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
 ) -> None:
     asked, records = list[int](), sharing.records
 
-    def seen(lake: Lake, answering: Any, first: int, last: int, epoch: int) -> str:
+    def seen(answering: Any, first: int, last: int, epoch: int) -> str:
         asked.append(last)
-        return records(lake, answering, first, last, epoch)
+        return records(answering, first, last, epoch)
 
     lake = streamed(plain, settings, tmp_path / "landing", VISITS)
     monkeypatch.setattr(sharing, "records", seen)
@@ -97,11 +107,12 @@ def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
 def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stage(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings = settings.model_copy(update={"engine": "spark"})
     asked, records = list[Pipeline](), sharing.records
 
-    def counted(lake: Lake, answering: Any, *bounds: int) -> str:
+    def counted(answering: Any, *bounds: int) -> str:
         asked.append(answering.pipeline)
-        return records(lake, answering, *bounds)
+        return records(answering, *bounds)
 
     lake = streamed(plain, settings, tmp_path / "landing", BILLS)
     monkeypatch.setattr(sharing, "records", counted)

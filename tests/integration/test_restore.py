@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Pipeline, Sum, minutes
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.errors import LakeError
 from tailrace.lake.restoring import RestoreError, restore
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import MAIN
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import backfill
 from tests.support.rides import HOURLY, Case
 
 BUSY = Pipeline(

@@ -15,9 +15,9 @@ from tailrace.cli.main import app
 from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.model import examples
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tailrace.verify.audit import audit
 
 DEFINITION = """
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes

@@ -30,6 +30,7 @@ from tailrace import (
     minutes,
     seconds,
 )
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Answers, answers
@@ -38,10 +39,9 @@ from tailrace.model.step import State
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.windows import Window
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tailrace.verify.audit import audit
 from tests.support.native import said_by_ledger, said_by_reference
 
 CLICKS = Log(

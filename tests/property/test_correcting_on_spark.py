@@ -10,6 +10,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected
+from tailrace.engines.answering import Answering, PythonAnswering
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.correcting import correct
@@ -17,14 +19,13 @@ from tailrace.model.panes import Pane, answers
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import fold
 from tailrace.model.time import BEGINNING, END_OF_TIME, moment
-from tailrace.spark.answering import Answering, PythonAnswering
-from tailrace.spark.correcting import OpenWindowsCorrected, PythonCorrected
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
+from tests.support.sessions import cluster
 from tests.support.strategies import Epochs, epochs, everything, pipelines
 
 GENERATION = 7
@@ -79,15 +80,16 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     restored.windows.createOrReplaceTempView(view)
     log = reduce(DataFrame.unionByName, [bundle_frame(spark, pipeline, b, c.epoch) for b, c in made[:place]])
     log.createOrReplaceTempView("whole_log")
-    by = answering(spark, pipeline)
+    session = cluster(spark)
+    by = answering(session, pipeline)
     written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
-    correcting = corrects(spark, pipeline, written)
+    correcting = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}"
     computed = by.batch(by.assigned("whole_log"), reach)
     corrected = correcting.corrected(computed, view, current(pipeline, held(spark, pipeline, before.panes)), reach)
-    corrected.where("change <> 'same'").localCheckpoint().createOrReplaceTempView("corrected")
-    more = spark.sql(correcting.rows("corrected")).localCheckpoint()
+    found = session.kept(f"SELECT * FROM ({corrected}) WHERE change <> 'same'")
+    more = spark.sql(correcting.rows(found)).localCheckpoint()
     assert said_of(pipeline, more) == said_by_reference(pipeline, expected.panes, ())
 
     after = fold(pipeline, made[place:], expected.state)

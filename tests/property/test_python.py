@@ -28,6 +28,7 @@ from tailrace import (
     minutes,
     seconds,
 )
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
 from tailrace.model import examples
 from tailrace.model.clock import Clock
@@ -38,12 +39,11 @@ from tailrace.model.time import END_OF_TIME, duration, instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.spark import per_key
-from tailrace.verify.audit import audit
-from tailrace.backfill.backfill import backfill
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.resting import told_apart
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
+from tailrace.verify.audit import audit
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
 from tests.support.strategies import BASE, LOG, epochs, pipelines
 from tests.transcripts import Transcript, transcripts

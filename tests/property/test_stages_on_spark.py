@@ -7,16 +7,17 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tailrace.engines.answering import answering
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import batch, fold_stages
 from tailrace.model.sketches import ApproxDistinct
 from tailrace.model.windows import Window
-from tailrace.spark.answering import answering
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
 from tailrace.sql.reasons import reasons
 from tests.support.laws import same_answers
 from tests.support.native import bundle_frame, in_parts, run_stages, said_by_reference
+from tests.support.sessions import cluster
 from tests.support.stages import chains
 from tests.support.strategies import bundles, epochs
 from tests.transcripts import Staged, staged
@@ -72,7 +73,7 @@ def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_t
     expected = batch(pipeline, records)
     assume(expected)
     bundle_frame(plain, pipeline.stages[0], records, 0).createOrReplaceTempView("finished_log")
-    by = answering(plain, finished)
+    by = answering(cluster(plain), finished)
     results = ", ".join(f"`{name}`" for name in (*pipeline.key, "window_start", "window_end", *pipeline.what))
     rows = plain.sql(f"SELECT {results} FROM ({by.batch(by.assigned('finished_log'))})").toArrow().to_pylist()
     found = {

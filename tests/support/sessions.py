@@ -1,14 +1,19 @@
-"""The Spark session of a test process: one JVM with every jar that is here, whichever test comes first."""
+"""Sessions for tests: Spark's, of one JVM with every jar that is here, and those that runs ask (`engines.session`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tailrace.spark.cluster import ClusterSession
 
 
 def session(settings: Settings, extra: Mapping[str, str] | None = None) -> SparkSession:
@@ -18,3 +23,15 @@ def session(settings: Settings, extra: Mapping[str, str] | None = None) -> Spark
 
     groups = ("lake",) if missing(settings.jars, ["kafka"]) else ("lake", "kafka")
     return open_session(settings, extra=extra, groups=groups)
+
+
+def cluster(spark: SparkSession, lake: Lake | None = None) -> ClusterSession:
+    """What a run on Spark asks, in a session that is there."""
+    from tailrace.spark.cluster import ClusterSession
+
+    return ClusterSession(spark, lake or Lake(Settings()), Choice(Engine.SPARK, "of the test"))
+
+
+def in_process(lake: Lake | None = None) -> DuckSession:
+    """What a run on DuckDB asks."""
+    return DuckSession(lake or Lake(Settings(memory="1GB")), Choice(Engine.DUCKDB, "of the test"))

@@ -17,9 +17,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import tailrace.verify.audit as spark_audit
 import tailrace.backfill.backfill as spark_backfill
 import tailrace.spark.stream as spark_stream
+import tailrace.verify.audit as spark_audit
+from tailrace.backfill.backfill import Backfilled, BackfillError
 from tailrace.cli import audit, backfill, progress, stream
 from tailrace.cli.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.console import Output
@@ -31,11 +32,10 @@ from tailrace.model.clock import Clock
 from tailrace.model.progress import Partition
 from tailrace.model.progress import Progress as LogProgress
 from tailrace.model.time import instant
-from tailrace.verify.audit import Audit, Check
-from tailrace.backfill.backfill import Backfilled, BackfillError
 from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.stream import EpochReport, StreamError
+from tailrace.verify.audit import Audit, Check
 from tests.support import small_lake
 
 LANDING = "tests"

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.cli.console import Output
 from tailrace.cli.errors import Status, status_of
-from tailrace.cli.observing import observing, output_for
+from tailrace.cli.observing import lineage_wanted, observing, output_for
 from tailrace.lake.catalog import Lake
 from tailrace.lake.notices import Followed, Outcome, Publication
 from tailrace.lake.runs import Runs
@@ -33,7 +33,7 @@ from tailrace.observe.happenings import (
     Watcher,
     told,
 )
-from tailrace.observe.lineage import Lineage, wanted
+from tailrace.observe.lineage import Lineage
 from tailrace.observe.logs import LOGGER, Logs
 from tailrace.observe.metrics import METRICS, Endpoint, Metrics
 from tailrace.settings import Settings
@@ -434,11 +434,11 @@ def test_lineage_that_fails_to_be_sent_is_said_once_and_fails_nothing(
 
 
 def test_lineage_is_off_unless_it_is_configured() -> None:
-    assert not wanted({})
-    assert not wanted({"OPENLINEAGE_NAMESPACE": "prod"})
-    assert wanted({"OPENLINEAGE_CONFIG": "openlineage.yml"})
-    assert wanted({"OPENLINEAGE__TRANSPORT__TYPE": "file"})
-    assert not wanted({"OPENLINEAGE_URL": "http://x", "OPENLINEAGE_DISABLED": "True"})
+    assert not lineage_wanted({})
+    assert not lineage_wanted({"OPENLINEAGE_NAMESPACE": "prod"})
+    assert lineage_wanted({"OPENLINEAGE_CONFIG": "openlineage.yml"})
+    assert lineage_wanted({"OPENLINEAGE__TRANSPORT__TYPE": "file"})
+    assert not lineage_wanted({"OPENLINEAGE_URL": "http://x", "OPENLINEAGE_DISABLED": "True"})
 
 
 def test_a_source_of_files_is_named_as_lineage_has_it(settings: Settings, to_file: Path, tmp_path: Path) -> None:

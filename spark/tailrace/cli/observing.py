@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +65,9 @@ def observing(output: Output, subject: Subject, port: int | None = None) -> Iter
                     logs.served(endpoint.url)
             # Before the logs: who reads there of an epoch finds it counted.
             watchers.insert(0, metrics)
-        from tailrace.observe.lineage import Lineage, wanted
+        if lineage_wanted():
+            from tailrace.observe.lineage import Lineage
 
-        if wanted():
             lineage = Lineage(subject, warn)
             stack.callback(lineage.close)
             watchers.append(lineage)
@@ -78,6 +79,18 @@ def observing(output: Output, subject: Subject, port: int | None = None) -> Iter
             observed.tell(Ended(error))
             raise
         observed.tell(Ended(stopped=observed.stopped))
+
+
+def lineage_wanted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether OpenLineage is configured: a URL, a file of configuration, or a transport.
+
+    >>> lineage_wanted({"OPENLINEAGE_URL": "http://localhost:5000"}), lineage_wanted({"OPENLINEAGE_NAMESPACE": "prod"})
+    (True, False)
+    """
+    if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    named = environment.get("OPENLINEAGE_URL") or environment.get("OPENLINEAGE_CONFIG")
+    return bool(named) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in environment)
 
 
 def _metrics(subject: Subject) -> Metrics:

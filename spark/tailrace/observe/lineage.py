@@ -52,18 +52,6 @@ FACET = "tailrace"
 last, and what became of a backfill's windows."""
 
 
-def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether OpenLineage is configured: a URL, a file of configuration, or a transport.
-
-    >>> wanted({"OPENLINEAGE_URL": "http://localhost:5000"}), wanted({"OPENLINEAGE_NAMESPACE": "prod"})
-    (True, False)
-    """
-    if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
-        return False
-    named = environment.get("OPENLINEAGE_URL") or environment.get("OPENLINEAGE_CONFIG")
-    return bool(named) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in environment)
-
-
 class Lineage:
     """The lineage of one run. It is a watcher; `close` waits until what was told is sent, or could not be.
 

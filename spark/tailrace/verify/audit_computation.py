@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tailrace.engines import logs
-from tailrace.engines.session import Session
+from tailrace.engines.session import EVERYTHING, Session
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED

@@ -1,0 +1,163 @@
+"""The answers of finished input, and the correction of open windows, are on DuckDB what the model says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import strategies as st
+
+from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, correcting
+from tailrace.engines.answering import answering
+from tailrace.engines.duckdb.execution import DuckExecution, PythonExecution, SqlExecution
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.lake.contracts import answer_contract
+from tailrace.lake.shapes import iceberg_schema
+from tailrace.model.correcting import correct
+from tailrace.model.panes import Answers, Pane, answers
+from tailrace.model.pipeline import Pipeline
+from tailrace.model.reference import batch, fold
+from tailrace.model.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.windows import Window
+from tailrace.sql.answers import current, in_range
+from tailrace.sql.corrections import As
+from tailrace.sql.ledger_rows import Rows
+from tests.support.duck import arrow_bundle, said_by_rows
+from tests.support.laws import same_answers
+from tests.support.native import Said, said_by_reference
+from tests.support.sessions import in_process
+from tests.support.stages import chains
+from tests.support.strategies import DEEP, Epochs, bundles, epochs, everything, pipelines
+
+GENERATION = 7
+
+
+def each_time_the_same(cases: int) -> settings:
+    return settings(
+        max_examples=cases * DEEP,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[DuckSession]:
+    opened = in_process()
+    yield opened
+    opened.close()
+
+
+def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
+    log = session.given(arrow_bundle(pipeline.stages[0], records, 0))
+    by = answering(session, pipeline.finished)
+    return {
+        (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
+            name: row[name] for name in pipeline.what
+        }
+        for row in session.rows(by.batch(by.assigned(log)))
+    }
+
+
+@seed(3)
+@each_time_the_same(120)
+@given(data=st.data())
+def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
+    pipeline = data.draw(pipelines())
+    records = data.draw(bundles(20))
+    assume(records)
+    same_answers(batched(session, pipeline, records), batch(pipeline, records), "L1, answers of finished input")
+
+
+@seed(4)
+@each_time_the_same(60)
+@given(data=st.data())
+def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
+    pipeline = data.draw(chains(python=data.draw(st.booleans())))
+    records = data.draw(bundles(20))
+    expected = batch(pipeline, records)
+    assume(expected)
+    same_answers(batched(session, pipeline, records), expected, "L1, answers of finished input of several stages")
+
+
+def held(session: DuckSession, pipeline: Pipeline, panes: list[Pane]) -> str:
+    """Table `p` after these panes."""
+    rows = [
+        dict(zip(pipeline.key, key, strict=True))
+        | {"window_start": moment(window.start), "window_end": moment(window.end), **values}
+        | {"generation": 0, "epoch": 0, "pane_index": 0}
+        for (key, window), values in answers(panes).items()
+    ]
+    schema = iceberg_schema(answer_contract(pipeline)).as_arrow()
+    return session.given(pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema=schema))
+
+
+def same(
+    session: DuckSession, data: st.DataObject, execution: type[DuckExecution], corrects: type[OpenWindowsCorrected]
+) -> None:
+    pipeline = data.draw(pipelines())
+    made = data.draw(epochs(pipeline, max_epochs=5))
+    lost = data.draw(st.sets(st.integers(0, 12), min_size=1))
+    place = data.draw(st.integers(1, len(made)))
+    faulty: Epochs = [([r for r in bundle if r["id"] not in lost], clock) for bundle, clock in made[:place]]
+    before, records = fold(pipeline, faulty), everything(made[:place])
+    clock = before.state.clock
+    assume(clock is not None and len(records) >= 3 and before.state.windows)
+    assert clock is not None
+    expected = correct(pipeline, before.state, records, answers(before.panes), GENERATION)
+    assume(expected.panes or expected.state != before.state)
+
+    one = execution(session.connection, pipeline)
+    state, rows = one.nothing(), list[pa.Table]()
+    for bundle, at in faulty:
+        moved = one.step(state, one.consume(arrow_bundle(pipeline, bundle, at.epoch), state), at)
+        state, rows = moved.state, [*rows, moved.rows]
+    ledger = pa.concat_tables(rows)
+    log = session.given(pa.concat_tables([arrow_bundle(pipeline, b, c.epoch) for b, c in made[:place]]))
+    by = answering(session, pipeline)
+    written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
+    correction = corrects(session, pipeline, written)
+    # Of what the stream cannot reach any more the answers are a run's of closed windows.
+    reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correction._gone}"
+    computed = by.batch(by.assigned(log), reach)
+    opened = Rows(pipeline).restored(session.given(ledger))
+    windows = session.kept(f"SELECT * FROM ({opened}) WHERE {reach}")
+    answered = current(pipeline, held(session, pipeline, before.panes))
+    found = session.kept(correction.corrected(computed, windows, answered, reach))
+    told = session.view(correction.rows(f"(SELECT * FROM {found} WHERE change <> 'same')"))
+    more = one._typed(session.connection.execute(f"SELECT * FROM {told}").to_arrow_table())
+    assert said_by_rows(one, more) == said_by_reference(pipeline, expected.panes, ())
+
+    after = fold(pipeline, made[place:], expected.state)
+    both = session.given(pa.concat_tables([ledger, more]))
+    state, said = one.restore(both, clock, expected.state.generation), Said()
+    for bundle, at in made[place:]:
+        moved = one.step(state, one.consume(arrow_bundle(pipeline, bundle, at.epoch), state), at)
+        state, said = moved.state, reduce(Said.__add__, [said, said_by_rows(one, moved.rows)])
+    one.close()
+    assert said == said_by_reference(pipeline, after.panes, after.late)
+
+
+@seed(5)
+@each_time_the_same(60)
+@given(data=st.data())
+def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
+    same(session, data, SqlExecution, OpenWindowsCorrected)
+
+
+@seed(6)
+@each_time_the_same(30)
+@given(data=st.data())
+def test_X4_open_windows_are_corrected_in_python_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
+    same(session, data, PythonExecution, PythonCorrected)
+
+
+def test_the_correction_is_the_execution_s(session: DuckSession) -> None:
+    from tailrace.model import examples
+
+    written = As("run", GENERATION, 0, 0, 0)
+    assert type(correcting(session, examples.figure(7), written)) is OpenWindowsCorrected
