@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import OwnWindows
+from tailrace.backfill import sharing
 from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.sharing import Shared
 from tailrace.engines.session import Session
@@ -23,7 +24,6 @@ from tailrace.model.reference import batch
 from tailrace.model.time import instant
 from tailrace.model.windows import NOTHING, Window
 from tailrace.settings import Settings
-from tailrace.spark import sharing
 from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.ledgers import run
 from tests.support.sessions import cluster, in_process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -18,6 +19,7 @@ from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.spark.reading import read_files, read_messages
 from tailrace.spark.sources import Files, Format, SourceError
+from tailrace.spark.taking import file_rows, message_rows
 from tests.support.files import Outcome, lines, outcome, put
 
 LOG = Log(
@@ -48,8 +50,21 @@ def the(id: str | None = None, at: datetime = NOON, **values: Any) -> tuple[Any,
 def reading(
     spark: SparkSession, folder: Path, format: Format, records: int, files: Mapping[str, Any], log: Log = LOG
 ) -> Outcome:
-    frame = read_files(spark, Files(str(folder), format), log, put(folder, files))
-    return outcome(frame, log, records)
+    source, paths = Files(str(folder), format), put(folder, files)
+    frame = read_files(spark, source, log, paths)
+    found = outcome(frame, log, records)
+    if format != "csv":
+        # What this process reads by itself comes out alike, every reason and byte.
+        rows = file_rows(spark, source, log, paths)
+        here = outcome(spark.createDataFrame(rows), log, records)
+        places = ["_source", "_arrival"]
+        assert _counted(frame.select(places).toArrow()) == _counted(rows.select(places))
+        assert (Counter(here.good), Counter(here.bad)) == (Counter(found.good), Counter(found.bad))
+    return found
+
+
+def _counted(rows: pa.Table) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in rows.to_pylist())
 
 
 # ----------------------------------------------------------------------------------------------------------- JSON lines
@@ -555,6 +570,9 @@ def test_messages_are_read_as_lines_are_and_none_is_passed_over(spark: SparkSess
     result = outcome(read_messages(spark, LOG, frame), LOG, len(rows))
     assert result.good == list(GOOD_JSON.values())
     assert result.reasons == bad
+    here = outcome(spark.createDataFrame(message_rows(spark, LOG, frame)), LOG, len(rows))
+    assert sorted(here.good, key=repr) == sorted(result.good, key=repr)
+    assert here.reasons == bad
 
 
 def test_an_object_over_several_lines_is_one_message(spark: SparkSession) -> None:

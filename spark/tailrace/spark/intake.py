@@ -31,6 +31,7 @@ from tailrace.spark.reading import paths, read_files, read_messages
 from tailrace.spark.side import Bundled
 from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files, Source
+from tailrace.spark.taking import file_rows, message_rows
 from tailrace.spark.watching import completed, partitions, watched
 
 
@@ -78,14 +79,10 @@ class Intake:
 
     def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
         """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
-        source, files = self.source, []
-        if isinstance(source, Files):
-            files = paths(batch)
-            frame = read_files(self.spark, source, self.log, files)
-        else:
-            frame = read_messages(self.spark, self.log, batch)
-        if self.sides.takes(source, files, read, self.landing.log.head.said):
-            return self._in_process(frame.toArrow(), files, read)
+        files = paths(batch) if isinstance(self.source, Files) else []
+        if self.sides.takes(self.source, files, read, self.landing.log.head.said):
+            return self._in_process(self._rows(batch, files), files, read)
+        frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
@@ -96,6 +93,18 @@ class Intake:
         unique = self._remembered.unique(kept)
         self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
         return self._bundle(unique.frame, told, read, unique.duplicates, len(files))
+
+    def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
+        """A micro-batch's records as Spark reads them."""
+        if isinstance(self.source, Files):
+            return read_files(self.spark, self.source, self.log, files)
+        return read_messages(self.spark, self.log, batch)
+
+    def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
+        """A micro-batch's records in this process."""
+        if isinstance(self.source, Files):
+            return file_rows(self.spark, self.source, self.log, files)
+        return message_rows(self.spark, self.log, batch)
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
         """The epoch of records that have come to this process."""

@@ -16,9 +16,11 @@ from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.plain_json import LINES
 from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.model.types import decimal_parts
@@ -29,6 +31,17 @@ from tailrace.sql.algebra import Sql, null, quoted
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
     """A micro-batch of a topic's messages as the log's columns."""
     return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+
+
+def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
+    """A micro-batch of a topic's messages as they are, brought to this process (`ingest.plain_json.LINES`)."""
+    return _ours(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
+
+
+def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
+    """Lines or messages that are not plain (`ingest.plain_json`) as the log's columns."""
+    frame = spark.createDataFrame(lines.rename_columns(["value", *_PLACE]))
+    return _json(log, frame.selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
 
 
 def paths(batch: DataFrame) -> list[str]:

@@ -1,0 +1,197 @@
+"""Read lines of JSON that are plainly as a log declares them, in this process; the others are left to be judged.
+
+A line is plain where a strict pattern of its whole text matches: one object with declared columns once each, every
+value written in a way of which there are no two readings: no escapes, no exponents, no numbers near their type's
+bounds, and instants to the microsecond in ISO 8601. So nothing is decided here that Spark's reading (`spark.reading`)
+would decide otherwise; a line that is not plain is its business, good or bad.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tailrace.ingest.columns import fitting, schema_of
+from tailrace.model.log import Log
+from tailrace.model.types import decimal_parts
+
+SHAPES = 16
+"""How many orders and choices of columns are told apart among an epoch's lines."""
+
+LINES = pa.schema(
+    {
+        "_bytes": pa.binary(),
+        "_source": pa.string(),
+        "_offset": pa.int64(),
+        "_arrival": pa.timestamp("us", "UTC"),
+    }
+)
+"""The columns of raw lines: their bytes, where each came from, and when that came."""
+
+
+def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Read the plain ones of some lines or messages: their records, and those that are left."""
+    lines = lines.combine_chunks()
+    text = _text(lines["_bytes"])
+    plain = _plain(log, text)
+    try:
+        records = _typed(log, lines.filter(plain), text.filter(plain))
+    except pa.ArrowInvalid:
+        # Some date is none. It looks like one, and Spark says which it is.
+        return schema_of(log).empty_table(), lines
+    fits = fitting(log, records)
+    left = lines.filter(pc.invert(plain))
+    if not pc.all(fits, min_count=0).as_py():
+        left = pa.concat_tables([left, lines.filter(plain).filter(pc.invert(fits))])
+        records = records.filter(fits)
+    return records, left
+
+
+def _text(raw: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lines as text, null where there is no value or its bytes are no UTF-8."""
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.chunked_array([pa.array([_decoded(one) for one in raw.to_pylist()], pa.string())])
+
+
+def _decoded(one: bytes | None) -> str | None:
+    try:
+        return None if one is None else one.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def blank(lines: pa.Table) -> pa.ChunkedArray:
+    """Which lines hold nothing but the space that may stand around a record."""
+    return _matches(_text(lines["_bytes"]), _BLANK)
+
+
+def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    return pc.fill_null(pc.match_substring_regex(text, pattern), False)
+
+
+def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which lines are plain: those that match the shape of the first one, of the first that does not, and so on."""
+    found, first = pc.and_(pc.is_null(text), False), -1
+    for _ in range(SHAPES):
+        first = pc.index(found, pa.scalar(False), start=first + 1).as_py()
+        if first < 0:
+            break
+        names = _names(text[first].as_py())
+        pattern = None if names is None else _pattern(log, names)
+        if pattern is not None:
+            found = pc.or_(found, _matches(text, pattern))
+    return found
+
+
+def _names(line: str | None) -> tuple[str, ...] | None:
+    """The columns of a line in their order; None where it is no object."""
+    try:
+        pairs = json.loads(line or "", object_pairs_hook=list)
+    except ValueError:
+        return None
+    # Pairs of an object are tuples, what else a list holds is not.
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        return None
+    return tuple(name for name, _ in pairs)
+
+
+@lru_cache(maxsize=256)
+def _of_shape(columns: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> str:
+    types = dict(columns)
+    values = (f"{_QUOTE}{_exactly(name)}{_QUOTE} *: *(?:null|{_value(types[name])})" for name in names)
+    return rf"^[ \t]*\{{ *{' *, *'.join(values)} *\}}[ \t]*\r?$"
+
+
+def _exactly(name: str) -> str:
+    """A pattern of just this text, for RE2, which has not all of `re.escape`'s escapes."""
+    return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
+
+
+def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
+    """What lines match that have just these columns, in this order; None where they have others, or one twice."""
+    if len(set(names)) < len(names) or not names or not set(names) <= set(log.columns):
+        return None
+    if any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in names):
+        return None
+    return _of_shape(tuple(log.columns.items()), names)
+
+
+def _value(type: str) -> str:
+    """How values of a type are plainly written."""
+    parts = decimal_parts(type)
+    if parts is None:
+        return _VALUES[type]
+    precision, scale = parts
+    whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
+    number = rf"-?(?:{whole})" + (rf"(?:\.[0-9]{{1,{scale}}})?" if scale else "")
+    return rf"(?:{number}|{_QUOTE}{number}{_QUOTE})"
+
+
+def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
+    """The records of plain lines. Raises `ArrowInvalid` for a date that there is not."""
+    schema = schema_of(log)
+    if not len(text):
+        return schema.empty_table()
+    given = pa.schema(
+        [pa.field(name, _AS_READ.get(type) or schema.field(name).type) for name, type in log.columns.items()]
+    )
+    read = pj.read_json(
+        pa.BufferReader(_joined(text)),
+        read_options=pj.ReadOptions(block_size=_BLOCK),
+        parse_options=pj.ParseOptions(explicit_schema=given, unexpected_field_behavior="error"),
+    )
+    assert read.num_rows == len(text), "a line is a record"
+    columns = {name: _converted(read[name], type) for name, type in log.columns.items()}
+    columns |= {name: lines[name] for name in ("_source", "_offset", "_arrival")}
+    if log.arrival_time is not None:
+        columns["_arrival"] = columns[log.arrival_time]
+    nothing = {name: pa.nulls(len(text), schema.field(name).type) for name in ("_error", "_raw")}
+    return pa.table([{**columns, **nothing}[name] for name in schema.names], schema=schema)
+
+
+def _joined(text: pa.ChunkedArray) -> bytes:
+    """Lines as the bytes of one text."""
+    whole = (pa.LargeListArray.from_arrays(pa.array([0, len(one)], pa.int64()), one) for one in text.chunks if len(one))
+    return b"\n".join(pc.binary_join(one, "\n")[0].as_buffer() for one in whole)
+
+
+def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
+    if type == "date":
+        return column.cast(pa.date32())
+    return _instants(column) if type == "timestamp" else column
+
+
+def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Instants of texts, UTC where a text names no zone."""
+    zoned = _matches(column, _ZONE + "$")
+    alike = set(pc.unique(pc.if_else(pc.is_null(column), None, zoned)).to_pylist()) - {None}
+    if alike == {False}:
+        return column.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    if len(alike) > 1:
+        column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+    return column.cast(pa.timestamp("us", "UTC"))
+
+
+_BLOCK = 1 << 24
+_QUOTE = '"'
+_BLANK = r"^[ \t\r\x{FEFF}]*$"
+_DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
+_VALUES = {
+    "string": r'"[^"\\\x00-\x1f]*"',
+    "boolean": "true|false",
+    "int": "0|-?[1-9][0-9]{0,8}",
+    "bigint": "0|-?[1-9][0-9]{0,17}",
+    "double": r"(?:0|-?[1-9][0-9]{0,14})(?:\.[0-9]{1,17})?|-0\.[0-9]{0,16}[1-9]",
+    "date": f'"{_DAY}"',
+    "timestamp": f'"{_DAY}[T ]{_CLOCK}{_ZONE}?"',
+}
+_AS_READ: dict[str, Any] = {"date": pa.string(), "timestamp": pa.string()}

@@ -1,0 +1,32 @@
+"""A micro-batch in this process: what is plain is read here (`tailrace.ingest`), the rest is brought from Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.ingest.plain_files import read_json
+from tailrace.ingest.plain_json import read_lines
+from tailrace.model.log import Log
+from tailrace.spark.reading import raw_messages, read_files, read_left
+from tailrace.spark.sources import Files
+
+
+def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> pa.Table:
+    """The records of files, as `read_files` has them. Raises what that raises."""
+    found = read_json(log, paths) if source.format == "json" else None
+    return read_files(spark, source, log, paths).toArrow() if found is None else _whole(spark, log, *found)
+
+
+def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:
+    """The records of a topic's messages, as `read_messages` has them."""
+    return _whole(spark, log, *read_lines(log, raw_messages(spark, batch)))
+
+
+def _whole(spark: SparkSession, log: Log, records: pa.Table, left: pa.Table) -> pa.Table:
+    if not left.num_rows:
+        return records
+    judged = read_left(spark, log, left).toArrow().select(records.column_names)
+    return pa.concat_tables([records, judged.cast(records.schema)])
