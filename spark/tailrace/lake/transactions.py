@@ -8,9 +8,27 @@ from contextlib import contextmanager
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.update import AddSnapshotUpdate
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
 
 from tailrace.lake.errors import LakeError, MovedError
+
+
+class _Looking(Transaction):
+    """A transaction that makes its metadata once for each change: pyiceberg copies all of it at every look.
+
+    A commit looks eight times, and of a table with hundreds of snapshots a copy takes longer than all the rest.
+    """
+
+    _made: tuple[object, TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if not self._updates:
+            return self._table.metadata
+        if self._made is None or self._made[0] is not self._updates:
+            self._made = self._updates, update_table_metadata(self._table.metadata, self._updates)
+        return self._made[1]
 
 
 @contextmanager
@@ -20,7 +38,7 @@ def committing(loaded: Table) -> Iterator[Transaction]:
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
     loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
     try:
-        with loaded.transaction() as transaction:
+        with _Looking(loaded) as transaction:
             yield transaction
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
