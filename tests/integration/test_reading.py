@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.ingest.plain_files import read_parquet
 from tailrace.model.log import Log
 from tailrace.model.time import instant
 from tailrace.spark.reading import read_files, read_messages
@@ -60,6 +61,17 @@ def reading(
         places = ["_source", "_arrival"]
         assert _counted(frame.select(places).toArrow()) == _counted(rows.select(places))
         assert (Counter(here.good), Counter(here.bad)) == (Counter(found.good), Counter(found.bad))
+    return found
+
+
+def plain_alone(spark: SparkSession, log: Log, paths: list[str]) -> int:
+    """How many of these Parquet files this process reads by itself: each comes out as Spark has it, place and all."""
+    found = 0
+    for path in paths:
+        rows = read_parquet(log, [path])
+        if rows is not None:
+            found += 1
+            assert _counted(rows) == _counted(read_files(spark, Files("", "parquet"), log, [path]).toArrow()), path
     return found
 
 
@@ -392,6 +404,7 @@ def test_rows_of_parquet_are_read_exactly(spark: SparkSession, tmp_path: Path) -
         "no_rows.parquet": pa.table(rows).slice(0, 0),
     }
     read = reading(spark, tmp_path, "parquet", 9, files)
+    assert plain_alone(spark, LOG, [f"file:{tmp_path / name}" for name in files]) == 2, "all of it, and no rows"
     assert read.bad == []
     expected = [
         the("a", n=2**63 - 1, small=-1, ratio=0.5, price=Decimal("1.25"), day=date(2026, 2, 28), ok=True),
@@ -417,6 +430,7 @@ def test_rows_of_parquet_without_a_good_event_time_are_rejected(spark: SparkSess
     at = pa.array([NOON, None, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)])
     table = pa.table({"at": at.cast(pa.timestamp("us", "UTC")), "n": [1, 2, 3, 4]})
     read = reading(spark, tmp_path, "parquet", 4, {"a.parquet": table})
+    assert not plain_alone(spark, LOG, [f"file:{tmp_path / 'a.parquet'}"])
     assert read.good == [the(n=1)]
     assert read.bad == [
         (b'{"n":2}', "the event time at is missing"),
@@ -429,6 +443,7 @@ def test_text_in_parquet_that_is_not_utf8_is_rejected(spark: SparkSession, tmp_p
     text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
     table = pa.table({"at": pa.array([NOON] * 2, pa.timestamp("us", "UTC")), "id": text})
     read = reading(spark, tmp_path, "parquet", 2, {"a.parquet": table})
+    assert not plain_alone(spark, LOG, [f"file:{tmp_path / 'a.parquet'}"])
     assert read.good == [the("a")]
     assert [reason for _, reason in read.bad] == ["id is not UTF-8"]
 
@@ -447,6 +462,7 @@ def test_a_parquet_file_with_other_columns_is_rejected_row_by_row(spark: SparkSe
         "good.parquet": column("n", [7], pa.int64()),
     }
     read = reading(spark, tmp_path, "parquet", 10, files)
+    assert plain_alone(spark, LOG, [f"file:{tmp_path / name}" for name in files]) == 1, "the good one"
     assert read.good == [the(n=7)]
     at = b'"at":"2026-01-01T12:00:00.000Z"'
     assert read.reasons == {

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from tailrace.ingest.columns import fitting, schema_of
 from tailrace.ingest.plain_json import LINES, blank, read_lines
 from tailrace.model.log import Log
 
@@ -24,6 +26,58 @@ def read_json(log: Log, paths: Sequence[str]) -> tuple[pa.Table, pa.Table] | Non
         return None
     records, left = read_lines(log, pa.concat_tables([one for one in tables if one is not None]))
     return records, left.filter(pc.invert(blank(left)))
+
+
+def read_parquet(log: Log, paths: Sequence[str]) -> pa.Table | None:
+    """Read files whose columns have just the declared types; None where Spark has to look closer at one."""
+    tables = []
+    for path in paths:
+        place = local(path)
+        table = None if place is None else _columns(log, place)
+        if table is None or not pc.all(fitting(log, table), min_count=0).as_py():
+            return None
+        tables.append(table)
+    return pa.concat_tables(tables) if tables else None
+
+
+def _columns(log: Log, place: str) -> pa.Table | None:
+    schema = schema_of(log)
+    try:
+        with open(place, "rb") as opened, pq.ParquetFile(opened) as file:
+            there = {field.name: field.type for field in file.schema_arrow}
+            if not _as_declared(log, file.schema_arrow.names, there):
+                return None
+            read, arrived = file.read(columns=[name for name in log.columns if name in there]), arrival(opened.fileno())
+            # Bytes that are no text are judged by Spark.
+            read.validate(full=True)
+    except (OSError, pa.ArrowException):
+        return None
+    rows = read.num_rows
+    made = {name: read[name].cast(schema.field(name).type) for name in there if name in log.columns}
+    made |= {"_source": pa.repeat(pa.scalar("file:" + place, pa.string()), rows)}
+    made |= {"_offset": pa.array(range(rows), pa.int64())}
+    at = pa.scalar(arrived, schema.field("_arrival").type)
+    made["_arrival"] = pa.repeat(at, rows) if log.arrival_time is None else made[log.arrival_time]
+    return pa.table([made.get(field.name, pa.nulls(rows, field.type)) for field in schema], schema=schema)
+
+
+def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
+    """Whether a file's columns have names of their own and the declared types; a missing one is null."""
+    if len({name.lower() for name in names}) < len(names):
+        return False
+    if log.unknown == "reject" and not set(names) <= set(log.columns):
+        return False
+    if any(name is not None and name not in there for name in (log.event_time, log.arrival_time)):
+        return False
+    schema = schema_of(log)
+    return all(_alike(type) == schema.field(name).type for name, type in there.items() if name in log.columns)
+
+
+def _alike(type: pa.DataType) -> pa.DataType:
+    """The type that a column is taken as: text is text, and an instant one wherever it was written."""
+    if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
+        return pa.timestamp("us", "UTC")
+    return pa.string() if type == pa.large_string() else type
 
 
 def _lines(path: str) -> pa.Table | None:
@@ -39,7 +93,7 @@ def _lines(path: str) -> pa.Table | None:
     lines = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n")).cast(pa.binary())
     if data.endswith(b"\n"):
         lines = lines[:-1]
-    source, at = pa.scalar("file://" + place, pa.string()), pa.scalar(arrived, LINES.field("_arrival").type)
+    source, at = pa.scalar("file:" + place, pa.string()), pa.scalar(arrived, LINES.field("_arrival").type)
     places = [pa.repeat(source, len(lines)), pa.array(range(len(lines)), pa.int64()), pa.repeat(at, len(lines))]
     return pa.table([lines, *places], schema=LINES)
 

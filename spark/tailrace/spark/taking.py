@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.ingest.plain_files import read_json
+from tailrace.ingest.plain_files import read_json, read_parquet
 from tailrace.ingest.plain_json import read_lines
 from tailrace.model.log import Log
 from tailrace.spark.reading import raw_messages, read_files, read_left
@@ -16,8 +16,11 @@ from tailrace.spark.sources import Files
 
 def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> pa.Table:
     """The records of files, as `read_files` has them. Raises what that raises."""
-    found = read_json(log, paths) if source.format == "json" else None
-    return read_files(spark, source, log, paths).toArrow() if found is None else _whole(spark, log, *found)
+    if source.format == "json" and (found := read_json(log, paths)) is not None:
+        return _whole(spark, log, *found)
+    if source.format == "parquet" and (rows := read_parquet(log, paths)) is not None:
+        return rows
+    return read_files(spark, source, log, paths).toArrow()
 
 
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:
