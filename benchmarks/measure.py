@@ -55,6 +55,8 @@ class Task:
     variant: str = ""
     cores: int | None = None
     memory: str = "4g"
+    engine: str = "auto"
+    """What runs our side: `auto`, `duckdb` or `spark`."""
     launched: float = 0.0
     """When the process was started, as `time.time` has it."""
 
@@ -67,6 +69,7 @@ class Task:
             shuffle_partitions=self.cores or SHUFFLE_PARTITIONS,
             spark_master=f"local[{self.cores or '*'}]",
             namespace="main",
+            engine=self.engine,  # type: ignore[arg-type]
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
@@ -15,6 +16,8 @@ from benchmarks.compare import SCHEMA
 from benchmarks.data import BEGIN, COLUMNS, DISORDER, WARM, WINDOW, Views
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from tailrace.backfill.backfill import backfill
+from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.runs import Runs
@@ -25,7 +28,6 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed, Global
-from tailrace.spark.follow import Follower
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
@@ -82,9 +84,7 @@ def run_stream(
     return streamed
 
 
-def run_backfill(
-    spark: SparkSession, lake: Lake, pipeline: Pipeline, first: datetime, last: datetime
-) -> tuple[float, dict[str, int]]:
+def run_backfill(lake: Lake, pipeline: Pipeline, first: datetime, last: datetime) -> tuple[float, dict[str, int]]:
     """Compute a range anew; gives the seconds and how many windows changed, were equal and were taken back."""
     started = time.perf_counter()
     [done] = backfill(lake, pipeline, instant(first), instant(last))
@@ -92,9 +92,16 @@ def run_backfill(
     return time.perf_counter() - started, counts
 
 
-def answer_rows(spark: SparkSession, pipeline: Pipeline) -> pa.Table:
+def answer_rows(lake: Lake, pipeline: Pipeline) -> pa.Table:
     """The rows of table `p`."""
-    return spark.table(pipeline.name).select(*SCHEMA.names).toArrow()
+    return lake.table(pipeline.name).scan(selected_fields=tuple(SCHEMA.names)).to_arrow().select(SCHEMA.names)
+
+
+def warmed(task: Task) -> Lake:
+    """The lake of a job that starts no Spark by itself, with the session that its engine needs."""
+    if task.engine == "spark":
+        open_session(task.settings)
+    return Lake(task.settings)
 
 
 def deploy(lake: Lake, pipeline: Pipeline) -> None:
@@ -111,9 +118,8 @@ def deploy(lake: Lake, pipeline: Pipeline) -> None:
     lake.ensure(ledger_contract(pipeline), said)
     lake.ensure(answer_contract(pipeline))
     # A stream has stamped table `p` with the snapshot of the ledger.
-    follower = Follower(lake, pipeline, "deployed")
-    follower.follow()
-    follower.close()
+    with closing(connect(lake.settings)) as connection:
+        ProcessFollower(connection, lake, pipeline, "deployed").follow()
 
 
 def land(task: Task) -> Outcome:
@@ -128,18 +134,18 @@ def batch(task: Task) -> Outcome:
 
     Once more at the end over answers that are there and equal: fact `again`.
     """
-    spark, lake = open_session(task.settings), Lake(task.settings)
+    lake = warmed(task)
     seconds, cpu = [], 0.0
     for repeat in range(-WARM, task.repeats):
         pipeline = definition(f"totals_{task.number}_{repeat + WARM}")
         deploy(lake, pipeline)
         spent = cpu_seconds()
-        taken, counts = run_backfill(spark, lake, pipeline, BEGIN, task.views.end)
+        taken, counts = run_backfill(lake, pipeline, BEGIN, task.views.end)
         if repeat >= 0:
             seconds.append(taken)
             cpu += cpu_seconds() - spent
-    task.leave(answer_rows(spark, pipeline))
-    again, untouched = run_backfill(spark, lake, pipeline, BEGIN, task.views.end)
+    task.leave(answer_rows(lake, pipeline))
+    again, untouched = run_backfill(lake, pipeline, BEGIN, task.views.end)
     facts = {"cpu": cpu / task.repeats, **counts, "again": again, "again_untouched": untouched["untouched"]}
     return Outcome(seconds, facts=facts)
 
@@ -149,7 +155,7 @@ def stream(task: Task) -> Outcome:
     spark, lake = open_session(task.settings), Lake(task.settings)
     pipeline = definition("totals")
     streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
-    task.leave(answer_rows(spark, pipeline))
+    task.leave(answer_rows(lake, pipeline))
     facts = {"total": streamed.total, "cpu": streamed.cpu, "landed": spark.table("views").count()}
     return Outcome(streamed.seconds, streamed.phases(len(streamed.epochs) // 2), facts)
 
@@ -163,7 +169,7 @@ def backlog(task: Task) -> Outcome:
     run_stream(spark, lake, definition("totals_warm_up", "views_warm_up"), task.warm_up, task.per_epoch)
     pipeline = definition("totals")
     streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
-    task.leave(answer_rows(spark, pipeline))
+    task.leave(answer_rows(lake, pipeline))
     return Outcome([streamed.total], streamed.phases(), {"cpu": streamed.cpu, "landed": spark.table("views").count()})
 
 
@@ -172,16 +178,16 @@ def intervals(task: Task) -> Outcome:
 
     Fact `one_run` is the whole range in one backfill of another pipeline, in the same session.
     """
-    spark, lake = open_session(task.settings), Lake(task.settings)
+    lake = warmed(task)
     pipeline, whole = (definition(f"totals_{which}_{task.number}") for which in ("intervals", "whole"))
     seconds = [time.time() - task.launched]
     for one in (pipeline, whole):
         deploy(lake, one)
     for first, last in task.views.intervals():
-        seconds.append(run_backfill(spark, lake, pipeline, first, last)[0])
+        seconds.append(run_backfill(lake, pipeline, first, last)[0])
     cpu = cpu_seconds()
-    task.leave(answer_rows(spark, pipeline))
-    in_one, _ = run_backfill(spark, lake, whole, BEGIN, task.views.end)
+    task.leave(answer_rows(lake, pipeline))
+    in_one, _ = run_backfill(lake, whole, BEGIN, task.views.end)
     return Outcome(seconds, facts={"cpu": cpu, "start": seconds[0], "one_run": in_one})
 
 

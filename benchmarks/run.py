@@ -11,8 +11,9 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -23,7 +24,7 @@ from rich.box import SIMPLE  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.cases import CASES, GROWING, Plan, Result  # noqa: E402
+from benchmarks.cases import CASES, ENGINES, GROWING, Plan, Result  # noqa: E402
 from benchmarks.compare import DifferentError  # noqa: E402
 from benchmarks.measure import JobError  # noqa: E402
 
@@ -41,6 +42,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--events", type=int, help=f"events of each case ({EVENTS:,}), in steps of 50,000")
     parser.add_argument("--sizes", action="store_true", help=f"{' and '.join(GROWING)} also with 1, 5 and 20 M events")
     parser.add_argument("--quick", action="store_true", help="one run with 1 M events: does it work, roughly how fast")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="what runs our side (auto)")
     parser.add_argument("--memory", default="4g", help="heap of each side (4g)")
     asked = parser.parse_args(given)
     asked.runs = asked.runs or (1 if asked.quick else 3)
@@ -59,17 +61,20 @@ def main(given: Sequence[str] | None = None) -> int:
         runs=asked.runs,
         repeats=1 if asked.quick else 3,
         memory=asked.memory,
+        engine=asked.engine,
         say=lambda text: say.print(f"[dim]{time.perf_counter() - started:6.0f} s  {text}[/dim]", highlight=False),
     )
     results: list[Result] = []
     failed = 0
     for name in asked.only:
-        case, target = CASES[name]
+        case, targets = CASES[name]
+        target = targets.get(asked.engine)
         others = [size for size in SIZES if size != asked.events] if asked.sizes and name in GROWING else []
         for events in sorted([asked.events, *others]):
             try:
                 found = case(plan, events, target if events == asked.events else None)
-                results += found if isinstance(found, list) else [found]
+                listed = found if isinstance(found, list) else [found]
+                results += [replace(one, engine=asked.engine) for one in listed]
             except (JobError, DifferentError) as error:
                 failed += 1
                 say.print(f"{name} with {events:,} events has no result: {error}", style="red", markup=False)
@@ -80,10 +85,17 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def write(results: Sequence[Result], file: Path) -> None:
-    """The results as JSON, the ratio and whether the target is met among them."""
+    """The results as JSON, the ratio and whether the target is met among them; those of other runs stay."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    others = [one for one in _before(file) if (one["engine"], one["name"]) not in {(r.engine, r.name) for r in results}]
     listed = [{"ratio": round(one.ratio, 3), "met": one.met, **asdict(one)} for one in results]
-    file.write_text(json.dumps(listed, indent=2) + "\n")
+    file.write_text(json.dumps([*others, *listed], indent=2) + "\n")
+
+
+def _before(file: Path) -> list[dict[str, Any]]:
+    """What an earlier run left of the other engine, or of other cases."""
+    found: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+    return [one for one in found if "engine" in one]
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -92,7 +104,7 @@ def table(results: Sequence[Result]) -> Table:
     found = Table(title="Tailrace beside hand-written Spark", caption=caption, box=SIMPLE)
     found.add_column("")
     found.add_column("what", ratio=1)
-    for column in ("events", "ours", "theirs", "ratio", "target", "GB, ours", "theirs"):
+    for column in ("engine", "events", "ours", "theirs", "ratio", "target", "GB, ours", "theirs"):
         found.add_column(column, justify="right", no_wrap=True)
     for one in results:
         met = (
@@ -107,6 +119,7 @@ def table(results: Sequence[Result]) -> Table:
         found.add_row(
             one.name,
             one.what,
+            one.engine,
             f"{one.events / 1e6:g} M",
             f"{one.ours:.2f}",
             f"{one.theirs:.2f}",

@@ -148,7 +148,7 @@ def test_results_are_written_with_ratio_unit_and_runs(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_a_missed_target_as_missed() -> None:
-    cells = run.table([result(1.0, 1.0, 2.0), result(0.5, 1.0, 2.0)]).columns[6].cells
+    cells = run.table([result(1.0, 1.0, 2.0), result(0.5, 1.0, 2.0)]).columns[7].cells
     assert ["missed" in str(cell) for cell in cells] == [True, False]
 
 
@@ -165,7 +165,7 @@ def test_a_case_that_fails_is_said_and_the_others_are_measured(
     def fails(plan: Plan, events: int, target: float | None) -> Result:
         raise DifferentError("not the same rows")
 
-    cases = {"B1": (fails, 0.9), "B2": (lambda plan, events, target: result(1.0, 1.0, target), 2.0)}
+    cases = {"B1": (fails, {"auto": 0.9}), "B2": (lambda plan, events, target: result(1.0, 1.0, target), {"auto": 2.0})}
     monkeypatch.setattr(run, "CASES", cases)
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "FOLDER", tmp_path / "bench")

@@ -21,11 +21,12 @@ import tailrace.backfill.backfill as spark_backfill
 import tailrace.spark.stream as spark_stream
 import tailrace.verify.audit as spark_audit
 from tailrace.backfill.backfill import Backfilled, BackfillError
-from tailrace.cli import audit, backfill, progress, stream
+from tailrace.cli import progress, stream
 from tailrace.cli.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.console import Output
 from tailrace.cli.main import app
 from tailrace.cli.progress import Progress
+from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.errors import FencedError
 from tailrace.lake.runs import Run
 from tailrace.model.clock import Clock
@@ -49,8 +50,7 @@ def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         started()
         yield None
 
-    for module in (stream, backfill, audit):
-        monkeypatch.setattr(module, "session", no_spark)
+    monkeypatch.setattr(stream, "session", no_spark)
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(tmp_path / "lake"))
     path = tmp_path / "rides.py"
@@ -150,6 +150,7 @@ def test_a_stream_in_json_is_an_object_an_epoch(definition: str, played: type[Pl
                 "panes": 7,
                 "retractions": 2,
                 "late": 0,
+                "engine": "spark",
                 "watermark": "2026-01-01T12:01:00Z",
                 "processing_time": "2026-01-01T12:00:00Z",
             }
@@ -315,7 +316,7 @@ RUN = Run("abc123", "backfill", "committed", 3, WATERMARK - 7_200_000_000, WATER
 def backfilled(monkeypatch: pytest.MonkeyPatch, found: Backfilled | Exception) -> dict[str, Any]:
     asked: dict[str, Any] = {}
 
-    def play(spark: Any, lake: Any, pipeline: Any, first: int, last: int, **options: Any) -> Any:
+    def play(lake: Any, pipeline: Any, first: int, last: int, **options: Any) -> Any:
         asked.update(options, first=first, last=last)
         if isinstance(found, Exception):
             raise found
@@ -325,11 +326,12 @@ def backfilled(monkeypatch: pytest.MonkeyPatch, found: Backfilled | Exception) -
     return asked
 
 
+BY = Choice(Engine.DUCKDB, "it fits")
 RANGE = ("--from", "2026-01-01T10:00", "--to", "2026-01-01T12:00Z")
 
 
 def test_a_backfill_says_what_it_changed(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = backfilled(monkeypatch, Backfilled(RUN, 5, 1204, 1, 2.34))
+    asked = backfilled(monkeypatch, Backfilled(RUN, 5, 1204, 1, 2.34, BY))
     result = run("backfill", definition, *RANGE, "--reason", "a bug")
     assert (asked["first"], asked["last"], asked["reason"], asked["dry_run"]) == (RUN.first, RUN.last, "a bug", False)
     assert [line.rstrip() for line in result.stdout.splitlines()] == [
@@ -340,6 +342,7 @@ def test_a_backfill_says_what_it_changed(definition: str, monkeypatch: pytest.Mo
         "changed    5 windows fired anew",
         "untouched  1,204 windows came out equal",
         "retracted  1 window taken back for good",
+        "engine     duckdb: it fits",
         "took       2.34 s",
     ]
     assert result.stderr.splitlines()[-1] == "computing hourly_rides from 2026-01-01T10:00Z to 2026-01-01T12:00Z"
@@ -347,7 +350,7 @@ def test_a_backfill_says_what_it_changed(definition: str, monkeypatch: pytest.Mo
 
 def test_a_dry_run_says_what_would_change(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dry = Run("", "backfill", "dry_run", 0, RUN.first, RUN.last, "f", 9)
-    asked = backfilled(monkeypatch, Backfilled(dry, 5, 2, 1, 2.0))
+    asked = backfilled(monkeypatch, Backfilled(dry, 5, 2, 1, 2.0, BY))
     assert "changed    5 windows would be fired anew" in run("backfill", definition, *RANGE, "--dry-run").stdout
     assert asked["dry_run"] is True
     assert json.loads(run("backfill", definition, *RANGE, "--dry-run", "--json").stdout) == {
@@ -362,13 +365,15 @@ def test_a_dry_run_says_what_would_change(definition: str, monkeypatch: pytest.M
         "untouched": 2,
         "retracted": 1,
         "seconds": 2.0,
+        "engine": "duckdb",
+        "engine_because": "it fits",
         "gave_way_to": None,
     }
 
 
 def test_a_backfill_that_gives_way_has_status_4(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = Run("def456", "backfill", "committed", 4, RUN.first, RUN.last, "f", 9)
-    backfilled(monkeypatch, Backfilled(RUN, 5, 2, 1, 2.0, gave_way=newer))
+    backfilled(monkeypatch, Backfilled(RUN, 5, 2, 1, 2.0, BY, gave_way=newer))
     result = run("backfill", definition, *RANGE)
     assert result.exit_code == 4
     assert "gave way: run def456 of generation 4 covers windows from" in result.stderr
@@ -387,13 +392,14 @@ def test_a_backfill_that_cannot_be_done_has_status_3(definition: str, monkeypatc
 @pytest.mark.parametrize("ok", [True, False])
 def test_an_audit_says_what_does_not_add_up(definition: str, monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
     checks = (Check("nothing is lost", True, "3 records = 2 + 1"), Check("answers are right", ok, "8 windows compared"))
-    monkeypatch.setattr(spark_audit, "audit", lambda *_: Audit({"records": 1234, "late": 1}, checks))
+    monkeypatch.setattr(spark_audit, "audit", lambda *_: Audit({"records": 1234, "late": 1}, checks, BY))
     result = run("audit", definition)
     assert result.exit_code == (0 if ok else 1)
     assert [line.rstrip() for line in result.stdout.splitlines()] == [
         "hourly_rides",
         "records  1,234",
         "late     1",
+        "engine   duckdb: it fits",
         "",
         "   check              found",
         "✓  nothing is lost    3 records = 2 + 1",
@@ -408,4 +414,6 @@ def test_an_audit_says_what_does_not_add_up(definition: str, monkeypatch: pytest
         "ok": ok,
         "counts": {"records": 1234, "late": 1},
         "checks": [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in checks],
+        "engine": "duckdb",
+        "engine_because": "it fits",
     }

@@ -40,6 +40,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.cli.main import app
+from tailrace.engines.choose import Choice, Engine
 from tailrace.model.written import written
 from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
@@ -64,10 +65,13 @@ DEFINITIONS = [
 ]
 
 
+BY = Choice(Engine.DUCKDB, "while it fits")
+
+
 def text_of(pipeline: Pipeline) -> str:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(shown(pipeline, build(pipeline)))
+        console.print(shown(pipeline, build(pipeline), BY))
         return console.export_text()
 
 
@@ -103,7 +107,7 @@ def test_a_text_in_sql_is_left_whole() -> None:
 @pytest.mark.parametrize("pipeline", DEFINITIONS, ids=lambda one: one.fingerprint)
 def test_every_stage_says_what_it_does_where_and_why(pipeline: Pipeline) -> None:
     plan = build(pipeline)
-    found = data(plan)
+    found = data(plan, BY)
     assert [stage["stage"] for stage in found["stages"]] == [
         "read", "assign", "judge", "aggregate", "merge" if pipeline.where.merges else "join", "data triggers",
         "watermark", "on time", "close", "ledger", "answers",

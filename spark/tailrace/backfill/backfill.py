@@ -117,12 +117,13 @@ class _Closed:
         started, epoch = time.perf_counter(), self.pinned.number("epoch")
         if dry_run:
             one = draft(self.pipeline, self.first, self.last, epoch)
-            return ended(Ended(one, self._computed(epoch).counts), started)
+            return ended(Ended(one, self._computed(epoch).counts), started, self.session.choice)
         runs = Runs(self.lake, self.pipeline)
-        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason)
+        by = str(self.session.choice)
+        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=by)
         self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
         try:
-            return ended(Replacing(self.lake, runs, self).closed(run), started)
+            return ended(Replacing(self.lake, runs, self).closed(run), started, self.session.choice)
         except Exception as error:
             runs.failed(run, error)
             raise

@@ -54,15 +54,16 @@ class Handover:
             )
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        started, head = time.perf_counter(), self.lake.head(self.ledger)
+        started, head, by = time.perf_counter(), self.lake.head(self.ledger), self.session.choice
+        epoch = head.number("epoch")
         if dry_run:
-            one = draft(self.pipeline, self.first, self.last, head.number("epoch"))
-            return ended(Ended(one, self._computed(self._correcting(one, head), head).counts), started)
+            one = draft(self.pipeline, self.first, self.last, epoch)
+            return ended(Ended(one, self._computed(self._correcting(one, head), head).counts), started, by)
         runs = Runs(self.lake, self.pipeline)
-        run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"), reason=reason)
+        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
         self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
         try:
-            return ended(Replacing(self.lake, runs, self).open(run), started)
+            return ended(Replacing(self.lake, runs, self).open(run), started, by)
         except Exception as error:
             runs.failed(run, error)
             raise

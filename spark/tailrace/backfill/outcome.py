@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tailrace.engines.choose import Choice
 from tailrace.lake.replacing import COUNTS, Ended
 from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
@@ -30,6 +31,7 @@ class Backfilled:
     untouched: int
     retracted: int
     seconds: float
+    engine: Choice
     gave_way: Run | None = None
 
 
@@ -49,10 +51,10 @@ class Found:
         return f"(SELECT * FROM {self.changes} WHERE change <> 'same')"
 
 
-def ended(done: Ended, started: float) -> Backfilled:
-    """What a run did that began at `started`, by the process's own clock."""
+def ended(done: Ended, started: float, engine: Choice) -> Backfilled:
+    """What a run did that began at `started`, by the process's own clock, on an engine."""
     counts = {name: done.counts[name] for name in COUNTS}
-    return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, gave_way=done.above)
+    return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, engine=engine, gave_way=done.above)
 
 
 def draft(pipeline: Pipeline, first: int, last: int, epoch: int) -> Run:

@@ -11,7 +11,7 @@ from rich.text import Text
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status
-from tailrace.cli.options import Definition, Json
+from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.settings import Settings
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tailrace.verify.audit import Audit
 
 
-def audit(definition: Definition, json: Json = False) -> None:
+def audit(definition: Definition, engine: EngineName = None, json: Json = False) -> None:
     """Prove by counting that every record is accounted for, and that the answers are those of one batch over the log.
 
     The exit status is 1 where a check does not hold. Of a definition of several stages each is audited.
     """
     output = Output(json)
     pipeline = load_any(definition)
-    settings = Settings()
+    settings = on_engine(Settings(), engine)
     with waiting(output, f"auditing {pipeline.name}") as doing, ending_spark():
         from tailrace.lake.catalog import Lake
         from tailrace.model.chains import chain
@@ -54,7 +54,8 @@ def audit(definition: Definition, json: Json = False) -> None:
 
 def _data(name: str, found: Audit) -> dict[str, Any]:
     checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found.checks]
-    return {"pipeline": name, "ok": found.ok, "counts": dict(found.counts), "checks": checks}
+    engine = {"engine": found.engine.engine.value, "engine_because": found.engine.why}
+    return {"pipeline": name, "ok": found.ok, "counts": dict(found.counts), "checks": checks, **engine}
 
 
 def _shown(name: str, found: Audit) -> Iterator[Any]:
@@ -64,7 +65,7 @@ def _shown(name: str, found: Audit) -> Iterator[Any]:
         rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
     wrong = sum(not check.ok for check in found.checks)
     yield Text(name, style="bold")
-    yield facts([(kind, f"{count:,}") for kind, count in found.counts.items()])
+    yield facts([*((kind, f"{count:,}") for kind, count in found.counts.items()), ("engine", str(found.engine))])
     yield from ("", rows, "")
     if found.ok:
         yield Text("it adds up", style="bold green")

@@ -11,7 +11,7 @@ from tailrace.cli.console import Output, facts
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.observing import observing, output_for
-from tailrace.cli.options import Definition, Json
+from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
 from tailrace.model.computation import Computation
@@ -37,6 +37,7 @@ def backfill(
     ] = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    engine: EngineName = None,
     json: Json = False,
 ) -> None:
     """Compute a range of event time anew from the log, beside a running stream, and merge what differs.
@@ -56,7 +57,7 @@ def backfill(
     begin, end = parsed(first, "--from"), END_OF_TIME if last is None else parsed(last, "--to")
     if begin >= end:
         raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")
-    settings = Settings()
+    settings = on_engine(Settings(), engine)
     output = output_for(settings, json=json)
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}"
     subject = Subject("backfill", settings, pipeline.stages)
@@ -99,7 +100,7 @@ def _show(output: Output, pipeline: Pipeline, found: Backfilled, *, dry_run: boo
             ("untouched", f"{counted(found.untouched, 'window')} came out equal"),
             ("retracted", f"{counted(found.retracted, 'window')} {would}taken back for good"),
         ]
-    rows.append(("took", span(found.seconds)))
+    rows += [("engine", str(found.engine)), ("took", span(found.seconds))]
     output.text(facts(rows))
 
 
@@ -123,5 +124,7 @@ def _data(pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> dict[str, 
         "untouched": found.untouched,
         "retracted": found.retracted,
         "seconds": round(found.seconds, 3),
+        "engine": found.engine.engine.value,
+        "engine_because": found.engine.why,
         "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
     }

@@ -9,6 +9,7 @@ import typer
 from tailrace.cli.console import Output
 from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Definition, Json
+from tailrace.settings import Settings
 
 
 def explain(
@@ -20,15 +21,18 @@ def explain(
 
     The SQL texts come from the functions that a stream and a backfill run; JSON has them always. Nothing is started.
     """
+    from tailrace.engines.choose import Bounds
     from tailrace.model.chains import chain
     from tailrace.model.computation import Computation
     from tailrace.plan import builder, computations, explainer
 
-    output = Output(json)
+    output, bounds = Output(json), Bounds.of(Settings())
     stages = chain(load_any(definition))
     if json:
         *earlier, last = (
-            computations.data(stage) if isinstance(stage, Computation) else explainer.data(builder.build(stage))
+            computations.data(stage)
+            if isinstance(stage, Computation)
+            else explainer.data(builder.build(stage), bounds.for_stream(stage))
             for stage in stages
         )
         output.data(last | ({"earlier": earlier} if earlier else {}))
@@ -39,6 +43,6 @@ def explain(
             output.text(computations.shown(stage))
             continue
         plan = builder.build(stage)
-        output.text(explainer.shown(stage, plan))
+        output.text(explainer.shown(stage, plan, bounds.for_stream(stage)))
         for query in plan.queries if sql else ():
             output.whole("", explainer.sql(query))

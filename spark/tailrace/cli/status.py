@@ -146,7 +146,15 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
     yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
     yield "late records", f"{own.late:,}"
     yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
+    if own.engine is not None:
+        yield "engine", _dimmed(*_engine(own.engine))
     yield "fingerprint", pipeline.fingerprint
+
+
+def _engine(said: str) -> tuple[str, str]:
+    """An engine's name, and why it was taken."""
+    name, _, why = said.partition(": ")
+    return name, why
 
 
 def _holding(progress: Progress) -> Text:
@@ -166,8 +174,9 @@ def _runs(runs: tuple[Run, ...]) -> Table:
         counts = ("–" if n is None else f"{n:,}" for n in (run.changed, run.untouched, run.retracted))
         said = Text(run.status, style=style)
         made.add_row(str(run.generation), run.run, run.kind, said, shown(run.first), shown(run.last), *counts)
-        if run.reason:
-            made.add_row("", "", "", Text(run.reason, style="dim"))
+        by = f"by {_engine(run.engine)[0]}" if run.engine else None
+        if more := ", ".join(filter(None, (by, run.reason))):
+            made.add_row("", "", "", Text(more, style="dim"))
     if len(runs) > RUNS:
         made.caption = f"the last {RUNS} of {len(runs)}; --json shows all"
         made.caption_justify = "left"
@@ -248,6 +257,7 @@ def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Pipeline 
         "answers_epoch": own.answers_epoch,
         "generation": own.generation,
         "token": own.token,
+        "engine": own.engine,
         "committed": _text(own.committed),
         "answers": own.answers,
         "panes": own.panes,
@@ -286,6 +296,7 @@ def _run_data(run: Run) -> dict[str, Any]:
         "untouched": run.untouched,
         "retracted": run.retracted,
         "reason": run.reason,
+        "engine": run.engine,
         "at": _text(instant(run.at)) if run.at else None,
     }
 

@@ -192,8 +192,8 @@ class _Run:
             self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
         elif isinstance(notice, WentOver):
             self.output.say(
-                f"{notice.definition} is folded by {notice.engine} from here on: it outgrew this process "
-                "(TAILRACE_MEMORY); a restart begins in the process again"
+                f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "
+                "process again"
             )
 
     def _watched(self, progress: Progress, observed: Observing, report: EpochReport) -> None:

@@ -51,16 +51,37 @@ class Bounds:
             return self.engine is Engine.DUCKDB
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
-    def choose(self, bytes: int, pipeline: Definition) -> Choice:
+    def for_run(self, bytes: int, definition: Definition) -> Choice:
         """Choose the engine of a run that reads so many bytes of files. DuckDB has no part in steps for Spark."""
-        if isinstance(pipeline, Pipeline) and any(needs_spark(stage) for stage in pipeline.stages):
+        fits = self.holds(bytes=bytes)
+        how = "are within" if fits else "are more than"
+        why = f"the files to read, {_megabytes(bytes)}, {how} TAILRACE_MEMORY, {self.limit}"
+        return self._needed(definition) or Choice(Engine.DUCKDB if fits else Engine.SPARK, why)
+
+    def for_stream(self, definition: Definition) -> Choice:
+        """Choose the engine that a stream begins on: it goes over where an epoch or its state does not fit."""
+        why = f"while epochs and open windows are within TAILRACE_MEMORY, {self.limit}"
+        return self._needed(definition) or Choice(Engine.DUCKDB, why)
+
+    @property
+    def limit(self) -> str:
+        """The memory, for people."""
+        return _megabytes(self.memory)
+
+    def _needed(self, definition: Definition) -> Choice | None:
+        if isinstance(definition, Pipeline) and any(needs_spark(stage) for stage in definition.stages):
             return Choice(Engine.SPARK, "a step is written for Spark")
-        if self.engine is not None:
-            return Choice(self.engine, f"TAILRACE_ENGINE is {self.engine.value}")
-        size, limit = (f"{number / 10**6:,.1f} MB" for number in (bytes, self.memory))
-        if self.holds(bytes=bytes):
-            return Choice(Engine.DUCKDB, f"the files to read, {size}, are within TAILRACE_MEMORY, {limit}")
-        return Choice(Engine.SPARK, f"the files to read, {size}, are more than TAILRACE_MEMORY, {limit}")
+        return None if self.engine is None else Choice(self.engine, f"TAILRACE_ENGINE is {self.engine.value}")
+
+
+def _megabytes(bytes: int) -> str:
+    """A size for people.
+
+    >>> _megabytes(1_234_567_890), _megabytes(40_000)
+    ('1,235 MB', '0.04 MB')
+    """
+    size = bytes / 10**6
+    return f"{size:,.0f} MB" if size >= 10 else f"{size:.2g} MB"
 
 
 def in_bytes(size: str) -> int:

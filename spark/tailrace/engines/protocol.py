@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tailrace.engines.choose import Choice
 from tailrace.lake.publish import Branch
 from tailrace.model.clock import Clock
 
@@ -33,9 +34,7 @@ class Told:
 class Side(Protocol):
     """One stage on one engine. States, bundles and what an epoch gave are the engine's own."""
 
-    @property
-    def name(self) -> str:
-        """The engine's name: duckdb or spark."""
+    choice: Choice
 
     @property
     def direct(self) -> bool:

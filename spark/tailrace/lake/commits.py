@@ -17,6 +17,9 @@ PROGRESS = "progress"
 READ = ("query", "batch", "offset")
 """How far the source was read: by which query of Spark's, in which micro-batch, up to which offset of the source."""
 
+ENGINE = "engine"
+"""What folded an epoch, and why (`engines.choose.Choice`)."""
+
 ONWARD = "onward"
 """What a ledger's commit says of the watermark that those who read it may have after the epoch (rule T3)."""
 

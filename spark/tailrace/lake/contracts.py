@@ -243,6 +243,7 @@ def runs_contract(pipeline: Pipeline) -> Contract:
         "untouched": Column("bigint", "windows that came out equal"),
         "retracted": Column("bigint", "windows taken back"),
         "reason": Column("string", "why it was run, or why it gave way"),
+        "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
     }
     return Contract(f"{pipeline.name}__runs", f"runs of pipeline {pipeline.name}", columns)
 

@@ -61,10 +61,11 @@ class Dropped:
 
 @dataclass(frozen=True)
 class WentOver:
-    """A stream folds a definition on another engine from here on, until it is started anew."""
+    """A stream folds a definition on another engine from here on, until it is started anew; `why` is for people."""
 
     definition: str
     engine: str
+    why: str
 
 
 Notice: TypeAlias = "Publication | Followed | Noted | Dropped | WentOver"

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog import Head, Lake, head_of
-from tailrace.lake.commits import DUPLICATES, progress_of
+from tailrace.lake.commits import DUPLICATES, ENGINE, progress_of
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
 from tailrace.lake.runs import Run, Runs
@@ -64,8 +64,9 @@ class PipelineStatus:
     """A pipeline as its tables have it.
 
     `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
-    `panes` counts retractions too. `same_definition` says whether the ledger was made by a definition of this meaning;
-    it and `open` are None, and `runs` empty, where the definition is not at hand.
+    `panes` counts retractions too. `engine` is what folded the last epoch, and why. `same_definition` says whether the
+    ledger was made by a definition of this meaning; it and `open` are None, and `runs` empty, where the definition is
+    not at hand.
     """
 
     pipeline: str
@@ -75,6 +76,7 @@ class PipelineStatus:
     processing_time: int | None
     generation: int
     token: int
+    engine: str | None
     committed: int | None
     answers: int
     panes: int
@@ -138,6 +140,7 @@ def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> 
         processing_time=int(head.said["processing_time"]) if "processing_time" in head.said else None,
         generation=head.number("generation", 0),
         token=head.number("token", 0),
+        engine=head.said.get(ENGINE),
         committed=_committed(ledger),
         answers=answers.scan().count() if answers is not None else 0,
         panes=counts[PANE],

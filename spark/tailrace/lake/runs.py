@@ -32,6 +32,7 @@ class Run:
     untouched: int | None = None
     retracted: int | None = None
     reason: str | None = None
+    engine: str | None = None
     at: datetime | None = None
 
     def overlaps(self, first: int, last: int) -> bool:
@@ -62,7 +63,10 @@ class Runs:
             latest[row["run"]] = _run(row)
         return sorted(latest.values(), key=lambda run: (run.generation, run.run))
 
-    def start(self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None) -> Run:
+    def start(
+        self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
+        engine: str | None = None,
+    ) -> Run:  # fmt: skip
         """Enter a run, in a generation above every other's: two that start at once get two (rule V2)."""
         self.lake.ensure(runs_contract(self.pipeline))
         draft = Run(
@@ -75,6 +79,7 @@ class Runs:
             fingerprint=self.pipeline.fingerprint,
             log_epoch=log_epoch,
             reason=reason,
+            engine=engine,
         )
         return self.renewed(draft)
 
@@ -126,11 +131,13 @@ def _row(run: Run) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> Run:
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    return Run(first=first, last=last, **{name: row[name] for name in _SAME})
+    # A table that was made before it has no `engine`.
+    same: dict[str, Any] = {name: row.get(name) for name in _SAME}
+    return Run(first=first, last=last, **same)
 
 
 _SAME = (
     *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
-    *("changed", "untouched", "retracted", "reason"),
+    *("changed", "untouched", "retracted", "reason", "engine"),
 )
 """What a run and its row have alike."""

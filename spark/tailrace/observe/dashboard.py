@@ -132,8 +132,9 @@ ROWS = (
         Panel("Retractions", "Answers taken back a second.", (
             Query(_rate("tailrace_retractions_total", "pipeline", _PIPELINE), "{{pipeline}}"),
         ), "ops"),
-        Panel("Open windows", "Rows of state.", (
+        Panel("Open windows", "Rows of state, and 1 for the engine that has them.", (
             Query(f"max by (pipeline) (tailrace_open_windows{_PIPELINE})", "{{pipeline}}"),
+            Query(f"max by (pipeline, engine) (tailrace_engine{_PIPELINE}) > 0", "{{pipeline}} on {{engine}}"),
         )),
         Panel("Computations", "Records produced a second, and those in flight on a loop.", (
             Query(_rate("tailrace_productions_total", "pipeline", _PIPELINE), "{{pipeline}} produced a second"),

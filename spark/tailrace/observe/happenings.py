@@ -125,6 +125,7 @@ def epoch_data(report: EpochReport) -> dict[str, Any]:
             **({"productions": folded.productions} if folded.productions else {}),
             **({"claimed": folded.claimed} if folded.claimed else {}),
             **({"fed_back": folded.fed_back} if folded.fed_back else {}),
+            "engine": folded.engine,
             "watermark": text(folded.clock.watermark),
             "processing_time": text(folded.clock.processing_time),
         }

@@ -49,7 +49,7 @@ PRODUCER = f"urn:tailrace:{tailrace.__version__}"
 
 FACET = "tailrace"
 """The run facet of our own: the run's id, pipelines with their generations and fingerprints, the epochs from first to
-last, and what became of a backfill's windows."""
+last, what became of a backfill's windows, and which engine computed it."""
 
 
 class Lineage:
@@ -76,6 +76,7 @@ class Lineage:
         self._told = time.monotonic()
         self._epochs: tuple[int, int] | None = None
         self._generations: dict[str, int] = {}
+        self._engines: dict[str, str] = {}
         self._backfills: dict[str, str] = {}
 
     def __call__(self, happening: Happening) -> None:
@@ -101,6 +102,7 @@ class Lineage:
         for name, folded in report.folded.items():
             if folded.generation is not None:
                 self._generations[name] = folded.generation
+            self._engines[name] = folded.engine
         if time.monotonic() - self._told >= self.every:
             self._stream("RUNNING")
 
@@ -120,7 +122,8 @@ class Lineage:
             else:
                 written.append(computation_contract(stage))
         epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
-        run: dict[str, RunFacet] = {FACET: self._own(stages, self._generations, run=subject.run, epochs=epochs)}
+        own = {"run": subject.run, "epochs": epochs, "engines": self._engines}
+        run: dict[str, RunFacet] = {FACET: self._own(stages, self._generations, **own)}
         if error is not None:
             run["errorMessage"] = self._failed(f"{type(error).__name__}: {error}")
         outputs = [self._output(contract) for contract in written]
@@ -131,7 +134,8 @@ class Lineage:
         state = {"started": "START", "committed": "COMPLETE", "gave_way": "ABORT"}.get(found.status, "FAIL")
         stage = next(one for one in self.subject.pipelines if one.name == noted.pipeline)
         windows = {name: getattr(found, name) for name in OUTCOMES} if state == "COMPLETE" else None
-        own = {"run": found.run, "epochs": {"first": 0, "last": found.log_epoch}, "windows": windows}
+        own = {"run": found.run, "engine": found.engine, "windows": windows}
+        own["epochs"] = {"first": 0, "last": found.log_epoch}
         run: dict[str, RunFacet] = {
             FACET: self._own([stage], {stage.name: found.generation}, **own),
             "nominalTime": self._facets.nominal_time_run.NominalTimeRunFacet(text(found.first), text(found.last)),

@@ -69,8 +69,8 @@ class Logs:
                 self._say(logging.WARNING, "checkpoint_rebuilt", flaw=flaw)
             case Dropped(definition, reason):
                 self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
-            case WentOver(definition, engine):
-                self._say(logging.WARNING, "went_over", definition=definition, engine=engine)
+            case WentOver(definition, engine, why):
+                self._say(logging.WARNING, "went_over", definition=definition, engine=engine, reason=why)
             case Noted():
                 self._run(happening)
             case Ended(None, stopped):

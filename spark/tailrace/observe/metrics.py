@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
@@ -80,6 +81,9 @@ METRICS = (
     Metric("tailrace_productions_total", "counter", _PIPELINE, "records that a computation produced"),
     Metric("tailrace_claimed_total", "counter", _PIPELINE, "what a computation made and another one had claimed"),
     Metric("tailrace_in_flight_records", "gauge", _PIPELINE, "records in flight on a computation's loop"),
+    Metric(
+        "tailrace_engine", "gauge", (*_PIPELINE, "engine"), "1 for the engine of the last epoch, 0 for the other"
+    ),
     Metric("tailrace_open_windows", "gauge", _PIPELINE, "open windows: rows of state after the last epoch"),
     Metric("tailrace_commits_total", "counter", ("log", "table", "writer"), "publications to a table", _BOTH),
     Metric(
@@ -218,6 +222,8 @@ class Metrics:
         self._add("tailrace_productions_total", folded.productions, log, name)
         self._add("tailrace_claimed_total", folded.claimed, log, name)
         self._set("tailrace_in_flight_records", folded.fed_back, log, name)
+        for engine in Engine:
+            self._set("tailrace_engine", folded.engine == engine.value, log, name, engine.value)
         if folded.open is not None:
             self._set("tailrace_open_windows", folded.open, log, name)
         if clock.watermark > BEGINNING:

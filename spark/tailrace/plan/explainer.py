@@ -14,6 +14,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import spark_type
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.written import length
@@ -41,11 +42,12 @@ from tailrace.plan.stages import (
 _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRIVER: "cyan"}
 
 
-def shown(pipeline: Pipeline, plan: Plan) -> RenderableType:
-    """The plan as a page of text."""
+def shown(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
+    """The plan as a page of text, with the engine that a stream of it begins on."""
     reads = f"{'log' if pipeline.log.landed else 'after'} {pipeline.log.name}"
     return Group(
         Text.assemble((plan.pipeline, "bold"), (f"  {reads}  fingerprint {plan.fingerprint}", "dim")),
+        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
         "",
         _heading("an epoch, stage by stage"),
         _stages(plan),
@@ -66,11 +68,13 @@ def sql(query: Query) -> Text:
     return Text("\n").join([Text(f"-- {query.name}: {query.gives}", style="bold"), lexed])
 
 
-def data(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON data; lengths of time are microseconds."""
+def data(plan: Plan, engine: Choice) -> dict[str, Any]:
+    """The plan as JSON data, with the engine that a stream of it begins on; lengths of time are microseconds."""
     return {
         "pipeline": plan.pipeline,
         "fingerprint": plan.fingerprint,
+        "engine": engine.engine.value,
+        "engine_because": engine.why,
         "stages": [_stage_data(stage) for stage in plan.stages],
         "state": {
             "columns": [asdict(column) for column in plan.state.columns],

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import ONWARD
+from tailrace.lake.commits import ENGINE, ONWARD
 from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import LentError, OtherDefinitionError
@@ -184,7 +184,7 @@ class Fold:
         self.lease.head = self.lease.branch.start(self.lease.head)
         self.state.forget()
         self.state = self._restored()
-        self.lake.tell(WentOver(self.pipeline.name, side.name))
+        self.lake.tell(WentOver(self.pipeline.name, side.choice.engine.value, side.choice.why))
 
     def _step(self, consumed: Any, clock: Clock, phases: Phases) -> Folded:
         stepped = self.side.step(self.state, consumed, clock)
@@ -194,6 +194,7 @@ class Fold:
             "processing_time": str(clock.processing_time),
             "generation": str(self.generation),
             "fingerprint": self.pipeline.fingerprint,
+            ENGINE: str(self.side.choice),
             **self.lease.says,
         }
         if clock.signals:
@@ -284,10 +285,10 @@ class Fold:
         self._followed = published
 
     def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> Folded:
-        told = self.side.write(stepped, self.lease.branch, said)
+        told, engine = self.side.write(stepped, self.lease.branch, said), self.side.choice.engine.value
         return Folded(
             clock, sum(told.timings.values()), told.retractions, sum(told.reasons.values()), told.rejected,
-            told.timings, told.reasons, told.open, self.generation, self.lease.token, engine=self.side.name,
+            told.timings, told.reasons, told.open, self.generation, self.lease.token, engine=engine,
         )  # fmt: skip
 
     def _restored(self) -> Any:

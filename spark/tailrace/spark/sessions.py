@@ -23,7 +23,7 @@ def session_for(
     Raises `ToolchainError` where it is Spark, and Java or a jar is missing.
     """
     size = sum(_bytes(lake, table, where) for table, where in reads)
-    choice = Bounds.of(lake.settings).choose(size, definition)
+    choice = Bounds.of(lake.settings).for_run(size, definition)
     if choice.engine is Engine.DUCKDB:
         with closing(DuckSession(lake, choice)) as session:
             yield session

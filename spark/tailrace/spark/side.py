@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from tailrace.engines.choose import Choice
 from tailrace.engines.protocol import FIRED, REASONS, Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, PANE, REJECTED
@@ -34,11 +35,10 @@ def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
 class SparkSide:
     """The engine of large work, for one stage. Bundles are frames, or come from Arrow tables."""
 
-    name = "spark"
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
-        self.spark, self.lake, self.pipeline = spark, lake, pipeline
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
+        self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
         self.execution = compiled(spark, pipeline)
         self.ledger = f"{pipeline.name}__ledger"
         self.holds = self.execution.holds

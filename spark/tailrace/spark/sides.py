@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.engines.choose import Bounds, Engine
+from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.engines.duckdb.read import as_declared, scanned
@@ -28,7 +28,6 @@ from tailrace.spark.follow import Follower
 from tailrace.spark.logged import as_declared as as_declared_frame
 from tailrace.spark.side import Bundled, SparkSide
 from tailrace.spark.sources import Files, Source
-from tailrace.sql.steps import needs_spark
 
 
 class Sides:
@@ -72,17 +71,22 @@ class Sides:
 
     def first(self, pipeline: Pipeline) -> Side:
         """The engine that a fold begins on."""
-        if self.bounds.engine is Engine.SPARK or needs_spark(pipeline):
-            return SparkSide(self.spark, self.lake, pipeline)
-        return DuckSide(self.database.cursor(), self.lake, pipeline)
+        choice = self.bounds.for_stream(pipeline)
+        if choice.engine is Engine.SPARK:
+            return SparkSide(self.spark, self.lake, pipeline, choice)
+        return DuckSide(self.database.cursor(), self.lake, pipeline, choice)
 
     def next(self, side: Side, pipeline: Pipeline, bundle: Bundled, state: Any) -> Side:
         """The engine that a fold takes its next bundle on: once it is Spark, it stays so until a restart."""
         if isinstance(side, SparkSide):
             return side
-        if isinstance(bundle, pa.Table) and self.bounds.holds(rows=state.count):
+        if not isinstance(bundle, pa.Table):
+            why = f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}"
+        elif not self.bounds.holds(rows=state.count):
+            why = f"{state.count:,} windows are open, too many for TAILRACE_MEMORY, {self.bounds.limit}"
+        else:
             return side
-        return SparkSide(self.spark, self.lake, pipeline)
+        return SparkSide(self.spark, self.lake, pipeline, Choice(Engine.SPARK, why))
 
     def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
         """What keeps table `p` up with the ledger of a fold."""

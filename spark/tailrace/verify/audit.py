@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tailrace.engines import logs
 from tailrace.engines.answering import answering
+from tailrace.engines.choose import Choice
 from tailrace.engines.session import EVERYTHING, Session
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
@@ -53,6 +54,7 @@ class Audit:
 
     counts: dict[str, int]
     checks: tuple[Check, ...]
+    engine: Choice
 
     @property
     def ok(self) -> bool:
@@ -109,7 +111,7 @@ class _Audit:
             self._batch_answers(),
             self._panes_give_answers(),
         ]
-        return Audit(counts, tuple(checks))
+        return Audit(counts, tuple(checks), self.session.choice)
 
     def _runs(self) -> list[Run]:
         runs = Runs(self.lake, self.pipeline)

@@ -57,7 +57,7 @@ def _audited(session: Session, computation: Computation, table: str, head: Head)
     items = ["COUNT(*) AS keys", *(f"CAST(COALESCE(SUM({t}), 0) AS bigint) AS {name}" for name, t in sums.items())]
     counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest})")[0]
     checks = [*_checks(session, computation, ledger, counts, epoch), _epochs_once(session.lake, table, head.snapshot)]
-    return Audit(counts, tuple(checks))
+    return Audit(counts, tuple(checks), session.choice)
 
 
 _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")

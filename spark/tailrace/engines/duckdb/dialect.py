@@ -7,6 +7,7 @@ readings the platform relies on:
 |---|---|---|
 | `CAST` fails | `TRY_CAST` gives null | `CAST` |
 | `COLLECT_LIST` of nothing is an empty list | null | `COALESCE(…, [])` |
+| `COUNT_IF` of no rows is 0 | null | `COUNT(*) FILTER (…)` |
 | `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
 | a lambda's second parameter counts from 0 | from 1 | one less |
 | lists sort nulls first, in structs too | last inside structs | such lists are Python's (`reasons`) |
@@ -68,6 +69,10 @@ def _filled(values: exp.Expression, of: exp.Expression) -> exp.Expression:
     return exp.Coalesce(this=there, expressions=[exp.Array()])
 
 
+def _count_if(node: exp.Expression) -> exp.Expression:
+    return exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=node.this))
+
+
 def _lambda(node: exp.Expression) -> exp.Expression:
     """A function of an element and its place, which Spark counts from 0 and DuckDB from 1."""
     if len(node.expressions) < 2:
@@ -113,6 +118,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.TryCast: _cast,
     exp.ArrayAgg: _listed,
     exp.ArrayUniqueAgg: _listed_once,
+    exp.CountIf: _count_if,
     exp.Lambda: _lambda,
     exp.Anonymous: _anonymous,
     exp.Inline: _inline,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import duckdb
 import pyarrow as pa
 
+from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.execution import Moved, Taken, Windows, executed
 from tailrace.engines.duckdb.read import scanned
 from tailrace.engines.protocol import FIRED, REASONS, Told
@@ -22,11 +23,10 @@ from tailrace.model.pipeline import Pipeline
 class DuckSide:
     """The engine of small work, for one stage. Bundles are Arrow tables."""
 
-    name = "duckdb"
     direct = True
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline) -> None:
-        self.connection, self.lake, self.pipeline = connection, lake, pipeline
+    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
+        self.connection, self.lake, self.pipeline, self.choice = connection, lake, pipeline, choice
         self.execution = executed(connection, pipeline)
         self.ledger = f"{pipeline.name}__ledger"
         self.holds = self.execution.holds
