@@ -69,12 +69,12 @@ def _table(rows: list[tuple[str, str]]) -> str:
 
 
 def _runs(parts: list[Mapping[str, Any]]) -> str:
-    heads = ("run", "pipeline", "windows from, to", "status", "generation", *COUNTED, "seconds")
+    heads = ("run", "pipeline", "windows from, to", "status", "engine", "generation", *COUNTED, "seconds")
     lines = ["".join(f"<th>{head}</th>" for head in heads)]
     for one in parts:
         other = one.get("gave_way_to")
         status = str(one["status"]).replace("_", " ") + (f" to {other['run']}" if other else "")
-        words = (one["run"] or "–", one["pipeline"], "\n".join(one["range"]), status)
+        words = (one["run"] or "–", one["pipeline"], "\n".join(one["range"]), status, one.get("engine", "–"))
         numbers = (one["generation"] or "–", *(f"{one[name]:,}" for name in COUNTED), f"{one['seconds']:.1f}")
         lines.append(_line(words, numbers))
     return _lines(lines)

@@ -154,7 +154,8 @@ def _tailrace(
     """Options of every command."""
 
 
-_RUN, _LOOK, _TELL = "Run (these start Spark)", "Look (these do not)", "Tell a running stream"
+_RUN = "Run (on Spark where it does not fit this machine; a stream starts it)"
+_LOOK, _TELL = "Look (these start no Spark)", "Tell a running stream"
 _ASK = "Ask (these start Spark)"
 _BACK = "Go back (these start no Spark)"
 _TRY = "Try (this starts no Spark)"

@@ -33,7 +33,7 @@ from tailrace.lake.naming import conformed
 from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.tables import MAIN, Change, Commit, Head
-from tailrace.lake.transactions import added_files, committing, list_as_written, made_by
+from tailrace.lake.transactions import Exchange, added_files, committing, list_as_written, made_by
 from tailrace.settings import Settings
 
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
@@ -261,7 +261,7 @@ class Lake:
         try:
             with committing(loaded) as transaction:
                 update = transaction.update_snapshot(snapshot_properties=own)
-                with update.overwrite() if change.removed else update.merge_append() as producer:
+                with Exchange.of(transaction, own) if change.removed else update.merge_append() as producer:
                     for file in change.added:
                         producer.append_data_file(file)
                     for file in change.removed:

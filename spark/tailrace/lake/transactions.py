@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
 from tailrace.lake.errors import LakeError, MovedError
 
@@ -47,6 +50,35 @@ def committing(loaded: Table) -> Iterator[Transaction]:
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error
+
+
+class Exchange(_OverwriteFiles):
+    """A commit that puts files in the place of others, and keeps the table's manifests few.
+
+    pyiceberg's own leaves three manifests behind for each such commit, those of what is gone among them, and every
+    scan and every further commit reads them all.
+    """
+
+    @classmethod
+    def of(cls, transaction: Transaction, said: Mapping[str, str]) -> Exchange:
+        """The commit to main that says this."""
+        io = transaction._table.io
+        return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(said))
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [one for one in super()._existing_manifests() if one.has_added_files() or one.has_existing_files()]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        data = [one for one in manifests if one.content == ManifestContent.DATA]
+        merging: _ManifestMergeManager[Any] = _ManifestMergeManager(_MANIFEST, MANIFESTS, True, self)
+        return merging.merge_manifests(data) + [one for one in manifests if one.content != ManifestContent.DATA]
+
+
+MANIFESTS = 8
+"""From how many manifests on an exchange puts them together."""
+
+_MANIFEST = 8 * 1024 * 1024
+"""How large they become, in bytes."""
 
 
 def made_by(transaction: Transaction) -> int:

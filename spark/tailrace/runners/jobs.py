@@ -181,6 +181,8 @@ class Outcome(BaseModel):
     untouched: int
     retracted: int
     seconds: float
+    engine: str
+    engine_because: str
     gave_way_to: GaveWay | None
 
     @classmethod
