@@ -19,7 +19,6 @@ from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.rides import HOURLY, Case, within
-from tests.support.sessions import session
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
 
@@ -118,7 +117,7 @@ def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     ended: list[float] = []
 
     def second() -> None:
-        backfill(session(settings), case.lake, HOURLY, BEGINNING)
+        backfill(case.lake, HOURLY, BEGINNING)
         ended.append(time.monotonic())
 
     other = threading.Thread(target=second)
