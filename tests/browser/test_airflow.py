@@ -168,7 +168,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
 
     from tailrace.verify.audit import audit
 
-    found = audit(session(lake.settings), lake, PIPELINE)
+    found = audit(lake, PIPELINE)
     assert found.ok, found.checks
 
 

@@ -93,13 +93,16 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
     engines = Counter(report.folded["talks"].engine for report in reports)
     assert set(engines) == {"duckdb", "spark"}, engines
     assert any(isinstance(one, WentOver) for one in told)
-    for pipeline in (HOURS, TALKS):
-        found = audit(lake, pipeline)
+    for pipeline, engine in ((HOURS, "duckdb"), (TALKS, "spark")):
+        by = Lake(settings.model_copy(update={"engine": engine}))
+        found = audit(by, pipeline)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["late"] > 0
-        backfill(lake, pipeline, instant(START - timedelta(hours=1)))
-        found = audit(lake, pipeline)
-        assert found.ok, [check for check in found.checks if not check.ok]
+        done = backfill(by, pipeline, instant(START - timedelta(hours=1)))
+        assert {one.engine.engine.value for one in done} == {engine}
+        for either in (by, lake):
+            found = audit(either, pipeline)
+            assert found.ok, [check for check in found.checks if not check.ok]
         rows = lake.table(pipeline.name).scan().to_arrow().to_pylist()
         held = {(row["who"], instant(row["window_start"]), instant(row["window_end"])): row["n"] for row in rows}
         expected = {(key[0], *window): one["n"] for (key, window), one in batch(pipeline, records).items()}

@@ -26,11 +26,15 @@ VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
 MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann", 8, "08:40")]
 
 
-@pytest.mark.parametrize("pipeline", [HOURLY, VISITS], ids=["fixed", "sessions"])
+@pytest.mark.parametrize(
+    ("pipeline", "engine"),
+    [(HOURLY, "duckdb"), (VISITS, "duckdb"), (VISITS, "spark")],
+    ids=["fixed", "sessions", "sessions_on_spark"],
+)
 def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
-    plain: SparkSession, settings: Settings, tmp_path: Path, pipeline: Pipeline
+    plain: SparkSession, settings: Settings, tmp_path: Path, pipeline: Pipeline, engine: str
 ) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
+    case = Case(plain, settings.model_copy(update={"engine": engine}), tmp_path / "landing")
     case.land(*MORNING)
     case.drain(pipeline)
     case.lose(pipeline, "ann")

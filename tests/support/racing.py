@@ -37,11 +37,15 @@ class Race:
     env: dict[str, str]
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start the command in a process group of its own: its JVM is paused and killed with it."""
+    def start(self, *command: str, java: bool = True) -> subprocess.Popen[str]:
+        """Start the command in a process group of its own: its JVM is paused and killed with it.
+
+        Without `java` there is none that it could start.
+        """
         line = [sys.executable, "-m", "tailrace.cli.main", *command]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.running.append(subprocess.Popen(line, env=self.env, text=True, start_new_session=True, **pipes))
+        env = self.env if java else self.env | {"TAILRACE_JAVA_HOME": "/there/is/none"}
+        self.running.append(subprocess.Popen(line, env=env, text=True, start_new_session=True, **pipes))
         return self.running[-1]
 
     def stream(self, *more: str, per_epoch: int = 1) -> subprocess.Popen[str]:
@@ -49,7 +53,7 @@ class Race:
         return self.start("stream", self.definition, *source, *more)
 
     def backfill(self, *more: str) -> subprocess.Popen[str]:
-        return self.start("backfill", self.definition, *more, "--json")
+        return self.start("backfill", self.definition, *more, "--json", java=False)
 
     def ended(self, process: subprocess.Popen[str], *expected: Status) -> tuple[str, str]:
         out, err = process.communicate(timeout=PATIENT)
@@ -68,7 +72,7 @@ class Race:
 
     def audited(self) -> dict[str, Any]:
         """What the command finds, which is that it adds up."""
-        out, _ = self.ended(self.start("audit", self.definition, "--json"), Status.OK)
+        out, _ = self.ended(self.start("audit", self.definition, "--json", java=False), Status.OK)
         found: dict[str, Any] = json.loads(out)
         return found
 
