@@ -10,13 +10,15 @@ import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.io.pyarrow import _dataframe_to_data_files, _determine_partitions
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionKey
-from pyiceberg.schema import sanitize_column_names
+from pyiceberg.partitioning import PartitionKey, PartitionSpec
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 
@@ -36,8 +38,21 @@ def _written(table: Table, rows: pa.Table) -> Iterator[DataFile]:
     if spec.is_unpartitioned():
         yield _file(table, rows, None)
         return
+    if _alike(spec, schema, rows):
+        # Of many rows that are in one partition pyiceberg would sort and copy them all to find that out.
+        (first,) = _determine_partitions(spec=spec, schema=schema, arrow_table=rows.slice(0, 1))
+        yield _file(table, rows, first.partition_key)
+        return
     for partition in _determine_partitions(spec=spec, schema=schema, arrow_table=rows):
         yield _file(table, partition.arrow_table_partition, partition.partition_key)
+
+
+def _alike(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> bool:
+    """Whether rows are all in one partition, as far as that is seen of their values as they are."""
+    if not all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
+        return False
+    columns = (rows[schema.find_column_name(field.source_id)] for field in spec.fields)
+    return all(len(pc.unique(column)) == 1 for column in columns)
 
 
 def _file(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:

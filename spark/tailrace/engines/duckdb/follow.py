@@ -7,7 +7,8 @@ of few windows rewrites few files. One commit takes the old ones out and puts th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -27,8 +28,10 @@ from tailrace.lake.filters import equal
 from tailrace.lake.tables import Change
 from tailrace.model.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
-from tailrace.sql.answers import SPAN, VERSION, latest
+from tailrace.sql.answers import SPAN, VERSION, latest, told
 from tailrace.sql.windows import listed, names
+
+_LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
 
 ROWS_A_FILE = 100_000
 """About how many answers a file of `p` holds: fewer, and there are many files; more, and a change rewrites more."""
@@ -47,21 +50,25 @@ class ProcessFollower(AnswersFollowing):
         table = self.lake.table(self.name)
         if head_of(table).snapshot != self.branch.base:
             raise MovedError(f"{self.name} was moved while it was merged into")
-        told = f"tailrace_told_{uuid.uuid4().hex[:12]}"
-        self._gained(told, since, until)
+        if fresh:
+            self._hold(self._fresh(since, until), [], stamp)
+            return
+        named = f"tailrace_told_{uuid.uuid4().hex[:12]}"
+        self._gained(named, since, until)
         try:
-            touched = [] if fresh or empty else self._touched(table, told)
-            rows = self._merged(table, told, touched)
-            if not rows.num_rows and not touched:
-                self.branch.hold(Change(()), stamp)
-                return
-            files = [file for part in parts(rows) for file in self.lake.written(self.name, part)]
-            self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
+            touched = [] if empty else self._touched(table, named)
+            self._hold(self._merged(table, named, touched), touched, stamp)
         finally:
-            self.connection.execute(f"DROP TABLE IF EXISTS {told}")
+            self.connection.execute(f"DROP TABLE IF EXISTS {named}")
 
-    def _gained(self, told: str, since: int | None, until: int) -> None:
-        """Make a table of what the last pane of each window says of those that the ledger gained since a snapshot."""
+    def _hold(self, rows: pa.Table, touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
+        """Write rows in the order of their windows, to be committed in the place of the touched files."""
+        files = [file for part in parts(rows) for file in self.lake.written(self.name, part)]
+        self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
+
+    @contextmanager
+    def _panes(self, since: int | None, until: int) -> Iterator[str]:
+        """Name a relation that has the panes that the ledger gained from one snapshot to another."""
         loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
         scan: Scan = loaded.scan(row_filter=panes, snapshot_id=until)
         if since is not None:
@@ -69,9 +76,20 @@ class ProcessFollower(AnswersFollowing):
             scan = loaded.incremental_append_scan(
                 from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
             )
-        text = in_duckdb(latest(self.pipeline, f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"))
         with files_read(self.connection, loaded, scan, list(scan.plan_files())) as rows:
-            self.connection.execute(f"CREATE TEMP TABLE {told} AS {text.replace('tailrace_ledger', rows)}")
+            yield rows
+
+    def _fresh(self, since: int | None, until: int) -> pa.Table:
+        """The answers of panes that meet no row, are one to a window, and take nothing back."""
+        text = f"SELECT {listed(self._columns)} FROM ({told(self.pipeline, _LEDGER)}) ORDER BY window_end, window_start"
+        with self._panes(since, until) as rows:
+            return self.connection.execute(in_duckdb(text).replace("tailrace_ledger", rows)).to_arrow_table()
+
+    def _gained(self, named: str, since: int | None, until: int) -> None:
+        """Make a table of what the last pane of each window says of those that the ledger gained since a snapshot."""
+        text = in_duckdb(latest(self.pipeline, _LEDGER))
+        with self._panes(since, until) as rows:
+            self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
 
     def _touched(self, table: Table, told: str) -> list[FileScanTask]:
         """The files of `p` whose range of window time holds a window that changed."""
