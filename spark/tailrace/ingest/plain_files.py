@@ -55,7 +55,7 @@ def _columns(log: Log, place: str) -> pa.Table | None:
     rows = read.num_rows
     made = {name: read[name].cast(schema.field(name).type) for name in there if name in log.columns}
     made |= {"_source": pa.repeat(pa.scalar("file:" + place, pa.string()), rows)}
-    made |= {"_offset": pa.array(range(rows), pa.int64())}
+    made |= {"_offset": pa.arange(0, rows)}
     at = pa.scalar(arrived, schema.field("_arrival").type)
     made["_arrival"] = pa.repeat(at, rows) if log.arrival_time is None else made[log.arrival_time]
     return pa.table([made.get(field.name, pa.nulls(rows, field.type)) for field in schema], schema=schema)
@@ -94,7 +94,7 @@ def _lines(path: str) -> pa.Table | None:
     if data.endswith(b"\n"):
         lines = lines[:-1]
     source, at = pa.scalar("file:" + place, pa.string()), pa.scalar(arrived, LINES.field("_arrival").type)
-    places = [pa.repeat(source, len(lines)), pa.array(range(len(lines)), pa.int64()), pa.repeat(at, len(lines))]
+    places = [pa.repeat(source, len(lines)), pa.arange(0, len(lines)), pa.repeat(at, len(lines))]
     return pa.table([lines, *places], schema=LINES)
 
 

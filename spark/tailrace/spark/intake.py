@@ -143,7 +143,8 @@ class Intake:
     ) -> Bundle:
         epoch = self.landing.epoch + 1
         stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
-        good = stamped.filter(pc.is_null(stamped["_error"]))
+        errors = stamped["_error"]
+        good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
         return Bundle(
             *self._clock_and_said(told, read, duplicates),
             good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
