@@ -10,8 +10,8 @@ borrows the stream's lease (`handover`, X4).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 
 from tailrace.backfill.handover import Handover
 from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of, draft, ended
@@ -27,7 +27,7 @@ from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, text
-from tailrace.spark.sessions import session_for
+from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.answers import current, differences, events_from, events_until, new
 from tailrace.sql.corrections import pane_rows
 
@@ -50,8 +50,12 @@ def backfill(
     that cannot be had, and `OtherDefinitionError` where the tables are another definition's.
     """
     _check(lake, pipeline, first, last)
-    with _session(lake, pipeline, first, last) as session, closing(Shared(session, pipeline, first, last)) as shared:
-        return [part.run(reason, dry_run) for part in _parts(session, pipeline, first, last, shared)]
+
+    def run(lake: Lake) -> list[Backfilled]:
+        with _opened(lake, pipeline, first, last) as (session, shared):
+            return [part.run(reason, dry_run) for part in _parts(session, pipeline, first, last, shared)]
+
+    return here_first(lake, run)
 
 
 def backfill_stages(
@@ -71,17 +75,27 @@ def backfill_stages(
     """
     for stage in pipeline.stages:
         _check(lake, stage, first, last)
-    with _session(lake, pipeline, first, last) as session, closing(Shared(session, pipeline, first, last)) as shared:
-        begun(session)
-        stages = [(stage, _parts(session, stage, first, last, shared)) for stage in pipeline.stages]
-        return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
+
+    def run(lake: Lake) -> list[tuple[Pipeline, list[Backfilled]]]:
+        with _opened(lake, pipeline, first, last) as (session, shared):
+            begun(session)
+            stages = [(stage, _parts(session, stage, first, last, shared)) for stage in pipeline.stages]
+            return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
+
+    return here_first(lake, run)
 
 
-def _session(lake: Lake, pipeline: Pipeline, first: int, last: int) -> AbstractContextManager[Session]:
-    """The engine for a range, by what the log holds of it."""
+@contextmanager
+def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[tuple[Session, Shared]]:
+    """The engine for a range, by what the log holds of it, and what the stages answer on it."""
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
-    return session_for(lake, pipeline, "backfill", [logs.read(lake, pipeline.stages[0].log, epoch, since, until)])
+    reads = [logs.read(lake, pipeline.stages[0].log, epoch, since, until)]
+    with (
+        session_for(lake, pipeline, "backfill", reads) as session,
+        closing(Shared(session, pipeline, first, last)) as shared,
+    ):
+        yield session, shared
 
 
 def _check(lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:

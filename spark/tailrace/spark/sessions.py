@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from typing import TypeVar
+
+import duckdb
 
 from tailrace.engines.choose import Bounds, Engine
+from tailrace.engines.duckdb.connection import EngineError, RoomError
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import Filter
 from tailrace.model.chains import Definition
+
+T = TypeVar("T")
+
+
+def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
+    """Do a run, and where this process turned out to have no room for it, do it on Spark, if the choice is ours."""
+    try:
+        return run(lake)
+    except RoomError:
+        if lake.settings.engine != "auto":
+            raise
+        return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
 
 
 @contextmanager
@@ -20,13 +36,16 @@ def session_for(
     """Open the engine for a run that reads these tables, each as far as a filter goes; `what` is the run's kind.
     Spark is started where it is chosen and not there yet.
 
-    Raises `ToolchainError` where it is Spark, and Java or a jar is missing.
+    Raises `ToolchainError` where it is Spark, and Java or a jar is missing, and `EngineError` where DuckDB fails.
     """
     size = sum(_bytes(lake, table, where) for table, where in reads)
     choice = Bounds.of(lake.settings).for_run(size, definition)
     if choice.engine is Engine.DUCKDB:
         with closing(DuckSession(lake, choice)) as session:
-            yield session
+            try:
+                yield session
+            except duckdb.Error as error:
+                raise EngineError.of(error) from error
         return
     # Here, for a run in this process needs neither.
     from tailrace.spark.cluster import ClusterSession

@@ -15,11 +15,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
+import duckdb
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tailrace.engines.duckdb.connection import EngineError
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import READ
 from tailrace.lake.drift import check_definition
@@ -192,7 +194,7 @@ class Stream:
                 if batch_id > self.landing.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
-                self._failure = self._explained(error) if isinstance(error, CheckpointError) else error
+                self._failure = self._explained(error) if isinstance(error, CheckpointError | duckdb.Error) else error
                 raise
 
     def _pulse(self) -> None:
@@ -272,6 +274,8 @@ class Stream:
             landed = published.result()
             phases.end("wait")
             folded |= self.folds.publish(stage)
+        except duckdb.Error as error:
+            raise self._explained(error) from error
         except Exception as error:
             if not lost_with_an_executor(error):
                 raise
@@ -329,6 +333,8 @@ class Stream:
             self.landing.log.check()
         except FencedError as fenced:
             return fenced
+        if isinstance(error, duckdb.Error):
+            error = EngineError.of(error)
         said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         text = said.split("\n", 1)[0]
         return StreamError(

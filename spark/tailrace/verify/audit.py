@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -29,7 +30,7 @@ from tailrace.lake.tables import MAINTAINED
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, duration, text
 from tailrace.model.written import length
-from tailrace.spark.sessions import session_for
+from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import current, differences
 from tailrace.sql.steps import leaves_out, may_fail
@@ -69,6 +70,10 @@ def audit(lake: Lake, pipeline: Pipeline) -> Audit:
     definition's.
     """
     check_definition(lake, pipeline)
+    return here_first(lake, partial(_audited, pipeline=pipeline))
+
+
+def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
     with session_for(lake, pipeline, "audit", _read(lake, pipeline)) as session:
         one = _Audit(session, pipeline)
         with pinned(lake, {one.ledger: one.head.snapshot}):

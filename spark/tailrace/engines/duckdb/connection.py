@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import PythonUDFType
 
+from tailrace.model.errors import TailraceError
 from tailrace.settings import Settings
 
 _MACROS = (
@@ -32,6 +33,25 @@ _MACROS = (
     "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
 )
 """Functions that the texts call by Spark's names and DuckDB lacks."""
+
+
+class EngineError(TailraceError, RuntimeError):
+    """DuckDB could not compute what it was asked; nothing that was published is lost."""
+
+    @classmethod
+    def of(cls, error: duckdb.Error) -> EngineError:
+        """An error of DuckDB's in a line, with the setting that mends it."""
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
+            return RoomError(f"DuckDB has no more room: {said}; {mend}, or have Spark take it (TAILRACE_ENGINE=spark)")
+        if isinstance(error, duckdb.IOException):
+            return cls(f"DuckDB could not read or write: {said}; it spills to TAILRACE_SCRATCH: look at that folder")
+        return cls(f"DuckDB failed: {said}")
+
+
+class RoomError(EngineError):
+    """It did not fit the memory and what there is to spill to."""
 
 
 def connect(settings: Settings) -> duckdb.DuckDBPyConnection:
