@@ -12,7 +12,9 @@ from tailrace.lake.contracts import Column, Contract
 from tailrace.lake.errors import FencedError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
+from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Change
+from tailrace.model import examples
 from tailrace.settings import Settings
 
 COLUMNS = {
@@ -115,3 +117,14 @@ def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:
     branch.publish()
     assert read(lake) == [2, 3]
     assert len(lake.commits("things")) == before + 1
+
+
+def test_V2_the_runs_files_stay_few_and_their_generations_go_on(settings: Settings) -> None:
+    lake = Lake(settings)
+    runs = Runs(lake, examples.figure(7))
+    made = [runs.note(runs.start("backfill", 0, 60, log_epoch=None), status="committed") for _ in range(30)]
+    files = list(lake.table(runs.table).scan().plan_files())
+    assert len(files) < 30, "each run writes two"
+    assert [run.generation for run in runs.all()] == [run.generation for run in made] == list(range(1, 31))
+    assert {run.status for run in runs.all()} == {"committed"}
+    assert runs.start("backfill", 0, 60, log_epoch=None).generation == 31

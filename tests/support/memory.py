@@ -95,6 +95,9 @@ class MemoryLake:
         at = self._table(table).refs.get(MAIN)
         return at, [dict(row) for row in self.contents(table, at)]
 
+    def gather(self, table: str) -> None:
+        """There are no files."""
+
     def enter(self, table: str, rows: Sequence[Row], said: Mapping[str, str], expected: int | None) -> int:
         if self._table(table).refs.get(MAIN) != expected:
             raise MovedError(f"{table} moved away from snapshot {expected}")

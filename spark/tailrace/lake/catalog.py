@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,11 +33,14 @@ from tailrace.lake.layouts import partition_spec, sort_order
 from tailrace.lake.naming import conformed
 from tailrace.lake.notices import Notice, untold
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.lake.tables import MAIN, Change, Commit, Head
+from tailrace.lake.tables import MAIN, MAINTAINED, Change, Commit, Head
 from tailrace.lake.transactions import Exchange, added_files, committing, list_as_written, made_by
 from tailrace.settings import Settings
 
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
+
+MANY = 16
+"""How many files of a small table are put together."""
 
 PREFIX = "tailrace."
 """What the names of our snapshot properties start with."""
@@ -287,6 +291,18 @@ class Lake:
                 for file in files:
                     append.append_data_file(file)
             return made_by(transaction)
+
+    def gather(self, table: str) -> None:
+        """Put the files of a small table together where there are many; leaves them where another commits meanwhile."""
+        loaded = self.table(table)
+        snapshot, head = loaded.current_snapshot(), head_of(loaded)
+        summary = None if snapshot is None else snapshot.summary
+        if summary is None or int(summary.additional_properties.get("total-data-files", 0)) < MANY:
+            return
+        old = tuple(task.file for task in loaded.scan().plan_files())
+        files = self.written(table, loaded.scan().to_arrow())
+        with suppress(MovedError):
+            self.change(table, Change(tuple(files), old), {**head.said, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """All rows of a small table, and the snapshot that they are of."""

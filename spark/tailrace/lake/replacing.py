@@ -208,7 +208,9 @@ class Replacing(Generic[D]):
             return noted
         made = [one for commit in self.lake.commits(self.ledger) if (one := Replaced.of(commit)) and one.above(run)]
         # Its row in the table of runs is entered only after its commit.
-        return next((other for other in self.runs.all() if made and other.run == made[0].run), None)
+        if not made:
+            return None
+        return next((other for other in self.runs.all() if other.run == made[0].run), None)
 
     def _overtaken(self, run: Run, pin: _Pin, commits: Sequence[Commit]) -> bool:
         """Whether another run has replaced some of the range since the snapshot that the difference is to."""

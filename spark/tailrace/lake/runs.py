@@ -15,6 +15,9 @@ from tailrace.lake.tables import Tables
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
 
+HIGHEST = "generation"
+"""What a commit to the table says: the highest generation in it."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -93,17 +96,27 @@ class Runs:
 
     def _entered(self, run: Run, *, renew: bool) -> Run:
         while True:
-            expected, rows = self.lake.rows(self.table)
-            highest = max((row["generation"] for row in rows), default=0)
+            expected, highest = self._highest()
             if renew:
                 run = replace(run, generation=highest + 1)
             try:
-                said = {"generation": str(max(highest, run.generation))}
+                said = {HIGHEST: str(max(highest, run.generation))}
                 self.lake.enter(self.table, [_row(run)], said, expected)
             except MovedError:
                 continue
             self.lake.tell(Noted(self.pipeline.name, run))
+            if not renew:
+                # It is read in every run, and grows by two files in each.
+                self.lake.gather(self.table)
             return run
+
+    def _highest(self) -> tuple[int | None, int]:
+        """The snapshot that the table stands at, and the highest generation in it."""
+        head = self.lake.head(self.table)
+        if HIGHEST in head.said:
+            return head.snapshot, head.number(HIGHEST)
+        expected, rows = self.lake.rows(self.table)
+        return expected, max((row["generation"] for row in rows), default=0)
 
     def gave_way(self, run: Run, above: Run) -> Run:
         """Write that a run gave way to one of a higher generation."""

@@ -120,6 +120,9 @@ class Tables(Protocol):
     def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
         """Commit what snapshot `staged` of another branch added to main, saying this; gives the new snapshot's id."""
 
+    def gather(self, table: str) -> None:
+        """Put the files of a small table together where there are many; leaves them where another commits meanwhile."""
+
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """All rows of a small table, and the snapshot that they are of."""
 
