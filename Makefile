@@ -18,12 +18,13 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 JARS := build/jars/.lake
 TEST_JARS := build/jars/.tests
+ARCHIVE := build/jars/.archive
 PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test cloud-test demo dbt airflow bundle bench soak format lock clean distclean FORCE
+.PHONY: help setup check lint test cloud-test demo dbt airflow bundle bench soak archive format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,10 +40,10 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-test: setup lint $(TEST_JARS) ## what CI runs: lint and every test but those of cloud-test
+test: setup lint $(TEST_JARS) $(ARCHIVE) ## what CI runs: lint and every test but those of cloud-test
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not cloud" $(ARGS)
 
-cloud-test: setup $(TEST_JARS) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
+cloud-test: setup $(TEST_JARS) $(ARCHIVE) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/cloud $(ARGS)
 	@if [ -e $(CHECKOV) ]; then $(dir $(CHECKOV))bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
 	else echo "cloud-test: checkov could not be installed, its checks are left out" >&2; fi
@@ -53,7 +54,7 @@ dbt: setup ## build the dbt project on the demo's lake (make demo first)
 demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
 	$(BIN)/python -m tailrace.cli.demo $(ARGS)
 
-airflow: setup $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
+airflow: setup $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
 	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
 
 bundle: $(INSTALLED) ## what a cluster and an Airflow need, into build/bundle; ARGS="--to s3://BUCKET/PREFIX" uploads it
@@ -67,6 +68,8 @@ bench: setup ## measure against hand-written Spark and DuckDB
 
 soak: setup $(TEST_JARS) ## hours of faults: 20,000 schedules, and 300 streams killed
 	TAILRACE_TEST_SCHEDULES=20000 TAILRACE_TEST_KILLS=45 $(BIN)/pytest -q -n $(WORKERS) --timeout 14400 tests/faults $(ARGS)
+
+archive: setup $(ARCHIVE) ## have Spark start in less time from now on: an archive of its classes, a minute's work
 
 format: $(INSTALLED) ## rewrite the code the way `check` wants it
 	$(BIN)/ruff check --fix-only --quiet
@@ -101,6 +104,10 @@ $(INSTALLED): uv.lock pyproject.toml tools/setup tools/uv.txt build/.extras
 
 $(JARS): $(PINNED) $(INSTALLED)
 	@$(BIN)/python -m tailrace.toolchain
+	@touch $@
+
+# It takes a minute and saves each start of Spark some seconds, so it is made where Spark is started often.
+$(ARCHIVE): $(JARS)
 	@$(BIN)/python -m tailrace.spark.training
 	@touch $@
 
