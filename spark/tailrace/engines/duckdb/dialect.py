@@ -6,6 +6,7 @@ readings the platform relies on:
 | in Spark, with ANSI on | in DuckDB as sqlglot writes it | here |
 |---|---|---|
 | `CAST` fails | `TRY_CAST` gives null | `CAST` |
+| a text as binary is its UTF-8 | its escapes are read, other letters fail | `encode` |
 | `COLLECT_LIST` of nothing is an empty list | null | `COALESCE(…, [])` |
 | `COUNT_IF` of no rows is 0 | null | `COUNT(*) FILTER (…)` |
 | `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
@@ -49,7 +50,10 @@ def in_duckdb_once(text: str) -> str:
 
 
 def _cast(node: exp.Expression) -> exp.Expression:
-    return exp.Cast(this=node.this, to=node.args["to"])
+    to = node.args["to"]
+    if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
+        return exp.Anonymous(this="encode", expressions=[node.this])
+    return exp.Cast(this=node.this, to=to)
 
 
 def _listed(node: exp.Expression) -> exp.Expression:

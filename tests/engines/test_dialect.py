@@ -1,0 +1,104 @@
+"""What the common SQL means is the same on both engines, wherever the platform relies on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace.engines.duckdb.dialect import in_duckdb
+from tailrace.model.time import BEGINNING, END_OF_TIME
+from tests.support.duck import CONNECTION
+
+VALUES = {
+    "the remainder of a negative number": "PMOD(-7L, 3L)",
+    "periods before 1970": "((-7L - PMOD(-7L, 3L)) DIV 3L)",
+    "a division of longs as doubles": "CAST(7L AS double) / CAST(2L AS double)",
+    "the first instant": f"UNIX_MICROS(TIMESTAMP_MICROS({BEGINNING}L))",
+    "the last instant": f"UNIX_MICROS(TIMESTAMP_MICROS({END_OF_TIME}L))",
+    "an instant before 1970": "UNIX_MICROS(TIMESTAMP_MICROS(-1L))",
+    "a checksum": "CRC32(CAST('abc é \\\\x41' AS binary))",
+    "a checksum of nothing": "CRC32(CAST(COALESCE(CAST(NULL AS string), '') AS binary))",
+    "bytes of a text": "CAST(OCTET_LENGTH('é') AS bigint)",
+    "texts go by their bytes": "'a' < 'B'",
+    "beyond the basic plane, too": "'\uffff' < '\U0001f600'",
+    "a number that is none is above all": "CAST('NaN' AS double) > 1e300D",
+    "the least ignores what is missing": "LEAST(2L, CAST(NULL AS bigint))",
+    "the greatest ignores what is missing": "GREATEST(CAST(NULL AS bigint), 2L)",
+    "missing is missing": "CAST(NULL AS bigint) <=> CAST(NULL AS bigint)",
+    "a condition that is missing": "IF(CAST(NULL AS boolean), 1L, 2L)",
+    "a list in order, what is missing first": "SORT_ARRAY(ARRAY(2L, NULL, 1L))",
+    "and the other way, last": "SORT_ARRAY(ARRAY(2L, NULL, 1L), false)",
+    "a list of texts in order": "SORT_ARRAY(ARRAY('b', 'A', 'é', 'z'))",
+    "each once": "SORT_ARRAY(ARRAY_UNION(ARRAY(1L, 2L), ARRAY(2L, 3L)))",
+    "the first of a list": "SLICE(ARRAY(3L, 2L, 1L), 1, 2)",
+    "more than there are": "SLICE(ARRAY(3L), 1, 2)",
+    "none of an empty list": "TRY_ELEMENT_AT(SORT_ARRAY(CAST(ARRAY() AS array<bigint>)), 1)",
+    "how many": "CAST(SIZE(ARRAY(1L, NULL)) AS bigint)",
+    "places are counted from 0": "TRANSFORM(ARRAY(5L, 6L), (one, place) -> one + place)",
+    "a decimal is rounded as it is cast": "CAST(CAST('2.345' AS decimal(10,3)) AS decimal(10,2))",
+}
+OF_ROWS = {
+    "a list of what is there": "SORT_ARRAY(COLLECT_LIST(n))",
+    "a list of nothing": "COLLECT_LIST(IF(n > 9L, n, NULL))",
+    "each once": "SORT_ARRAY(COLLECT_SET(n))",
+    "a sum": "CAST(SUM(n) AS bigint)",
+    "how many": "COUNT_IF(n > 1L)",
+    "the least": "MIN(s)",
+    "the greatest with what is no number": "MAX(d)",
+    "whether all": "BOOL_AND(n > 0L)",
+}
+FAIL = {
+    "a text that is no number": "CAST('x' AS bigint)",
+    "a long beyond its bounds": "9223372036854775807L + 1L",
+    "an int beyond its bounds": "CAST(2147483648L AS int)",
+    "a decimal beyond its digits": "CAST(CAST('99.99' AS decimal(4,2)) + CAST('0.01' AS decimal(4,2)) AS decimal(4,2))",
+}
+ROWS = (
+    "(SELECT * FROM VALUES (1L, 'b', 1e0D), (2L, 'A', CAST('NaN' AS double)), (2L, NULL, NULL), (NULL, 'é', 5e0D) "
+    "AS t(n, s, d){where})"
+)
+
+
+def both(spark: SparkSession, text: str) -> list[tuple[Any, ...]]:
+    (on_spark,) = (tuple(row) for row in spark.sql(text).collect())
+    (on_duckdb,) = (tuple(row.values()) for row in CONNECTION.execute(in_duckdb(text)).to_arrow_table().to_pylist())
+    return list(zip(on_spark, on_duckdb, strict=True))
+
+
+def test_values_come_out_alike(plain: SparkSession) -> None:
+    items = ", ".join(f"{term} AS c{place}" for place, term in enumerate(VALUES.values()))
+    for what, (on_spark, on_duckdb) in zip(VALUES, both(plain, f"SELECT {items}"), strict=True):
+        assert on_spark == on_duckdb, what
+
+
+@pytest.mark.parametrize("where", ["", " WHERE n > 9L"], ids=["some", "none"])
+def test_aggregates_come_out_alike(plain: SparkSession, where: str) -> None:
+    items = ", ".join(f"{term} AS c{place}" for place, term in enumerate(OF_ROWS.values()))
+    found = both(plain, f"SELECT {items} FROM {ROWS.format(where=where)}")
+    for what, (on_spark, on_duckdb) in zip(OF_ROWS, found, strict=True):
+        assert repr(on_spark) == repr(on_duckdb), what
+
+
+def test_rows_of_a_list_come_out_alike(plain: SparkSession) -> None:
+    text = "SELECT SUM(a) AS a, COUNT(*) AS n FROM (SELECT INLINE(ARRAY(NAMED_STRUCT('a', 1L), NAMED_STRUCT('a', 2L))))"
+    assert [one == other for one, other in both(plain, text)] == [True, True]
+
+
+@pytest.mark.parametrize("term", FAIL.values(), ids=list(FAIL))
+def test_what_cannot_be_fails_and_is_not_null(plain: SparkSession, term: str) -> None:
+    with pytest.raises(PySparkException):
+        plain.sql(f"SELECT {term}").collect()
+    with pytest.raises(duckdb.Error):
+        CONNECTION.execute(in_duckdb(f"SELECT {term}")).fetchall()
+
+
+def test_a_sum_of_longs_beyond_their_bounds_fails(plain: SparkSession) -> None:
+    text = "SELECT CAST(SUM(n) AS bigint) AS n FROM VALUES (9223372036854775807L), (1L) AS t(n)"
+    with pytest.raises(PySparkException):
+        plain.sql(text).collect()
+    with pytest.raises(duckdb.Error):
+        CONNECTION.execute(in_duckdb(text)).fetchall()
