@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tailrace.engines.duckdb import follow
@@ -112,3 +115,17 @@ def test_files_of_windows_that_did_not_change_stay_as_they_are(ledger: Ledger, m
         files = now
     assert kept_files > 0
     assert ledger.held() == expected(len(EPOCHS))
+
+
+def test_answers_are_cut_into_files_where_windows_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "ROWS_A_FILE", 10)
+    monkeypatch.setattr(follow, "MOST_ALIKE", 35)
+    chance = random.Random(4)
+    for most in (1, 3, 30, 400):
+        ends = sorted(chance.choices(range(most), k=120)) if most < 400 else [0] * 120
+        batches = pa.table({"window_end": ends}).to_batches(chance.randrange(1, 25))
+        found = [part["window_end"].to_pylist() for part in follow.parts(batches)]
+        assert [end for part in found for end in part] == ends
+        assert max(map(len, found)) <= 35 + 24, "what is held is bounded"
+        for one, other in pairwise(found):
+            assert one[-1] != other[0] or len(one) >= 35, "windows that end alike are together as far as that goes"

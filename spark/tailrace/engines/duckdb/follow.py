@@ -7,11 +7,12 @@ of few windows rewrites few files. One commit takes the old ones out and puts th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
@@ -36,6 +37,9 @@ _LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
 ROWS_A_FILE = 100_000
 """About how many answers a file of `p` holds: fewer, and there are many files; more, and a change rewrites more."""
 
+MOST_ALIKE = 1_000_000
+"""How many rows that end alike are put into one file at most."""
+
 
 class ProcessFollower(AnswersFollowing):
     """Keeps `p` of one pipeline up with its ledger."""
@@ -51,19 +55,23 @@ class ProcessFollower(AnswersFollowing):
         if head_of(table).snapshot != self.branch.base:
             raise MovedError(f"{self.name} was moved while it was merged into")
         if fresh:
-            self._hold(self._fresh(since, until), [], stamp)
+            with self._panes(since, until) as rows:
+                self._hold(in_duckdb(self._fresh).replace("tailrace_ledger", rows), [], stamp)
             return
         named = f"tailrace_told_{uuid.uuid4().hex[:12]}"
         self._gained(named, since, until)
         try:
             touched = [] if empty else self._touched(table, named)
-            self._hold(self._merged(table, named, touched), touched, stamp)
+            with files_read(self.connection, table, table.scan(), touched) as held:
+                text = in_duckdb(self._merged).replace("tailrace_told", named).replace("tailrace_held", held)
+                self._hold(text, touched, stamp)
         finally:
             self.connection.execute(f"DROP TABLE IF EXISTS {named}")
 
-    def _hold(self, rows: pa.Table, touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
-        """Write rows in the order of their windows, to be committed in the place of the touched files."""
-        files = [file for part in parts(rows) for file in self.lake.written(self.name, part)]
+    def _hold(self, text: str, touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
+        """Write the rows of a text, a few files' worth at a time, to be committed in the place of the touched files."""
+        reader = self.connection.execute(text).to_arrow_reader(ROWS_A_FILE)
+        files = [file for part in parts(reader) for file in self.lake.written(self.name, part)]
         self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
 
     @contextmanager
@@ -79,11 +87,10 @@ class ProcessFollower(AnswersFollowing):
         with files_read(self.connection, loaded, scan, list(scan.plan_files())) as rows:
             yield rows
 
-    def _fresh(self, since: int | None, until: int) -> pa.Table:
+    @property
+    def _fresh(self) -> str:
         """The answers of panes that meet no row, are one to a window, and take nothing back."""
-        text = f"SELECT {listed(self._columns)} FROM ({told(self.pipeline, _LEDGER)}) ORDER BY window_end, window_start"
-        with self._panes(since, until) as rows:
-            return self.connection.execute(in_duckdb(text).replace("tailrace_ledger", rows)).to_arrow_table()
+        return f"SELECT {listed(self._columns)} FROM ({told(self.pipeline, _LEDGER)}) ORDER BY window_end, window_start"
 
     def _gained(self, named: str, since: int | None, until: int) -> None:
         """Make a table of what the last pane of each window says of those that the ledger gained since a snapshot."""
@@ -104,7 +111,8 @@ class ProcessFollower(AnswersFollowing):
             ).fetchall()
         return [tasks[place] for (place,) in found]
 
-    def _merged(self, table: Table, told: str, touched: Sequence[FileScanTask]) -> pa.Table:
+    @property
+    def _merged(self) -> str:
         """The rows of the touched files after the merge: of each window the highest version, or none if taken back."""
         own = listed(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
@@ -112,24 +120,32 @@ class ProcessFollower(AnswersFollowing):
         by, order = listed(names(self.pipeline), list(SPAN)), ", ".join(f"{name} DESC" for name in VERSION)
         # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
         place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}, _new) AS _place"
-        text = in_duckdb(
+        return (
             f"SELECT {own} FROM (SELECT *, {place} FROM ({both})) WHERE _place = 1 AND NOT _gone "
-            f"ORDER BY window_end, window_start"
-        ).replace("tailrace_told", told)
-        with files_read(self.connection, table, table.scan(), touched) as held:
-            return self.connection.execute(text.replace("tailrace_held", held)).to_arrow_table()
+            "ORDER BY window_end, window_start"
+        )
 
 
-def parts(rows: pa.Table) -> list[pa.Table]:
-    """Cut rows in the order of their windows' ends into files, never between two that end alike."""
-    found, start, ends = [], 0, rows["window_end"]
-    while start < rows.num_rows:
-        stop = min(start + ROWS_A_FILE, rows.num_rows)
-        while stop < rows.num_rows and ends[stop] == ends[stop - 1]:
-            stop += 1
-        found.append(rows.slice(start, stop - start))
-        start = stop
-    return found
+def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut rows in the order of their windows' ends into files, not between two that end alike as far as that goes."""
+    left: pa.Table | None = None
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        left = rows if left is None else pa.concat_tables([left, rows])
+        while left.num_rows > ROWS_A_FILE and (cut := _cut(left)) is not None:
+            yield left.slice(0, cut)
+            left = left.slice(cut)
+    if left is not None and left.num_rows:
+        yield left
+
+
+def _cut(rows: pa.Table) -> int | None:
+    """Where rows are cut: past `ROWS_A_FILE`, where windows next end otherwise. None if more are to come first."""
+    ends = rows["window_end"]
+    differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()
+    if differs >= 0:
+        return int(ROWS_A_FILE + differs)
+    return rows.num_rows if rows.num_rows >= MOST_ALIKE else None
 
 
 def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
