@@ -21,7 +21,7 @@ from tailrace.model.time import instant
 from tailrace.settings import Settings
 from tailrace.spark.preparing import StepError
 from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.spark.stream import EpochReport, Stream
 from tailrace.verify.audit import audit
 
 COLUMNS = {"id": "bigint", "text": "string", "at": "timestamp"}
@@ -78,10 +78,12 @@ def test_X6_steps_give_the_same_words_and_what_fails_is_in_the_ledger(
         file.write_text("\n".join(lines) + "\n")
         os.utime(file, (1_700_000_000 + place, 1_700_000_000 + place))
     pipelines = [words(f"words_{name}", each) for name, each in STEPS.items()]
-    stream = Stream(plain, lake, pipelines, Files(str(folder), "json", 1))
+    reports = list[EpochReport]()
+    stream = Stream(plain, lake, pipelines, Files(str(folder), "json", 1), watch=reports.append)
     stream.start(once=True)
     stream.wait()
     stream.close()
+    assert {one.engine for report in reports for one in report.folded.values()} == {"duckdb"}
     columns = "word, window_start, n, letters"
     said = {one.name: plain.sql(f"SELECT {columns} FROM {one.name} ORDER BY ALL").collect() for one in pipelines}
     first, *others = said.values()

@@ -56,22 +56,30 @@ class Bounds:
         fits = self.holds(bytes=bytes)
         how = "are within" if fits else "are more than"
         why = f"the files to read, {_megabytes(bytes)}, {how} TAILRACE_MEMORY, {self.limit}"
-        return self._needed(definition) or Choice(Engine.DUCKDB if fits else Engine.SPARK, why)
+        if _for_spark(definition):
+            return Choice(Engine.SPARK, "a step is written for Spark")
+        if self.engine is not None:
+            return self._named(self.engine)
+        return Choice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
     def for_stream(self, definition: Definition) -> Choice:
         """Choose the engine that a stream begins on: it goes over where an epoch or its state does not fit."""
         why = f"while epochs and open windows are within TAILRACE_MEMORY, {self.limit}"
-        return self._needed(definition) or Choice(Engine.DUCKDB, why)
+        if self.engine is not None:
+            return self._named(self.engine)
+        return Choice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if _for_spark(definition) else why)
 
     @property
     def limit(self) -> str:
         """The memory, for people."""
         return _megabytes(self.memory)
 
-    def _needed(self, definition: Definition) -> Choice | None:
-        if isinstance(definition, Pipeline) and any(needs_spark(stage) for stage in definition.stages):
-            return Choice(Engine.SPARK, "a step is written for Spark")
-        return None if self.engine is None else Choice(self.engine, f"TAILRACE_ENGINE is {self.engine.value}")
+    def _named(self, engine: Engine) -> Choice:
+        return Choice(engine, f"TAILRACE_ENGINE is {engine.value}")
+
+
+def _for_spark(definition: Definition) -> bool:
+    return isinstance(definition, Pipeline) and any(needs_spark(stage) for stage in definition.stages)
 
 
 def _megabytes(bytes: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -26,8 +26,10 @@ from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.follow import Follower
 from tailrace.spark.logged import as_declared as as_declared_frame
+from tailrace.spark.preparing import prepare
 from tailrace.spark.side import Bundled, SparkSide
 from tailrace.spark.sources import Files, Source
+from tailrace.sql.steps import needs_spark
 
 
 class Sides:
@@ -74,7 +76,12 @@ class Sides:
         choice = self.bounds.for_stream(pipeline)
         if choice.engine is Engine.SPARK:
             return SparkSide(self.spark, self.lake, pipeline, choice)
-        return DuckSide(self.database.cursor(), self.lake, pipeline, choice)
+        steps = partial(self._by_spark, pipeline) if needs_spark(pipeline) else None
+        return DuckSide(self.database.cursor(), self.lake, pipeline, choice, steps)
+
+    def _by_spark(self, pipeline: Pipeline, bundle: pa.Table) -> pa.Table:
+        """A bundle's records after steps that are written for Spark."""
+        return prepare(self.spark.createDataFrame(bundle), pipeline).toArrow()
 
     def next(self, side: Side, pipeline: Pipeline, bundle: Bundled, state: Any) -> Side:
         """The engine that a fold takes its next bundle on: once it is Spark, it stays so until a restart."""

@@ -8,9 +8,9 @@ fails between two steps restores it from there.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -22,7 +22,7 @@ from tailrace.lake.contracts import ledger_contract, shape_of
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import Merge
-from tailrace.model.elementwise import Each, SparkFrame
+from tailrace.model.elementwise import Each
 from tailrace.model.log import SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
@@ -41,6 +41,9 @@ from tailrace.sql.transitions import transitions
 from tailrace.sql.windows import kept
 
 Connection = duckdb.DuckDBPyConnection
+
+Steps: TypeAlias = Callable[[pa.Table], pa.Table]
+"""Takes the records of a bundle through a definition's steps, with `sql.steps.FAILED` where one may fail."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,13 @@ class Moved:
 
 
 class DuckExecution:
-    """One definition on one connection. How its windows go through an epoch is a subclass's."""
+    """One definition on one connection. How its windows go through an epoch is a subclass's.
 
-    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
-        self.connection, self.pipeline = connection, pipeline
+    `steps` takes a bundle through the definition's steps where they are none of DuckDB's (`sql.steps.needs_spark`).
+    """
+
+    def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
+        self.connection, self.pipeline, self._steps = connection, pipeline, steps or self._own_steps
         self.rows, self.rules = Rows(pipeline), Transition(pipeline, Sql())
         self.schema: pa.Schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
         own = f"tailrace_{pipeline.name}_{uuid.uuid4().hex[:8]}"
@@ -152,10 +158,7 @@ class DuckExecution:
 
     def _prepared(self, bundle: pa.Table) -> Taken:
         """The bundle after the definition's steps."""
-        types, table = dict(self.pipeline.log.columns), bundle
-        for one in self.pipeline.each:
-            table = self._taken(table, one, types)
-            types = dict(one.columns(types))
+        table = self._steps(bundle)
         if not may_fail(self.pipeline):
             return Taken(table, None)
         good, bad = (
@@ -164,14 +167,19 @@ class DuckExecution:
         )
         return Taken(good, bad)
 
+    def _own_steps(self, table: pa.Table) -> pa.Table:
+        types = dict(self.pipeline.log.columns)
+        for one in self.pipeline.each:
+            table = self._taken(table, one, types)
+            types = dict(one.columns(types))
+        return table
+
     def _taken(self, table: pa.Table, one: Any, types: Mapping[str, str]) -> pa.Table:
         if isinstance(one, Each):
             new = arrow_schema({name: shape_of(type) for name, type in one.gives.items()})
             fields = [field for field in table.schema if field.name != FAILED]
             schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
             return pa.Table.from_batches(caller(one, dict(types), schema)(table.to_batches()), schema)
-        if isinstance(one, SparkFrame):
-            raise NotImplementedError(f"{one!r} is a step for Spark, which takes it before")
         failed = FAILED in table.column_names
         good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
         items = selected(one, types, good.column_names)
@@ -237,8 +245,8 @@ class DuckExecution:
 class SqlExecution(DuckExecution):
     """The step as SQL: nothing in Python per record or per window."""
 
-    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
-        super().__init__(connection, pipeline)
+    def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
+        super().__init__(connection, pipeline, steps)
         names = self._names
         self._partials = in_duckdb(partials(pipeline, names["bundle"], names["clock"]))
         self._transitions = in_duckdb(
@@ -288,8 +296,8 @@ class SqlExecution(DuckExecution):
 class PythonExecution(DuckExecution):
     """The reference step itself, in this process: for windows and combiners of one's own."""
 
-    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
-        super().__init__(connection, pipeline)
+    def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
+        super().__init__(connection, pipeline, steps)
         state = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
         ints = pa.struct(list(state))
         self._pair = pa.schema([pa.field("state", ints), pa.field("said", pa.struct(list(self.schema)))])
@@ -322,9 +330,9 @@ class PythonExecution(DuckExecution):
         return _touched(names["state"], names["clock"], names["partials"], stirs, same)
 
 
-def executed(connection: Connection, pipeline: Pipeline) -> DuckExecution:
+def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
     """The definition in the execution that it takes on DuckDB."""
-    return (PythonExecution if in_python(pipeline) else SqlExecution)(connection, pipeline)
+    return (PythonExecution if in_python(pipeline) else SqlExecution)(connection, pipeline, steps)
 
 
 def in_python(pipeline: Pipeline) -> bool:

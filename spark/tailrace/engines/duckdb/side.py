@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.duckdb.execution import Moved, Taken, Windows, executed
+from tailrace.engines.duckdb.execution import Moved, Steps, Taken, Windows, executed
 from tailrace.engines.duckdb.read import scanned
 from tailrace.engines.protocol import FIRED, REASONS, Told
 from tailrace.lake.catalog import Lake
@@ -25,9 +25,16 @@ class DuckSide:
 
     direct = True
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        lake: Lake,
+        pipeline: Pipeline,
+        choice: Choice,
+        steps: Steps | None = None,
+    ) -> None:
         self.connection, self.lake, self.pipeline, self.choice = connection, lake, pipeline, choice
-        self.execution = executed(connection, pipeline)
+        self.execution = executed(connection, pipeline, steps)
         self.ledger = f"{pipeline.name}__ledger"
         self.holds = self.execution.holds
 
