@@ -27,11 +27,11 @@ LOST = (2, 5)
 
 
 def submitted(race: Race, place: Cluster, job: str, *words: str) -> subprocess.Popen[str]:
-    """A job of the cluster."""
+    """A job of the cluster, whose executors compute it."""
     command = [SUBMIT, *place.options, "--driver-memory", "1g", str(JOBS / f"{job}.py"), race.definition, *words]
     race.running.append(
         subprocess.Popen(
-            command, env=race.env | place.env,
+            command, env=race.env | place.env | {"TAILRACE_ENGINE": "spark"},
             text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
     )  # fmt: skip
