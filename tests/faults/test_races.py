@@ -56,7 +56,9 @@ def test_X1_of_two_streams_that_start_at_once_one_goes_on(race: Race, spark: Spa
         # The one that lost finds out when it has something to publish.
         race.landing.land(1)
         time.sleep(3)
-    (loser,) = [one for one in both if one.poll() is not None]
+    ended = [one for one in both if one.poll() is not None]
+    assert len(ended) == 1, [(one.returncode, *one.communicate()) for one in ended]
+    (loser,) = ended
     (winner,) = [one for one in both if one is not loser]
     _, err = race.ended(loser, Status.GAVE_WAY)
     assert "run only one stream of a pipeline" in err
