@@ -93,7 +93,7 @@ def write(results: Sequence[Result], file: Path) -> None:
 
 
 def _before(file: Path) -> list[dict[str, Any]]:
-    """What an earlier run left of the other engine, or of other cases."""
+    """Read the results that earlier runs left: of the other engine, or of other cases."""
     found: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
     return [one for one in found if "engine" in one]
 

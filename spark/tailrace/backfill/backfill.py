@@ -9,12 +9,12 @@ borrows the stream's lease (`handover`, X4).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from tailrace.backfill.handover import Handover
-from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of, draft, ended
+from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
+from tailrace.backfill.range_run import RangeRun
 from tailrace.backfill.sharing import Shared
 from tailrace.engines import logs
 from tailrace.engines.session import Session
@@ -23,7 +23,7 @@ from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import Filter, after, every, up_to
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, text
@@ -118,34 +118,23 @@ def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: 
     return parts
 
 
-class _Closed:
+class _Closed(RangeRun):
     """The run of windows that no stream can reach any more."""
 
     def __init__(
         self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head, shared: Shared
     ) -> None:
-        self.session, self.lake, self.pipeline, self.direct = session, session.lake, pipeline, session.direct
-        self.first, self.last, self.pinned, self.shared = first, last, pinned, shared
+        super().__init__(session, pipeline, first, last)
+        self.pinned, self.shared = pinned, shared
 
-    def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        started, epoch = time.perf_counter(), self.pinned.number("epoch")
-        if dry_run:
-            one = draft(self.pipeline, self.first, self.last, epoch)
-            return ended(Ended(one, self._computed(epoch).counts), started, self.session.choice)
-        runs = Runs(self.lake, self.pipeline)
-        by = str(self.session.choice)
-        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=by)
-        self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
-        try:
-            return ended(Replacing(self.lake, runs, self).closed(run), started, self.session.choice)
-        except Exception as error:
-            runs.failed(run, error)
-            raise
-        finally:
-            self.follower.close()
+    def _head(self) -> Head:
+        return self.pinned
 
-    def follow(self) -> int:
-        return self.follower.follow()
+    def _tried(self, one: Run, head: Head) -> Found:
+        return self._computed(head.number("epoch"))
+
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+        return replacing.closed(run)
 
     def compute(self, run: Run, pinned: Head) -> Found:
         return self._computed(pinned.number("epoch"))
@@ -155,9 +144,6 @@ class _Closed:
 
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow(fresh=None if found.counts["held"] else snapshot)
-
-    def forget(self, found: Found) -> None:
-        self.session.free(found.changes)
 
     def _computed(self, epoch: int) -> Found:
         answers = self.shared.answers(self.pipeline, epoch, self.first, self.last)

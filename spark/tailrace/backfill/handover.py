@@ -8,11 +8,11 @@ retractions and partials in its own generation. The stream reads its state anew 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from tailrace.backfill.correcting import OpenWindowsCorrected, correcting
-from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of, draft, ended
+from tailrace.backfill.outcome import BackfillError, Found, as_of
+from tailrace.backfill.range_run import RangeRun
 from tailrace.backfill.ranges import records
 from tailrace.engines.answering import answering
 from tailrace.engines.session import Session
@@ -21,7 +21,7 @@ from tailrace.lake.contracts import PARTIAL
 from tailrace.lake.filters import equal
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
 from tailrace.model.log import Productions
 from tailrace.model.pipeline import Pipeline
@@ -33,12 +33,11 @@ from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows
 
 
-class Handover:
+class Handover(RangeRun):
     """The run of the windows that a stream can still reach."""
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, closed: int) -> None:
-        self.session, self.lake, self.pipeline = session, session.lake, pipeline
-        self.first, self.last, self.direct = first, last, session.direct
+        super().__init__(session, pipeline, first, last)
         self.answering = answering(session, pipeline)
         self.ledger = f"{pipeline.name}__ledger"
         alone = pipeline.earlier is None and not isinstance(pipeline.log, Productions)
@@ -53,25 +52,14 @@ class Handover:
                 f"{text(closed)} and no --to, or a --to of at most {text(closed)}, up to where they are closed"
             )
 
-    def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        started, head, by = time.perf_counter(), self.lake.head(self.ledger), self.session.choice
-        epoch = head.number("epoch")
-        if dry_run:
-            one = draft(self.pipeline, self.first, self.last, epoch)
-            return ended(Ended(one, self._computed(self._correcting(one, head), head).counts), started, by)
-        runs = Runs(self.lake, self.pipeline)
-        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
-        self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
-        try:
-            return ended(Replacing(self.lake, runs, self).open(run), started, by)
-        except Exception as error:
-            runs.failed(run, error)
-            raise
-        finally:
-            self.follower.close()
+    def _head(self) -> Head:
+        return self.lake.head(self.ledger)
 
-    def follow(self) -> int:
-        return self.follower.follow()
+    def _tried(self, one: Run, head: Head) -> Found:
+        return self._computed(self._correcting(one, head), head)
+
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+        return replacing.open(run)
 
     def compute(self, run: Run, pinned: Head) -> Found:
         return self._computed(self._correcting(run, pinned))
@@ -81,9 +69,6 @@ class Handover:
 
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow()
-
-    def forget(self, found: Found) -> None:
-        self.session.free(found.changes)
 
     def _correcting(self, run: Run, pinned: Head) -> OpenWindowsCorrected:
         return correcting(self.session, self.pipeline, as_of(run, pinned))

@@ -37,7 +37,7 @@ class Backfilled:
 
 @dataclass(frozen=True)
 class Found:
-    """What a run would write: a relation of the windows with what became of each, and how many there are of each kind.
+    """Hold what a run would write: a relation of its windows, each with what became of it, and counts of each kind.
 
     Besides the counts that runs have, `held` is how many of the range's windows have an answer in table `p`.
     """
@@ -52,7 +52,7 @@ class Found:
 
 
 def ended(done: Ended, started: float, engine: Choice) -> Backfilled:
-    """What a run did that began at `started`, by the process's own clock, on an engine."""
+    """Sum up a run that began at `started`, by the process's own clock, on an engine."""
     counts = {name: done.counts[name] for name in COUNTS}
     return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, engine=engine, gave_way=done.above)
 

@@ -1,4 +1,4 @@
-"""What the log holds for a range of window timestamps, as of an epoch (rule V5)."""
+"""Find the log's records that a range of window timestamps needs, as of an epoch (rule V5)."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ class _Run:
         return backfilled_data(found, dry_run=job.dry_run)
 
     def _cancelled_with(self, session: Session) -> None:
-        """What a run computes ends when whoever asked for it goes away."""
+        """Have the run end when whoever asked for it goes away."""
         self.asker.cancel = session.cancel
         self.asker.check()
 

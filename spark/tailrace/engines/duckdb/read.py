@@ -14,19 +14,18 @@ from typing import TypeAlias
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
 from tailrace.engines.duckdb.dialect import column_type, name_of
 from tailrace.engines.duckdb.records import registered
+from tailrace.engines.session import EVERYTHING
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.naming import known_as
 from tailrace.model.log import Log
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan
-
-EVERYTHING: BooleanExpression = AlwaysTrue()
 
 
 @contextmanager

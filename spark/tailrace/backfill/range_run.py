@@ -1,0 +1,71 @@
+"""The skeleton of a run over a range: tried dry, or entered, computed, published, and noted where it fails."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from tailrace.backfill.outcome import Backfilled, Found, draft, ended
+from tailrace.engines.session import Session
+from tailrace.lake.publish import Branch
+from tailrace.lake.replacing import Ended, Replacing
+from tailrace.lake.runs import Run, Runs
+from tailrace.lake.tables import Head
+from tailrace.model.pipeline import Pipeline
+
+
+class RangeRun(ABC):
+    """A run of one stage over `[first, last)`, on the session's engine. It is what `Replacing` asks for."""
+
+    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
+        self.session, self.lake, self.pipeline, self.direct = session, session.lake, pipeline, session.direct
+        self.first, self.last = first, last
+
+    def run(self, reason: str | None, dry_run: bool) -> Backfilled:
+        """Do the run, or say what it would do."""
+        started, by, head = time.perf_counter(), self.session.choice, self._head()
+        epoch = head.number("epoch")
+        if dry_run:
+            one = draft(self.pipeline, self.first, self.last, epoch)
+            return ended(Ended(one, self._tried(one, head).counts), started, by)
+        runs = Runs(self.lake, self.pipeline)
+        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
+        self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
+        try:
+            return ended(self._replaced(Replacing(self.lake, runs, self), run), started, by)
+        except Exception as error:
+            runs.failed(run, error)
+            raise
+        finally:
+            self.follower.close()
+
+    def follow(self) -> int:
+        return self.follower.follow()
+
+    def forget(self, found: Found) -> None:
+        self.session.free(found.changes)
+
+    @abstractmethod
+    def compute(self, run: Run, pinned: Head) -> Found:
+        """Compute what differs, as of the pinned commit's epoch."""
+
+    @abstractmethod
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        """Append the rows of what differs."""
+
+    @abstractmethod
+    def published(self, found: Found, snapshot: int) -> None:
+        """Bring table `p` up with what was published."""
+
+    @abstractmethod
+    def _head(self) -> Head:
+        """Give where the ledger stands, as far as this run reads it."""
+
+    @abstractmethod
+    def _tried(self, one: Run, head: Head) -> Found:
+        """Compute what a dry run says."""
+
+    @abstractmethod
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+        """Replace the range, by the protocol that its windows take."""
