@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog import MANY, Lake
 from tailrace.lake.contracts import signals_contract
 from tailrace.lake.errors import FencedError, LakeError, LentError, MovedError
 from tailrace.lake.lease import Lease
@@ -112,6 +112,20 @@ def test_X1_what_is_marked_or_entered_is_on_what_was_expected_or_not_there(kept:
     kept.lake.enter(TABLE, [row("a")], {"token": "2"}, marked)
     assert kept.names() == ["a"]
     assert [said for _, said in kept.lake.commits(TABLE)] == [{"token": "2"}, {"token": "1"}, {"epoch": "-1"}]
+
+
+def test_X2_files_that_are_gathered_change_no_row_and_nothing_that_was_said(kept: Kept) -> None:
+    tables: Tables = kept.lake
+    names = [f"row {number:02}" for number in range(MANY)]
+    for name in names:
+        tables.enter(TABLE, [row(name)], {"highest": name}, tables.head(TABLE).snapshot)
+        tables.gather(TABLE)
+        assert tables.head(TABLE).said["highest"] == name
+    assert len(tables.commits(TABLE)) > 1 + len(names), "some were gathered"
+    assert kept.names() == names
+    gathered = tables.head(TABLE)
+    tables.gather(TABLE)
+    assert tables.head(TABLE) == gathered, "once"
 
 
 def test_X4_what_a_branch_has_added_is_grafted_onto_what_came_meanwhile(kept: Kept) -> None:

@@ -13,9 +13,12 @@ from typing import Any
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.notices import Notice, untold
-from tailrace.lake.tables import MAIN, Change, Commit, Head, standing
+from tailrace.lake.tables import MAIN, MAINTAINED, Change, Commit, Head, standing
 
 Row = Mapping[str, Any]
+
+MANY = 4
+"""After so many commits a small table's rows are put together: few, so that schedules come to it."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,11 @@ class MemoryLake:
         return at, [dict(row) for row in self.contents(table, at)]
 
     def gather(self, table: str) -> None:
-        """There are no files."""
+        head, lineage = self.head(table), self._table(table).lineage(self._table(table).refs.get(MAIN))
+        since = next((place for place, one in enumerate(lineage) if one.replaces), len(lineage))
+        if since >= MANY:
+            rows = self.contents(table, head.snapshot)
+            self.write(table, MAIN, rows, {**head.said, MAINTAINED: "true"}, replaces=True)
 
     def enter(self, table: str, rows: Sequence[Row], said: Mapping[str, str], expected: int | None) -> int:
         if self._table(table).refs.get(MAIN) != expected:

@@ -18,7 +18,7 @@ from greenlet import getcurrent, greenlet
 from tailrace.lake.errors import FencedError, MovedError
 from tests.support.memory import MemoryLake
 
-COMMITS = frozenset(("move", "mark", "graft", "enter", "write", "change"))
+COMMITS = frozenset(("move", "mark", "graft", "enter", "write", "change", "gather"))
 """What changes a table; the rest of the lake's calls look."""
 
 CALLS = COMMITS | {"ensure", "made", "head", "refs", "commits", "unname", "rows"}
@@ -183,7 +183,7 @@ class Faulty:
         place = (
             f"{name} {getattr(table, 'table', table)} {args[0] if args and isinstance(args[0], str) else ''}".strip()
         )
-        commits, writes = name in COMMITS, name == "write"
+        commits, writes = name in COMMITS, name in ("write", "gather")
         self._writer.point(f"before {place}", commits=commits, after=False, writes=writes)
         found = getattr(self._lake, name)(table, *args, **options)
         self._writer.point(f"after {place}", commits=commits, after=True, writes=writes)

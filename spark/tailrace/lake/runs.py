@@ -72,6 +72,9 @@ class Runs:
     ) -> Run:  # fmt: skip
         """Enter a run, in a generation above every other's: two that start at once get two (rule V2)."""
         self.lake.ensure(runs_contract(self.pipeline))
+        # It is read in every run and grows by two files in each. Before the run is entered, so that a failure to
+        # tidy up never contradicts what a run has committed.
+        self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
             kind=kind,
@@ -105,9 +108,6 @@ class Runs:
             except MovedError:
                 continue
             self.lake.tell(Noted(self.pipeline.name, run))
-            if not renew:
-                # It is read in every run, and grows by two files in each.
-                self.lake.gather(self.table)
             return run
 
     def _highest(self) -> tuple[int | None, int]:
