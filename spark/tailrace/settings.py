@@ -120,6 +120,9 @@ class Settings(BaseSettings):
     """How much memory DuckDB may use before it spills, such as `2GB`. By default a quarter of the machine's."""
     scratch: Path | None = None
     """The folder that DuckDB spills to. None: the machine's own for temporary files."""
+    freshness: Age = timedelta(minutes=1)
+    """How long a stream may let the answers be behind the ledger where bringing them up takes over a quarter of its
+    time, as where every window is global: their files are rewritten. Otherwise it is done every ten epochs."""
     worker_idle: Age = timedelta(minutes=10)
     """How long the warm Spark session that runs of a scheduler share on a machine waits for the next one."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None

@@ -38,6 +38,7 @@ from tailrace.model.time import instant
 from tailrace.settings import Settings
 from tailrace.spark.as_of import as_of
 from tailrace.spark.folding import Fold, Phases
+from tailrace.spark.pacing import Pace
 from tailrace.spark.recording import Recording, ReplayError
 from tailrace.spark.replay import replay
 from tailrace.spark.sources import Files
@@ -307,7 +308,7 @@ def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(plain: Spa
     said = {**lake.head("handed__ledger").said, "generation": "2", "run": "corrected"}
     lake.enter("handed__ledger", [mine], said, lake.head("handed__ledger").snapshot)
     # The stream takes the corrected state up, and opens windows in its generation.
-    fold = Fold(plain, lake, pipeline, follow_every=1000)
+    fold = Fold(plain, lake, pipeline, pace=Pace.of(1000, timedelta(0)))
     for number in (2, 3):
         rows, clock = epoch(number)
         bundle = bundle_frame(plain, pipeline, rows, number)

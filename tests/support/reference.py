@@ -152,8 +152,8 @@ class Merging(Following):
 def written(
     lake: Any, branch: Branch, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], *, replaces: bool = False
 ) -> None:
-    """Write rows in either way that there is."""
-    if branch.direct:
+    """Write rows in each way that there is: the process writes to a branch of Spark's what is small."""
+    if branch.direct or len(rows) % 2:
         branch.hold(Change(tuple(rows), ("all",) if replaces else ()), said)
     else:
         lake.write(branch.table, branch.name, rows, said, replaces=replaces)

@@ -29,7 +29,7 @@ def cluster(spark: SparkSession, lake: Lake | None = None) -> ClusterSession:
     """What a run on Spark asks, in a session that is there."""
     from tailrace.spark.cluster import ClusterSession
 
-    return ClusterSession(spark, lake or Lake(Settings()), Choice(Engine.SPARK, "of the test"))
+    return ClusterSession(spark, lake or Lake(Settings()), Choice(Engine.SPARK, "of the test"), small=False)
 
 
 def in_process(lake: Lake | None = None) -> DuckSession:

@@ -129,6 +129,8 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
         yield "held back by", _holding(log.progress)
     behind = own.epoch - own.answers_epoch
     follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
+    if own.rewritten:
+        follow += f"; the last change of them wrote {own.rewritten:,} anew"
     yield (
         "last epoch",
         _dimmed(
@@ -255,6 +257,7 @@ def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Pipeline 
         "processing_time": _text(own.processing_time),
         "epoch": own.epoch,
         "answers_epoch": own.answers_epoch,
+        "rewritten": own.rewritten,
         "generation": own.generation,
         "token": own.token,
         "engine": own.engine,

@@ -56,7 +56,10 @@ def stream(
     follow_every: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Bring the answers up with the ledger every N epochs.", show_default="10"
+            min=1,
+            metavar="N",
+            help="Bring the answers up with the ledger every N epochs, whatever it costs.",
+            show_default="10, within TAILRACE_FRESHNESS",
         ),
     ] = None,
     metrics_port: Annotated[
@@ -134,7 +137,7 @@ class _Run:
         try:
             from tailrace.lake.catalog import Lake
             from tailrace.spark.sources import Files, Kafka
-            from tailrace.spark.stream import FOLLOW_EVERY, Stream
+            from tailrace.spark.stream import Stream
             from tailrace.spark.tailing import Tailing
 
             source: Source | None = Files(folder, format, per_epoch) if folder else None
@@ -146,16 +149,16 @@ class _Run:
                 # Spark takes the signals for itself as it starts.
                 session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark,
             ):
-                lake, often = Lake(self.settings, partial(self._noticed, observed)), follow_every or FOLLOW_EVERY
+                lake = Lake(self.settings, partial(self._noticed, observed))
                 watch = partial(self._watched, progress, observed)
                 if not self.stop and source is None:
-                    tailing = Tailing(spark, lake, self.pipelines, follow_every=often, watch=watch)
+                    tailing = Tailing(spark, lake, self.pipelines, follow_every=follow_every, watch=watch)
                     progress.begun()
                     tailing.run(once=once, stop=lambda: bool(self.stop))
                     progress.doing("bringing the answers up with the ledger")
                     tailing.close()
                 elif not self.stop and source is not None:
-                    running = Stream(spark, lake, self.pipelines, source, follow_every=often, watch=watch)
+                    running = Stream(spark, lake, self.pipelines, source, follow_every=follow_every, watch=watch)
                     self._drive(running, progress, observed, folder, once=once, every=every)
                 observed.stopped = bool(self.stop)
         finally:

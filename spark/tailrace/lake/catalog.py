@@ -253,19 +253,21 @@ class Lake:
         loaded = self.table(table)
         return list(written_files(loaded, conformed(loaded, rows)))
 
-    def change(self, table: str, change: Change, said: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files to main if it still stands at `expected`, saying this; gives the snapshot's id.
+    def change(
+        self, table: str, change: Change, said: Mapping[str, str], expected: int | None, branch: str = MAIN
+    ) -> int:
+        """Commit written files to a branch if it still stands at `expected`, saying this; gives the snapshot's id.
 
-        Raises `MovedError` if it does not. A reply that is lost does not count where main has the commit.
+        Raises `MovedError` if it does not. A reply that is lost does not count where the branch has the commit.
         """
-        loaded = self._expected(table, expected)
+        loaded = self._expected(table, expected, branch)
         list_as_written(loaded, change.added)
         own = {PREFIX + name: value for name, value in said.items()}
         made: list[int] = []
         try:
             with committing(loaded) as transaction:
-                update = transaction.update_snapshot(snapshot_properties=own)
-                with Exchange.of(transaction, own) if change.removed else update.merge_append() as producer:
+                update = transaction.update_snapshot(snapshot_properties=own, branch=branch)
+                with Exchange.of(transaction, own, branch) if change.removed else update.merge_append() as producer:
                     for file in change.added:
                         producer.append_data_file(file)
                     for file in change.removed:
@@ -273,7 +275,7 @@ class Lake:
                 made.append(made_by(transaction))
         except Exception:
             after = self.table(table)
-            if not any(one.snapshot_id in made for one in lineage(after, head_of(after).snapshot)):
+            if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, branch))):
                 raise
         return made[0]
 
@@ -323,10 +325,10 @@ class Lake:
             transaction.append(entered, snapshot_properties={PREFIX + name: value for name, value in said.items()})
             return made_by(transaction)
 
-    def _expected(self, table: str, expected: int | None) -> Table:
+    def _expected(self, table: str, expected: int | None, branch: str = MAIN) -> Table:
         loaded = self.table(table)
-        if head_of(loaded).snapshot != expected:
-            raise MovedError(f"{table} moved away from snapshot {expected}")
+        if ref_of(loaded, branch) != expected:
+            raise MovedError(f"{branch} of {table} moved away from snapshot {expected}")
         return loaded
 
 

@@ -1,7 +1,8 @@
 """How a commit becomes visible (rules X1, X2): one protocol, two ways to write.
 
-Spark writes to a branch of the writer's own, and main is moved to it. This process writes the files beside the table
-first, and adds them to main in one commit. Either succeeds only if main is still where the writer started, so one that
+Spark writes to a branch of the writer's own, and main is moved to it; what it computed and is small this process writes
+there for it. Where this process computes, it writes the files beside the table first, and adds them to main in one
+commit. Either succeeds only if main is still where the writer started, so one that
 was overtaken publishes nothing.
 """
 
@@ -59,8 +60,19 @@ class Branch:
                 self.lake.move(self.table, self.name, snapshot, at)
 
     def hold(self, change: Change, said: Mapping[str, str]) -> None:
-        """Take written files, to be published in a commit that says this."""
-        self._waiting = (change, said)
+        """Take files that this process has written, to be published in a commit that says this.
+
+        Raises `MovedError` where the branch was removed as that of a writer that is fenced.
+        """
+        if self.direct:
+            self._waiting = (change, said)
+            return
+        try:
+            self.lake.change(self.table, change, said, self.base, self.name)
+        except MovedError:
+            # Nobody else moves it: if it has moved, the reply was lost on its way.
+            if self.lake.refs(self.table).get(self.name) in (None, self.base):
+                raise
 
     def staged(self) -> int:
         """The snapshot that the branch stands at. Raises `MovedError` where it was removed."""

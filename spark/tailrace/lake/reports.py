@@ -15,11 +15,13 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.table import Table
 from pyiceberg.types import TimestamptzType
 
-from tailrace.lake.catalog import Head, Lake, head_of
+from tailrace.lake.catalog import PREFIX, Head, Lake, head_of
 from tailrace.lake.commits import DUPLICATES, ENGINE, progress_of
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
+from tailrace.lake.needed import STAMP
 from tailrace.lake.runs import Run, Runs
+from tailrace.lake.tables import MAINTAINED
 from tailrace.model.algebra import Scalars
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
@@ -64,9 +66,10 @@ class PipelineStatus:
     """A pipeline as its tables have it.
 
     `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
-    `panes` counts retractions too. `engine` is what folded the last epoch, and why. `same_definition` says whether the
-    ledger was made by a definition of this meaning; it and `open` are None, and `runs` empty, where the definition is
-    not at hand.
+    `rewritten` is how many answers the last change of `p` wrote anew, with the files that held what changed; a stream
+    does that less often where it is dear (`TAILRACE_FRESHNESS`). `panes` counts retractions too. `engine` is what
+    folded the last epoch, and why. `same_definition` says whether the ledger was made by a definition of this meaning;
+    it and `open` are None, and `runs` empty, where the definition is not at hand.
     """
 
     pipeline: str
@@ -79,6 +82,7 @@ class PipelineStatus:
     engine: str | None
     committed: int | None
     answers: int
+    rewritten: int
     panes: int
     late: int
     open: OpenWindows | None
@@ -143,6 +147,7 @@ def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> 
         engine=head.said.get(ENGINE),
         committed=_committed(ledger),
         answers=answers.scan().count() if answers is not None else 0,
+        rewritten=_rewritten(answers) if answers is not None else 0,
         panes=counts[PANE],
         late=counts[LATE],
         open=_open(ledger, head, pipeline) if pipeline is not None else None,
@@ -188,6 +193,15 @@ def _total(table: Table) -> int:
     snapshot = table.current_snapshot()
     summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))
+
+
+def _rewritten(answers: Table) -> int:
+    """How many rows the last commit that brought the answers up took out of the table to write them anew."""
+    for snapshot in reversed(answers.snapshots()):
+        summary: Any = snapshot.summary.additional_properties if snapshot.summary else {}
+        if PREFIX + STAMP in summary and PREFIX + MAINTAINED not in summary:
+            return int(summary.get("deleted-records", 0))
+    return 0
 
 
 def latest_in(table: Table, column: str) -> int | None:

@@ -114,8 +114,10 @@ class Tables(Protocol):
     def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot to main that says this; gives its id."""
 
-    def change(self, table: str, change: Change, said: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files to main, saying this; gives the new snapshot's id."""
+    def change(
+        self, table: str, change: Change, said: Mapping[str, str], expected: int | None, branch: str = MAIN
+    ) -> int:
+        """Commit written files to a branch, saying this; gives the new snapshot's id."""
 
     def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
         """Commit what snapshot `staged` of another branch added to main, saying this; gives the new snapshot's id."""

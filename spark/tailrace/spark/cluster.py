@@ -1,4 +1,8 @@
-"""A run on Spark, for what does not fit one machine, and for steps that are written for it."""
+"""A run on Spark, for what does not fit one machine, and for steps that are written for it.
+
+What it computed and turns out to be small this process writes for it: a job of Spark's for the ledger and another for
+table `p` take longer than the few rows do.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.engines.choose import Choice
+from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session import EVERYTHING, Counted, OverBatches, OverTables
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import Filter
@@ -29,15 +34,23 @@ from tailrace.spark.writing import append
 from tailrace.sql.algebra import quoted
 from tailrace.sql.reasons import reasons
 
+SMALL = 1_000_000
+"""How many rows of what Spark computed from much this process takes over at most, to write them itself."""
+
+_ALL = "_all"
+
 
 class ClusterSession:
     """The engine of large work, for one run. Filters of files are Spark's own, which it finds in the texts."""
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, choice: Choice) -> None:
-        self.spark, self.lake, self.choice = spark, lake, choice
+    def __init__(self, spark: SparkSession, lake: Lake, choice: Choice, *, small: bool) -> None:
+        """Open it on Spark; `small` says that what is read would fit this process, so what comes of it does."""
+        self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._checkpointed: dict[str, DataFrame] = {}
+        self._brought: set[str] = set()
+        self._here = DuckSession(lake, choice)
         self._group = f"tailrace-{uuid.uuid4()}"
         spark.sparkContext.setJobGroup(self._group, str(choice))
 
@@ -61,10 +74,24 @@ class ClusterSession:
         return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
     def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+        if self.small:
+            return self._bring(self.spark.sql(text), counts)
         seen = Observation()
-        items = (F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items())
-        relation = self._once(self.spark.sql(text).observe(seen, *items).localCheckpoint())
-        return Counted(relation, seen.get)
+        items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
+        every = F.count(F.lit(1)).alias(_ALL)
+        relation = self._once(self.spark.sql(text).observe(seen, *items, every).localCheckpoint())
+        found = seen.get
+        if found.pop(_ALL) > SMALL:
+            return Counted(relation, found)
+        brought = self._bring(self.spark.table(relation), counts)
+        self.free(relation)
+        return brought
+
+    def _bring(self, frame: DataFrame, counts: Mapping[str, str]) -> Counted:
+        """Compute a frame, and take its rows over into this process."""
+        relation = self._here.given(frame.toArrow())
+        self._brought.add(relation)
+        return self._here.tallied(relation, counts)
 
     def rows(self, text: str) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.sql(text).collect()]
@@ -89,12 +116,19 @@ class ClusterSession:
         return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
-        append(self.spark.sql(text), branch, said)
+        if any(name in text for name in self._brought):
+            self._here.write(text, branch, said)
+        else:
+            append(self.spark.sql(text), branch, said)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
-        return Follower(self.lake, pipeline, owner)
+        return Follower(self.lake, pipeline, owner, self._here.connection)
 
     def free(self, relation: str) -> None:
+        if relation in self._brought:
+            self._brought.remove(relation)
+            self._here.free(relation)
+            return
         frame = self._checkpointed.pop(relation)
         self.spark.catalog.dropTempView(relation)
         free(frame)
@@ -106,6 +140,7 @@ class ClusterSession:
     def close(self) -> None:
         for relation in list(self._checkpointed):
             self.free(relation)
+        self._here.close()
 
     def _named(self, frame: DataFrame) -> str:
         name = f"tailrace_{uuid.uuid4().hex[:12]}"

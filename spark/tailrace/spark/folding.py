@@ -25,13 +25,11 @@ from tailrace.model.clock import Clock
 from tailrace.model.meaning import kept
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.spark.pacing import Pace, Trailing
 from tailrace.spark.side import Bundled
 from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Folding, Passed
 from tailrace.spark.worker import Worker
-
-_AHEAD = 2
-"""How many epochs before `p` would be too far behind it is asked to follow, as epochs go on beside."""
 
 
 @dataclass
@@ -96,12 +94,12 @@ class Fold:
         lake: Lake,
         pipeline: Pipeline,
         *,
-        follow_every: int,
+        pace: Pace,
         feeds: bool = False,
         landing: int | None = None,
         sides: Sides | None = None,
     ) -> None:
-        self.lake, self.pipeline, self.follow_every = lake, pipeline, follow_every
+        self.lake, self.pipeline, self.trailing = lake, pipeline, Trailing(pipeline.name, pace)
         self.feeds = feeds
         self.sides = sides or Sides(spark, lake)
         self.side = self.sides.first(pipeline)
@@ -122,7 +120,6 @@ class Fold:
         self.state = self._restored()
         self._staged: _Staged | None = None
         self._due: tuple[Any, int | None] | None = None
-        self._published = self._asked = self._followed = 0
 
     @property
     def definition(self) -> Pipeline:
@@ -226,7 +223,7 @@ class Fold:
             return False
         self.state.forget()
         self.state, self._staged = staged.stepped.state, None
-        self._published += 1
+        self.trailing.published()
         return True
 
     def anew(self) -> None:
@@ -257,11 +254,10 @@ class Fold:
         return self._due[1]
 
     def follow(self, beside: Worker) -> None:
-        """Have `p` brought up with the ledger beside the stream: it is never more than `follow_every` epochs behind."""
-        if self._published - self._asked >= max(1, self.follow_every - _AHEAD):
-            self._asked = self._published
-            beside.submit(partial(self._follow, self._published))
-        if self._published - self._followed >= self.follow_every:
+        """Have `p` brought up with the ledger beside the stream, which waits for it where it is too far behind."""
+        if self.trailing.asks():
+            beside.submit(partial(self._follow, self.trailing.epochs))
+        if self.trailing.waits():
             beside.settle()
 
     def close(self) -> None:
@@ -278,11 +274,10 @@ class Fold:
         self.lease.give_back()
         self.side.close()
 
-    def _follow(self, published: int) -> None:
+    def _follow(self, epochs: int) -> None:
         # Whose the ledger is, the next publication finds out.
-        with suppress(OtherDefinitionError):
+        with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
-        self._followed = published
 
     def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> Folded:
         told, engine = self.side.write(stepped, self.lease.branch, said), self.side.choice.engine.value

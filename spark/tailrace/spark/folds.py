@@ -26,6 +26,7 @@ from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import recorded_clock
+from tailrace.spark.pacing import Pace
 from tailrace.spark.side import Bundled
 from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Folding
@@ -54,7 +55,7 @@ class Folds(Sequence[Folding]):
         lake: Lake,
         definitions: Sequence[Definition],
         *,
-        follow_every: int,
+        follow_every: int | None = None,
         landing: Lease | None = None,
         sides: Sides | None = None,
     ) -> None:
@@ -66,8 +67,9 @@ class Folds(Sequence[Folding]):
         self._following = Worker("following", room=1)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, Folding] = {}
+        self._pace = Pace.of(follow_every, lake.settings.freshness)
         for stage in stages:
-            self._by_name[stage.name] = self._fold_of(stage, follow_every, feeds=stage.name in fed)
+            self._by_name[stage.name] = self._fold_of(stage, feeds=stage.name in fed)
 
     def __getitem__(self, place: int) -> Folding:  # type: ignore[override]
         return list(self._by_name.values())[place]
@@ -79,12 +81,10 @@ class Folds(Sequence[Folding]):
         # Of a copy: what is dropped meanwhile is asked for by `there`.
         return iter(list(self._by_name.values()))
 
-    def _fold_of(self, stage: Definition, follow_every: int, *, feeds: bool) -> Folding:
+    def _fold_of(self, stage: Definition, *, feeds: bool) -> Folding:
         token = None if self.landing is None else self.landing.token
         if isinstance(stage, Pipeline):
-            return Fold(
-                self.spark, self.lake, stage, follow_every=follow_every, feeds=feeds, landing=token, sides=self.sides
-            )
+            return Fold(self.spark, self.lake, stage, pace=self._pace, feeds=feeds, landing=token, sides=self.sides)
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
         return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds, landing=token)

@@ -1,12 +1,17 @@
-"""Table `p` follows the ledger natively: a MERGE by version (`tailrace.lake.following`)."""
+"""Table `p` follows the ledger of a fold or run on Spark (`tailrace.lake.following`).
+
+What is small is merged in this process, as that of every other fold is; the rest by a MERGE of Spark's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import duckdb
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.answers import AnswersFollowing
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import PANE
@@ -24,13 +29,18 @@ _HOUR = duration(hours(1))
 class Follower(AnswersFollowing):
     """Keeps `p` of one pipeline up with its ledger."""
 
-    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str) -> None:
+    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(lake, pipeline, owner)
+        self._here = ProcessFollower(connection, lake, pipeline, owner)
+        self._here.branch = self.branch
         # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
         self.spark = open_session(lake.settings)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""
+        if self._here.small(since, until, fresh=fresh, empty=empty):
+            self._here.merge(since, until, stamp, fresh=fresh, empty=empty)
+            return
         self._stamped(stamp)
         view = f"tailrace_follow_{self.name}_{self.owner}"
         self._panes(since, until).createOrReplaceTempView(view)

@@ -38,8 +38,8 @@ def session_for(
 
     Raises `ToolchainError` where it is Spark, and Java or a jar is missing, and `EngineError` where DuckDB fails.
     """
-    size = sum(_bytes(lake, table, where) for table, where in reads)
-    choice = Bounds.of(lake.settings).for_run(size, definition)
+    size, bounds = sum(_bytes(lake, table, where) for table, where in reads), Bounds.of(lake.settings)
+    choice = bounds.for_run(size, definition)
     if choice.engine is Engine.DUCKDB:
         with closing(DuckSession(lake, choice)) as session:
             try:
@@ -52,7 +52,7 @@ def session_for(
     from tailrace.spark.session import open_session
 
     spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
-    with closing(ClusterSession(spark, lake, choice)) as session:
+    with closing(ClusterSession(spark, lake, choice, small=size <= bounds.memory)) as session:
         yield session
 
 

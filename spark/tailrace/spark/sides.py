@@ -99,7 +99,7 @@ class Sides:
         """What keeps table `p` up with the ledger of a fold."""
         if side.direct:
             return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
-        return Follower(self.lake, pipeline, owner)
+        return Follower(self.lake, pipeline, owner, self.database.cursor())
 
 
 _PACKED = 6

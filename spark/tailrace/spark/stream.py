@@ -51,9 +51,6 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 PULSE = 1.0
 """Seconds between two looks, while no record comes, at whether there is a reason for an epoch without any."""
 
-FOLLOW_EVERY = 10
-"""How many epochs table `p` may be behind the ledger."""
-
 
 @dataclass(frozen=True)
 class EpochReport:
@@ -86,7 +83,7 @@ class Stream:
         pipelines: Sequence[Definition],
         source: Source,
         *,
-        follow_every: int = FOLLOW_EVERY,
+        follow_every: int | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.spark, self.lake, self.source, self.watch = spark, lake, source, watch

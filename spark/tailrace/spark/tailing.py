@@ -19,7 +19,7 @@ from tailrace.model.chains import Definition
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, landed, only_log
 from tailrace.spark.landing import Landed
-from tailrace.spark.stream import FOLLOW_EVERY, EpochReport, Watch
+from tailrace.spark.stream import EpochReport, Watch
 
 _POLL = 0.2
 """Seconds between two looks at whether the log has an epoch more."""
@@ -38,7 +38,7 @@ class Tailing:
         lake: Lake,
         definitions: Sequence[Definition],
         *,
-        follow_every: int = FOLLOW_EVERY,
+        follow_every: int | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.lake, self.log, self.watch = lake, only_log(definitions), watch

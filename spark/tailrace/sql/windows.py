@@ -14,7 +14,7 @@ from tailrace.model.ordered import seen
 from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.retracting import taken_back
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
+from tailrace.model.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
 from tailrace.sql.algebra import Sql, quoted
 
 
@@ -78,6 +78,21 @@ def kept(pipeline: Pipeline) -> str:
 
 def _columns(pipeline: Pipeline) -> dict[str, str]:
     return {column: quoted(column) for column in pipeline.columns}
+
+
+def end_by_start(where: Windowing) -> str | None:
+    """Write a window's end as a term of its start, where that is simpler than to find it.
+
+    >>> from tailrace.model.time import seconds
+    >>> end_by_start(Fixed(seconds(2)))
+    'window_start + 2000000L'
+    """
+    match where:
+        case Global():
+            return f"{END_OF_TIME}L"
+        case Fixed() | Sliding():
+            return f"window_start + {duration(where.size)}L"
+    return None
 
 
 def _global(where: Global, carried: str, records: str) -> str:

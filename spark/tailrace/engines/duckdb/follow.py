@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import TimestamptzType
 
+from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.engines.duckdb.read import Scan, files_read
 from tailrace.engines.duckdb.records import registered
@@ -50,6 +51,13 @@ class ProcessFollower(AnswersFollowing):
         self.ledger = f"{pipeline.name}__ledger"
         self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
 
+    def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
+        """Whether what a merge may read is within this process's memory: the panes, and the files of `p`."""
+        size = sum(task.file.file_size_in_bytes for task in self._gaining(since, until).plan_files())
+        if not (fresh or empty):
+            size += sum(task.file.file_size_in_bytes for task in self.lake.table(self.name).scan().plan_files())
+        return size <= in_bytes(self.lake.settings.memory)
+
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         table = self.lake.table(self.name)
         if head_of(table).snapshot != self.branch.base:
@@ -77,15 +85,19 @@ class ProcessFollower(AnswersFollowing):
     @contextmanager
     def _panes(self, since: int | None, until: int) -> Iterator[str]:
         """Name a relation that has the panes that the ledger gained from one snapshot to another."""
-        loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
-        scan: Scan = loaded.scan(row_filter=panes, snapshot_id=until)
-        if since is not None:
-            # What a compaction has put together since was appended in files of its own, which are read here.
-            scan = loaded.incremental_append_scan(
-                from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
-            )
-        with files_read(self.connection, loaded, scan, list(scan.plan_files())) as rows:
+        scan = self._gaining(since, until)
+        with files_read(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
             yield rows
+
+    def _gaining(self, since: int | None, until: int) -> Scan:
+        """Scan for the panes that the ledger gained from one snapshot to another."""
+        loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
+        if since is None:
+            return loaded.scan(row_filter=panes, snapshot_id=until)
+        # What a compaction has put together since was appended in files of its own, which are read here.
+        return loaded.incremental_append_scan(
+            from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
+        )
 
     @property
     def _fresh(self) -> str:

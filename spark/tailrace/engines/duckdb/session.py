@@ -79,7 +79,10 @@ class DuckSession:
         return self._named("TABLE", in_duckdb_once(text))
 
     def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
-        relation = self.kept(text)
+        return self.tallied(self.kept(text), counts)
+
+    def tallied(self, relation: str, counts: Mapping[str, str]) -> Counted:
+        """Count the rows of a relation that is computed by conditions."""
         items = ", ".join(f"COUNT_IF({condition}) AS {name}" for name, condition in counts.items())
         (row,) = self.rows(f"SELECT {items} FROM {relation}")
         return Counted(relation, {name: int(row[name]) for name in counts})
