@@ -105,6 +105,34 @@ def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch:
     assert read(lake) == [1]
 
 
+def test_X2_on_a_branch_of_sparks_what_this_process_writes_is_seen_once_main_is_moved_to_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, commit = Branch(lake, "things", "backfill_1"), type(lake).change
+    branch.start()
+
+    def lost(*args: Any) -> Any:
+        commit(*args)
+        raise MovedError("a reply that was lost, and the commit tried again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lake), "change", lost)
+        held(lake, branch, 0, {"kind": "a", "n": 1})
+    assert read(lake) == []
+    assert lake.head("things").number("epoch") == -1
+    branch.publish()
+    assert read(lake) == [1]
+    old = tuple(task.file for task in lake.table("things").scan().plan_files())
+    branch.start()
+    branch.hold(Change(tuple(lake.written("things", rows(lake, {"kind": "b", "n": 2}))), old), {"epoch": "1"})
+    assert read(lake) == [1]
+    branch.publish()
+    assert read(lake) == [2]
+    branch.drop()
+    with pytest.raises(MovedError):
+        held(lake, branch, 2, {"kind": "a", "n": 3})
+
+
 def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:
     branch = Branch(lake, "things", "follow_1", direct=True)
     branch.start()

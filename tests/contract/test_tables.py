@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.lake.catalog import MANY, Lake
-from tailrace.lake.contracts import signals_contract
+from tailrace.lake.contracts import runs_contract, signals_contract
 from tailrace.lake.errors import FencedError, LakeError, LentError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
@@ -297,10 +297,25 @@ def test_V4_a_run_gives_way_to_what_covers_it_and_goes_above_what_covers_some(se
     assert ended.run.generation > part.generation
 
 
+def test_X1_of_two_streams_that_take_their_leases_at_once_the_one_that_has_the_log_has_all(kept: Kept) -> None:
+    log, ledger = runs_contract(PIPELINE), TABLE
+    kept.lake.ensure(log, {"epoch": "-1"})
+    first, second = Lease.take(kept.lake, log.table), Lease.take(kept.lake, log.table)
+    Lease.take(kept.lake, ledger, first)
+    folds = Lease.take(kept.lake, ledger, second)
+    with pytest.raises(FencedError):
+        Lease.take(kept.lake, ledger, first)
+    folds.check()
+    kept.lake.mark(ledger, {**folds.says, "landing": "99"}, kept.lake.head(ledger).snapshot)
+    Lease.take(kept.lake, ledger, second).check()
+
+
 def test_X1_a_lease_says_whether_its_writer_lands_the_log(kept: Kept) -> None:
-    landing = Lease.take(kept.lake, TABLE, 7)
-    assert kept.lake.head(TABLE).said["landing"] == landing.says["landing"] == "7"
+    log = runs_contract(PIPELINE)
+    kept.lake.ensure(log, {"epoch": "-1"})
+    landing = Lease.take(kept.lake, TABLE, Lease.take(kept.lake, log.table))
+    assert kept.lake.head(TABLE).said["landing"] == landing.says["landing"] == "1"
     Lease.borrow(kept.lake, TABLE, "x")
-    assert kept.lake.head(TABLE).said["landing"] == "7", "the stream's still"
+    assert kept.lake.head(TABLE).said["landing"] == "1", "the stream's still"
     from_the_log = Lease.take(kept.lake, TABLE)
     assert "landing" not in kept.lake.head(TABLE).said | from_the_log.says

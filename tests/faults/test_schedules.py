@@ -97,6 +97,7 @@ class Schedule:
         faulty = chance.random() < 0.4
         self.misses = frozenset(one for one in ids if faulty and chance.random() < 0.3)
         self.streams = self.backfills = 0
+        self.ends: list[str] = []
 
     def run(self) -> None:
         for _ in range(self.world.chance.choice([1, 1, 2])):
@@ -105,8 +106,10 @@ class Schedule:
             self.another_backfill("")
         self.world.run()
         self.world.faults, self.world.chances = 0, QUIET
+        assert "ended" in self.ends or self.streams > 15, "X1: of streams that fence each other off one goes on"
 
     def another_stream(self, ended: str) -> None:
+        self.ends.append(ended)
         # A supervisor starts it again, whatever it ended of; a fenced one stays down.
         if ended == "ended" or ended.startswith("FencedError") or self.streams > 15:
             return

@@ -12,11 +12,13 @@ from pyspark.sql import SparkSession
 
 from tailrace import Pipeline, Sessions, minutes
 from tailrace.backfill.backfill import BackfillError, backfill
+from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.errors import FencedError
 from tailrace.lake.lease import BORROWER, LENDER, Lease
 from tailrace.lake.runs import Runs
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
+from tailrace.spark import cluster, sessions
 from tailrace.verify.audit import audit
 from tests.support.rides import HOURLY, Case, within
 
@@ -26,14 +28,24 @@ VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
 MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann", 8, "08:40")]
 
 
+def much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Spark take what it reads and what it gives for too much for this process to write."""
+    monkeypatch.setattr(sessions, "_bytes", lambda *_: 10**12)
+    monkeypatch.setattr(cluster, "SMALL", -1)
+    monkeypatch.setattr(ProcessFollower, "small", lambda *_, **__: False)
+
+
 @pytest.mark.parametrize(
-    ("pipeline", "engine"),
-    [(HOURLY, "duckdb"), (VISITS, "duckdb"), (VISITS, "spark")],
-    ids=["fixed", "sessions", "sessions_on_spark"],
+    ("pipeline", "engine", "small"),
+    [(HOURLY, "duckdb", True), (VISITS, "duckdb", True), (VISITS, "spark", True), (HOURLY, "spark", False)],
+    ids=["fixed", "sessions", "sessions_on_spark", "much_on_spark"],
 )
 def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
-    plain: SparkSession, settings: Settings, tmp_path: Path, pipeline: Pipeline, engine: str
-) -> None:
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    pipeline: Pipeline, engine: str, small: bool,
+) -> None:  # fmt: skip
+    if not small:
+        much(monkeypatch)
     case = Case(plain, settings.model_copy(update={"engine": engine}), tmp_path / "landing")
     case.land(*MORNING)
     case.drain(pipeline)

@@ -36,9 +36,8 @@ class Landing:
         self.writer, self.lake = writer, writer.lake
         for table in (log, f"{log}__rejected"):
             self.lake.made(table, {"epoch": "-1", "batch": "-1"})
-        self.log, self.rejected = (
-            Lease.take(self.lake, table, direct=writer.direct) for table in (log, f"{log}__rejected")
-        )
+        self.log = Lease.take(self.lake, log, direct=writer.direct)
+        self.rejected = Lease.take(self.lake, f"{log}__rejected", self.log, direct=writer.direct)
 
     @property
     def epoch(self) -> int:
@@ -62,24 +61,23 @@ class Landing:
         stamped = [{"_epoch": epoch, "record": one} for one in rows]
 
         def write() -> None:
-            told = {**said, "token": str(lease.token)}
-            written(self.lake, lease.branch, stamped, told)
+            written(self.lake, lease.branch, stamped, {**said, **lease.says})
 
         write()
-        lease.commit({**said, "token": str(lease.token)}, write)
+        lease.commit({**said, **lease.says}, write)
 
 
 class Fold:
     """The running fold of one pipeline."""
 
-    def __init__(self, writer: Writer, pipeline: Pipeline, misses: frozenset[int]) -> None:
+    def __init__(self, writer: Writer, pipeline: Pipeline, landing: Lease, misses: frozenset[int]) -> None:
         self.lake, self.pipeline, self.misses = writer.lake, pipeline, misses
         ledger = f"{pipeline.name}__ledger"
         if ledger not in writer.world.lake.tables:
             run = Runs(self.lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             self.lake.made(ledger, {"epoch": "-1", "generation": str(run.generation)})
         self.lake.made(pipeline.name, {})
-        self.lease = Lease.take(self.lake, ledger, direct=writer.direct)
+        self.lease = Lease.take(self.lake, ledger, landing, direct=writer.direct)
         self.follower = Merging(self.lake, pipeline, f"stream_{self.lease.token}", direct=writer.direct)
         self.state = self._restored()
 
@@ -96,7 +94,7 @@ class Fold:
         # A stream with a fault: it does not see some of the records.
         seen = [one for one in records if one["id"] not in self.misses]
         state, panes, late, _ = step(self.pipeline, self.state, seen, clock)
-        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark), "token": str(self.lease.token)}
+        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark), **self.lease.says}
         said |= {"processing_time": str(clock.processing_time), "generation": str(self.state.generation)}
         rows: list[Mapping[str, Any]] = [{"kind": "partial", "state": state}]
         rows += [{"kind": "pane", "pane": one} for one in panes] + [{"kind": "late", "late": one} for one in late]
@@ -256,7 +254,7 @@ def stream(writer: Writer, pipelines: Sequence[Pipeline], source: Epochs, misses
     """Land a source and fold it into pipelines until it has no more; what is on the way is in `pending`."""
     chance, log = writer.world.chance, pipelines[0].log.name
     landing = Landing(writer, log)
-    folds = [Fold(writer, one, misses) for one in pipelines]
+    folds = [Fold(writer, one, landing.log, misses) for one in pipelines]
     catch_up(writer, landing, folds)
     # A checkpoint may be older than the log, or lost: what the log has is left alone.
     reached = landing.log.head.number("batch")

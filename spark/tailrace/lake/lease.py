@@ -26,6 +26,9 @@ LENDER = "lender"
 BORROWER = "borrower"
 """The run that has borrowed the lease, until it has given it back."""
 
+REGAINED = "regained"
+"""The token that a writer had when the lease was borrowed from it, in the commit by which it takes the lease back."""
+
 LANDING = "landing"
 """The token of the log's lease that the writer has with it: a stream that lands, and not one from the log."""
 
@@ -47,19 +50,24 @@ class Lease:
     landing: int | None = None
 
     @classmethod
-    def take(cls, lake: Tables, table: str, landing: int | None = None, *, direct: bool = False) -> Lease:
+    def take(cls, lake: Tables, table: str, landing: Lease | None = None, *, direct: bool = False) -> Lease:
         """Take the lease of a table, whoever holds it now: the last to take it has it.
 
-        `landing` is the token of the log's lease, of a stream that has that, too.
+        `landing` is the log's lease, of a stream that has that, too. Of two such streams that start at once the one
+        that has the log has the rest: the other raises `FencedError` where it comes to what is taken with it.
         """
+        token = None if landing is None else landing.token
         while True:
             head = lake.head(table)
-            said = repeated(head.said, LENDER, BORROWER, LANDING) | _landing(landing)
+            if landing is not None and head.number(LANDING, 0) > landing.token:
+                # A token that is higher is of this log, unless that was made anew.
+                landing.check()
+            said = repeated(head.said, LENDER, BORROWER, REGAINED, LANDING) | _landing(token)
             try:
                 taken = cls._marked(lake, table, head, said, "stream", direct=direct)
             except MovedError:
                 continue
-            taken.landing = landing
+            taken.landing = token
             return taken
 
     @property
@@ -149,6 +157,10 @@ class Lease:
         until = time.monotonic() + patience
         while True:
             head = self.lake.head(self.table)
+            if head.said.get(REGAINED) == str(self.token):
+                # The reply to our own commit was lost on its way.
+                self._moved(int(head.said.get(LENDER, head.said[TOKEN])), head)
+                continue
             if head.number(LENDER) != self.token:
                 self.check()
                 return
@@ -156,13 +168,20 @@ class Lease:
                 time.sleep(_POLL)
                 continue
             try:
-                said, direct = repeated(head.said, LENDER, BORROWER), self.branch.direct
-                again = self._marked(self.lake, self.table, head, said, "stream", direct=direct)
+                token, said = head.number(TOKEN, 0) + 1, repeated(head.said, LENDER, BORROWER, REGAINED)
+                said |= {TOKEN: str(token), REGAINED: str(self.token)}
+                taken = Head(self.lake.mark(self.table, said, head.snapshot), said)
             except MovedError:
                 continue
-            self.branch.drop()
-            self.token, self.branch, self.head = again.token, again.branch, again.head
+            self._moved(token, taken)
             return
+
+    def _moved(self, token: int, head: Head) -> None:
+        """Go on with another token, from a commit that has it."""
+        self.branch.drop()
+        self.token = token
+        self.branch = Branch(self.lake, self.table, f"stream_{token}", direct=self.branch.direct)
+        self.head = self.branch.start(head)
 
     def given_back(self, said: Mapping[str, str]) -> dict[str, str]:
         """What the commit of a borrower says that gives the lease back."""

@@ -84,7 +84,7 @@ class Fold:
     """The running fold of one stage: its lease on the ledger, its open windows, and table `p` following.
 
     `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go. `landing` is
-    the token of the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
+    the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
     goes over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
     """
 
@@ -96,7 +96,7 @@ class Fold:
         *,
         pace: Pace,
         feeds: bool = False,
-        landing: int | None = None,
+        landing: Lease | None = None,
         sides: Sides | None = None,
     ) -> None:
         self.lake, self.pipeline, self.trailing = lake, pipeline, Trailing(pipeline.name, pace)

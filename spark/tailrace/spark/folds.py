@@ -82,12 +82,13 @@ class Folds(Sequence[Folding]):
         return iter(list(self._by_name.values()))
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Folding:
-        token = None if self.landing is None else self.landing.token
         if isinstance(stage, Pipeline):
-            return Fold(self.spark, self.lake, stage, pace=self._pace, feeds=feeds, landing=token, sides=self.sides)
+            return Fold(
+                self.spark, self.lake, stage, pace=self._pace, feeds=feeds, landing=self.landing, sides=self.sides
+            )
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
-        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds, landing=token)
+        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds, landing=self.landing)
 
     def there(self, fold: Folding) -> bool:
         """Whether a fold is still one of them."""

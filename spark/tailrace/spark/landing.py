@@ -54,7 +54,7 @@ class Landing:
             lake.ensure(contract, NOTHING)
         direct = lake.settings.engine != "spark"
         self.log = Lease.take(lake, log.name, direct=direct)
-        self.rejected = Lease.take(lake, f"{log.name}__rejected", direct=direct)
+        self.rejected = Lease.take(lake, f"{log.name}__rejected", self.log, direct=direct)
         self._written: list[_Written] = []
         self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
 
@@ -86,7 +86,7 @@ class Landing:
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and self.rejected.head.number("epoch") < int(said["epoch"]):
             rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
-            self._written.insert(0, self._append(rows, self.rejected, {**said, TOKEN: str(self.rejected.token)}))
+            self._written.insert(0, self._append(rows, self.rejected, {**said, **self.rejected.says}))
         return Landed(own.num_rows, rejected)
 
     def _frame(self, frame: DataFrame, said: Mapping[str, str]) -> Landed:
@@ -108,7 +108,7 @@ class Landing:
         if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
-            said = {**said, TOKEN: str(self.rejected.token)}
+            said = {**said, **self.rejected.says}
             self._written.insert(0, self._append(bad, self.rejected, said))
         return Landed(found["records"], found["rejected"])
 

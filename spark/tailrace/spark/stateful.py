@@ -54,7 +54,7 @@ class ComputationFold:
         *,
         after: Folding | None,
         feeds: bool = False,
-        landing: int | None = None,
+        landing: Lease | None = None,
     ) -> None:
         self.spark, self.lake, self.computation, self.after, self.feeds = spark, lake, computation, after, feeds
         self.execution = Computing(spark, computation)
