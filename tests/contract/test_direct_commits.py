@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
+from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.read import scanned
 from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import Column, Contract
 from tailrace.lake.errors import FencedError, MovedError
@@ -51,6 +55,27 @@ def test_a_null_list_of_structs_stays_one(lake: Lake) -> None:
     path = files[0].file_path.removeprefix("file://")
     found = duckdb.sql(f"SELECT n, pairs FROM read_parquet('{path}') ORDER BY n").fetchall()
     assert found == [(1, None), (2, [])]
+
+
+def test_files_of_a_table_that_changed_since_are_read_by_the_numbers_of_its_columns(lake: Lake) -> None:
+    branch = Branch(lake, "things", "stream_1", direct=True)
+    branch.start()
+    held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "a", "n": 2, "pairs": []}, {"kind": "b", "pairs": [{"a": 3}]})
+    branch.publish()
+    with lake.table("things").update_schema() as update:
+        update.rename_column("n", "m")
+    with lake.table("things").update_schema() as update:
+        update.add_column("n", LongType())
+        update.move_first("n")
+    branch.start()
+    new = pa.Table.from_pylist([{"kind": "c", "m": 4, "n": 5}], schema=lake.table("things").schema().as_arrow())
+    branch.hold(Change(tuple(lake.written("things", new))), {"epoch": "1"})
+    branch.publish()
+    with closing(connect(lake.settings)) as connection, scanned(connection, lake, "things") as rows:
+        found = connection.execute(f"SELECT kind, m, n, pairs FROM {rows} ORDER BY kind, m").fetchall()
+    assert found == [
+        ("a", 1, None, None), ("a", 2, None, []), ("b", None, None, [{"a": 3}]), ("c", 4, 5, None)
+    ]  # fmt: skip
 
 
 def test_X2_nothing_is_there_before_it_is_published_and_then_all_of_it(lake: Lake) -> None:

@@ -6,10 +6,11 @@ What is small is merged in this process, as that of every other fold is; the res
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import duckdb
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.answers import AnswersFollowing
@@ -33,8 +34,11 @@ class Follower(AnswersFollowing):
         super().__init__(lake, pipeline, owner)
         self._here = ProcessFollower(connection, lake, pipeline, owner)
         self._here.branch = self.branch
-        # A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs.
-        self.spark = open_session(lake.settings)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs."""
+        return open_session(self.lake.settings)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""

@@ -72,21 +72,44 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
     arrow: pa.Schema = schema.as_arrow()
     if not tasks:
         return arrow.empty_table()
-    if plain(table, tasks):
-        # As they are: pyiceberg's reader makes an empty list of a null one where it has structs in it.
-        return pa.RecordBatchReader.from_batches(arrow, _batches(table, tasks, arrow))
+    ids = [field.field_id for field in schema.fields]
+    batches = (batch for task in tasks for batch in _batches(table, scan, task, arrow, ids))
+    return pa.RecordBatchReader.from_batches(arrow, batches)
+
+
+def _batches(
+    table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema, ids: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one file as a schema has them, whose fields have these ids.
+
+    As they are, as far as that can be: pyiceberg's reader makes an empty list of a null one where it has structs in it.
+    """
+    with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
+        own = {field_id_of(field): field for field in file.schema_arrow}
+        held = [own.get(number) for number in ids]
+        if not task.delete_files and all(map(_as_it_is, held, schema)):
+            for batch in file.iter_batches(columns=[field.name for field in held if field is not None]):
+                columns = [pa.nulls(len(batch)) if one is None else batch[one.name] for one in held]
+                yield from pa.table(columns, schema.names).cast(schema).to_batches()
+            return
     # Here, for it brings pandas along.
     from pyiceberg.io.pyarrow import ArrowScan
 
-    batches = ArrowScan(scan.table_metadata, scan.io, schema, scan.row_filter).to_record_batches(tasks)
-    return pa.RecordBatchReader.from_batches(arrow, batches).cast(arrow)
+    found = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
+    yield from pa.RecordBatchReader.from_batches(schema, found).cast(schema)
 
 
-def _batches(table: Table, tasks: Sequence[FileScanTask], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for task in tasks:
-        with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
-            for batch in file.iter_batches(columns=schema.names):
-                yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+def field_id_of(field: pa.Field) -> int | None:
+    """The number by which Iceberg knows a column of a file, whatever it is called."""
+    said = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if said is None else int(said)
+
+
+def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
+    """Whether a file's column is a table's but for its name, or a number of fewer bits, or not there at all."""
+    if held is None or not pa.types.is_nested(wanted.type):
+        return True
+    return bool(held.type.equals(wanted.type))
 
 
 def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
