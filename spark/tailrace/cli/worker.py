@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from uuid import uuid4
 
 import typer
 
@@ -264,11 +263,9 @@ class _Run:
 
     def _cancellable(self, spark: SparkSession) -> None:
         """What Spark does for this thread from now on ends when whoever asked for it goes away."""
-        group = f"tailrace-{uuid4()}"
-        spark.sparkContext.setJobGroup(group, "a run of a scheduler")
-        context: Any = spark.sparkContext._jsc
-        scala = context.sc()
-        self.asker.cancel = lambda: scala.cancelJobGroupAndFutureJobs(group)
+        from tailrace.spark.session import cancellable
+
+        self.asker.cancel = cancellable(spark, "a run of a scheduler")
         self.asker.check()
 
 

@@ -28,8 +28,9 @@ from tailrace.model.types import element_type, struct_fields
 from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.logged import logged
-from tailrace.spark.per_key import BUCKET, BUCKETS
+from tailrace.spark.per_key import BUCKET, bucketed
 from tailrace.spark.preparing import prepare
+from tailrace.spark.session import cancellable
 from tailrace.spark.writing import append
 from tailrace.sql.algebra import quoted
 from tailrace.sql.reasons import reasons
@@ -51,8 +52,7 @@ class ClusterSession:
         self._checkpointed: dict[str, DataFrame] = {}
         self._brought: set[str] = set()
         self._here = DuckSession(lake, choice)
-        self._group = f"tailrace-{uuid.uuid4()}"
-        spark.sparkContext.setJobGroup(self._group, str(choice))
+        self.cancel = cancellable(spark, str(choice))
 
     def in_python(self, pipeline: Pipeline) -> bool:
         return bool(reasons(pipeline))
@@ -111,8 +111,7 @@ class ClusterSession:
         self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> str:
         schema = _schema(types)
-        bucket = f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"
-        grouped = self.spark.sql(f"SELECT *, {bucket} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
+        grouped = self.spark.sql(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
         return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
@@ -132,10 +131,6 @@ class ClusterSession:
         frame = self._checkpointed.pop(relation)
         self.spark.catalog.dropTempView(relation)
         free(frame)
-
-    def cancel(self) -> None:
-        context: Any = self.spark.sparkContext._jsc
-        context.sc().cancelJobGroupAndFutureJobs(self._group)
 
     def close(self) -> None:
         for relation in list(self._checkpointed):

@@ -8,6 +8,8 @@ native execution's, so that tables, restarts and backfills are the same for both
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -48,7 +50,7 @@ class PerKey(Execution):
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """The bundle after the definition's steps; its records are looked at in the step."""
         prepared = self._prepared(bundle)
-        columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline)} AS {BUCKET}"]
+        columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
         items, where = ", ".join(columns), kept(self.pipeline)
         records = queried(self.spark, prepared.records, lambda view: f"SELECT {items} FROM {view}{where}")
@@ -58,7 +60,7 @@ class PerKey(Execution):
         """Take the open windows through an epoch, a bucket at a time."""
         clock.after(state.clock)
         one = PythonStep(self.pipeline, clock, state.clock, state.generation, to_arrow_schema(self._schema))
-        windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline)} AS {BUCKET}")
+        windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}")
         there, resting = tuple[DataFrame, ...](), None
         if state.count is None or state.count() >= FEW:
             there = (brought(consumed.partials, self.pipeline.key),)
@@ -75,6 +77,6 @@ class PerKey(Execution):
         return Stepped(self._with_rejected(rows, consumed, clock), onward, count)
 
 
-def bucketed(pipeline: Pipeline) -> str:
+def bucketed(key: Sequence[str]) -> str:
     """The bucket of a row with the key's columns, as SQL."""
-    return f"PMOD(HASH({', '.join(map(quoted, pipeline.key))}), {BUCKETS})" if pipeline.key else "0"
+    return f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"

@@ -12,10 +12,12 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -122,6 +124,19 @@ def open_session(
     """
     with _starting:
         return _opened(settings, app, extra or {}, groups)
+
+
+def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
+    """Put what Spark does for this thread from now on into one group; gives what makes all of it fail."""
+    group = f"tailrace-{uuid.uuid4()}"
+    spark.sparkContext.setJobGroup(group, what)
+    context: Any = spark.sparkContext._jsc
+    scala = context.sc()
+
+    def cancel() -> None:
+        scala.cancelJobGroupAndFutureJobs(group)
+
+    return cancel
 
 
 def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequence[str]) -> SparkSession:
