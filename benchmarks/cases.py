@@ -241,14 +241,12 @@ def latencies(plan: Plan, events: int, target: float | None) -> list[Result]:
     )
     found = []
     for name, one in (("to the ledger", ours), ("to p, each epoch", fresh)):
-        for what, share, wanted in (("median", 0.5, 1.0), ("p95", 0.95, 2.0)):
+        for what, share, wanted in (("median", 0.5, 0.8), ("95 %", 0.95, 1.5)):
             own, other = (_quantile(side.seconds, share) for side in (one, theirs))
             facts = {"wanted_seconds": wanted, "epochs": one.facts["epochs"], "their_epochs": theirs.facts["epochs"]}
-            # To the ledger the target is in seconds; to `p` no slower than theirs.
-            limit = other / wanted if one is ours else 1.0
-            found.append(
-                Result(f"B7 {name}", f"{what} latency", len(one.seconds), "s", own, other, 1, limit, facts=facts)
-            )
+            # In the process, to the ledger the target is in seconds; to `p` it is twice as quick as theirs.
+            limit = None if plan.engine == "spark" else other / wanted if one is ours else 2.0
+            found.append(Result(f"B7 {name}", what, one.facts["records"], "s", own, other, 1, limit, facts=facts))
     return found
 
 

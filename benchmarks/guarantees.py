@@ -104,7 +104,7 @@ def latency(task: Task) -> Outcome:
     stream.close()
     rows = spark.sql("SELECT _source, MIN(_epoch) AS epoch FROM views GROUP BY _source").collect()
     seen = {Path(row["_source"]).name: ended[row["epoch"]] for row in rows}
-    return Outcome(writer.latencies(seen), facts={"epochs": len(ended)})
+    return Outcome(writer.latencies(seen), facts={"epochs": len(ended), "records": int(A_SECOND * MEASURED)})
 
 
 def _all_there(ended: dict[int, float], spark: Any, files: int) -> bool:
