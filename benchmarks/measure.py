@@ -41,7 +41,8 @@ class Task:
 
     `warm_up` are views to run the same job on first, untimed. `per_epoch` bounds the files of a micro-batch, None for
     all at once. `repeats` is how often a job that can be repeated in a session is, `number` the place among the runs.
-    `variant` names a way to do it. `cores` are those that Spark is given, None for all.
+    `variant` names a way to do it. `cores` are those that Spark is given, None for all. `engine` runs our side: auto,
+    duckdb or spark. `launched` is when the process was started, as `time.time` has it.
     """
 
     job: str
@@ -56,9 +57,7 @@ class Task:
     cores: int | None = None
     memory: str = "4g"
     engine: str = "auto"
-    """What runs our side: `auto`, `duckdb` or `spark`."""
     launched: float = 0.0
-    """When the process was started, as `time.time` has it."""
 
     @property
     def settings(self) -> Settings:
