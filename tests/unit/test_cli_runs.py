@@ -118,7 +118,7 @@ def test_a_stream_sums_up_what_it_did(definition: str, played: type[PlayedStream
     result = run("stream", definition, "--from", LANDING, "--once", "--format", "csv")
     assert result.exit_code == 0, result.output
     assert played.said == [
-        f"csv files in {LANDING} for ['hourly_rides'], follow every 10", "start once=True every=0.0", "close"
+        f"csv files in {LANDING} for ['hourly_rides'], follow every None", "start once=True every=0.0", "close"
     ]  # fmt: skip
     summary = " ".join(result.stdout.split())
     assert summary.startswith("3 epochs, 300 records in ")
@@ -387,6 +387,33 @@ def test_a_backfill_that_cannot_be_done_has_status_3(definition: str, monkeypatc
     backfilled(monkeypatch, BackfillError("windows are still open to the stream"))
     result = run("backfill", definition, *RANGE)
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (3, "error: windows are still open to the stream")
+
+
+def test_an_audit_of_several_definitions_takes_what_they_share_once(
+    definition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, clash = tmp_path / "other.py", tmp_path / "clash.py"
+    imports = ("dataclasses import replace", "tailrace import Fixed, hours", "tests.support.small_lake import HOURLY")
+    made = "".join(f"from {one}\n" for one in imports)
+    other.write_text(f'{made}P = replace(HOURLY, name="other_rides")\n')
+    clash.write_text(f"{made}P = replace(HOURLY, where=Fixed(hours(3)))\n")
+    asked = list[str]()
+
+    def counted(_: Any, pipeline: Any) -> Audit:
+        asked.append(pipeline.name)
+        return Audit({"records": 1}, (Check("nothing is lost", pipeline.name == "hourly_rides", "1 = 1"),), BY)
+
+    monkeypatch.setattr(spark_audit, "audit", counted)
+    found = run("audit", definition, f"{other}:P", definition, "--json")
+    assert asked == ["hourly_rides", "other_rides"]
+    data = json.loads(found.stdout)
+    assert (found.exit_code, data["ok"]) == (1, False)
+    assert [(one["pipeline"], one["ok"]) for one in data["definitions"]] == [
+        ("hourly_rides", True), ("other_rides", False), ("hourly_rides", True)
+    ]  # fmt: skip
+    refused = run("audit", definition, f"{clash}:P")
+    assert refused.exit_code == 2
+    assert "two of the definitions are called hourly_rides and mean different things" in refused.stderr
 
 
 @pytest.mark.parametrize("ok", [True, False])

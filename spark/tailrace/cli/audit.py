@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,46 +10,60 @@ from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
-from tailrace.cli.errors import Status
-from tailrace.cli.options import Definition, EngineName, Json, on_engine
+from tailrace.cli.errors import Status, UsageError
+from tailrace.cli.options import Definitions, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
+from tailrace.model.chains import Definition, chain
+from tailrace.model.computation import Computation
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.verify.audit import Audit
 
 
-def audit(definition: Definition, engine: EngineName = None, json: Json = False) -> None:
+def audit(definitions: Definitions, engine: EngineName = None, json: Json = False) -> None:
     """Prove by counting that every record is accounted for, and that the answers are those of one batch over the log.
 
-    The exit status is 1 where a check does not hold. Of a definition of several stages each is audited.
+    The exit status is 1 where a check does not hold. Of a definition of several stages each is audited, and a stage
+    that several definitions share once.
     """
-    output = Output(json)
-    pipeline = load_any(definition)
-    settings = on_engine(Settings(), engine)
-    with waiting(output, f"auditing {pipeline.name}") as doing, ending_spark():
+    output, asked = Output(json), [load_any(one) for one in definitions]
+    chains = [chain(one) for one in asked]
+    stages, settings = _stages(chains), on_engine(Settings(), engine)
+    found: dict[str, Audit] = {}
+    with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
         from tailrace.lake.catalog import Lake
-        from tailrace.model.chains import chain
-        from tailrace.model.computation import Computation
         from tailrace.verify.audit import audit as run
         from tailrace.verify.audit_computation import audit_computation
 
-        found = {}
-        for stage in chain(pipeline):
+        lake = Lake(settings)
+        for stage in stages:
             doing(f"counting {stage.name}")
-            lake = Lake(settings)
-            if isinstance(stage, Computation):
-                found[stage.name] = audit_computation(lake, stage)
-            else:
-                found[stage.name] = run(lake, stage)
+            counted = audit_computation(lake, stage) if isinstance(stage, Computation) else run(lake, stage)
+            found[stage.name] = counted
     if json:
-        *earlier, last = (_data(name, one) for name, one in found.items())
-        output.data(last | ({"earlier": earlier} if earlier else {}))
+        data = [_of_stages([_data(stage.name, found[stage.name]) for stage in one]) for one in chains]
+        output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in found.values()), "definitions": data})
     else:
         for place, (name, one) in enumerate(found.items()):
             output.text(*([""] if place else []), *_shown(name, one))
     if not all(one.ok for one in found.values()):
         raise typer.Exit(Status.FOUND)
+
+
+def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
+    """The stages of some definitions, each once. Raises `UsageError` where two that differ have one name."""
+    found: dict[str, Definition] = {}
+    for stage in (stage for one in chains for stage in one):
+        if found.setdefault(stage.name, stage).fingerprint != stage.fingerprint:
+            raise UsageError(f"two of the definitions are called {stage.name} and mean different things")
+    return list(found.values())
+
+
+def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is said of a definition: of its last stage, and of those before it."""
+    *earlier, last = stages
+    return last | ({"earlier": earlier} if earlier else {})
 
 
 def _data(name: str, found: Audit) -> dict[str, Any]:
