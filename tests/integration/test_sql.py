@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tailrace.cli import main
+from tailrace.engines import choose
+from tailrace.engines.choose import Engine
+from tailrace.engines.duckdb.query import asked
 from tailrace.lake.catalog import Lake
 from tailrace.lake.querying import QueryError, by_duckdb
 from tailrace.settings import Settings
@@ -47,6 +50,63 @@ def test_both_engines_give_the_same_rows(plain: SparkSession, settings: Settings
         assert found[0]
 
 
+ALIKE = [
+    *QUERIES[:4],
+    "select l.kind, a.rides from hourly_rides__ledger l join hourly_rides a using (city, window_start) order by 1, 2",
+    "select count(*), sum(rides), max(city), avg(mean_price), count_if(rides > 2) as many from hourly_rides",
+    "select city, rides + 1 as more, case when rides > 2 then 'many' end as m from hourly_rides order by m, city, more",
+    "select distinct city from hourly_rides where window_start >= timestamp '2026-01-01 10:00:00' order by city",
+    "select * from (select city, rides from hourly_rides union all select 'Rome', null) order by 2 desc, 1 limit 3",
+    "select sum(rides) from hourly_rides where city = 'nowhere'",
+]
+
+SPARKS = [
+    "select round(mean_price, 1) as p from hourly_rides",
+    "select rides / 2 as half from hourly_rides",
+    "select rides * 1.5 as more from hourly_rides",
+    "select cast(window_start as string) as at from hourly_rides",
+    "select city from hourly_rides where city like 'O%'",
+    "select *, row_number() over (order by city) as n from hourly_rides",
+    "select * from hourly_rides a join hourly_rides b using (city)",
+    "select rides + 1 from hourly_rides",
+    "select city from hourly_rides where window_start = timestamp '2026-1-1'",
+    "drop table hourly_rides",
+    "selec 1",
+]
+
+
+@pytest.mark.parametrize("query", ALIKE)
+def test_what_means_the_same_is_answered_in_the_process_as_spark_does(
+    plain: SparkSession, settings: Settings, query: str
+) -> None:
+    lake = small_lake.make(settings)
+    answered, sparks = asked(lake, query), by_spark(plain, lake, query)
+    assert not isinstance(answered, str), answered
+    rows, choice = answered
+    assert choice.engine is Engine.DUCKDB
+    assert rows.to_pylist() == sparks.to_pylist()
+    assert [(field.name, str(field.type)) for field in rows.schema] == [
+        (field.name, str(field.type)) for field in sparks.schema
+    ]
+
+
+@pytest.mark.parametrize("query", SPARKS)
+def test_what_may_mean_another_thing_is_sparks(settings: Settings, query: str) -> None:
+    assert isinstance(asked(small_lake.make(settings), query), str)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"engine": "spark"}, "TAILRACE_ENGINE is spark"), ({"memory": "1MB"}, "are more than TAILRACE_MEMORY")],
+)
+def test_what_is_much_or_asked_of_spark_is_sparks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], why: str
+) -> None:
+    lake = Lake(small_lake.make(settings).settings.model_copy(update=changes))
+    monkeypatch.setattr(choose, "in_bytes", lambda size: 1 if size == "1MB" else 10**9)
+    assert why in str(asked(lake, QUERIES[0]))
+
+
 @pytest.mark.parametrize(
     "query", ["drop table hourly_rides", "insert into hourly_rides select * from hourly_rides", "select 1; select 2"]
 )
@@ -78,7 +138,7 @@ def test_rows_are_printed_as_asked(made: Lake) -> None:
     shown = run(query, "--rows", "2").stdout.splitlines()
     assert shown[0].split() == ["city", "window_start", "rides", "nothing"]
     assert shown[1].split() == ["Oslo", "2026-01-01T09:00:00Z", "3", "–"]
-    assert shown[-1] == "3 rows, 1 of them not shown: --rows 0 shows all"
+    assert shown[-1] == "3 rows, 1 of them not shown: --rows 0 shows all  duckdb"
     assert run(query, "--format", "csv").stdout.splitlines()[:2] == [
         "city,window_start,rides,nothing",
         "Oslo,2026-01-01T09:00:00Z,3,",
@@ -86,6 +146,18 @@ def test_rows_are_printed_as_asked(made: Lake) -> None:
     assert json.loads(run(query, "--format", "json").stdout)[0] == {
         "city": "Oslo", "window_start": "2026-01-01T09:00:00Z", "rides": 3, "nothing": None
     }  # fmt: skip
+
+
+def test_without_an_engine_asked_for_no_spark_is_started_for_what_the_process_answers(
+    made: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.cli.sql.session", lambda *_, **__: pytest.fail("Spark was started"))
+    shown = CliRunner().invoke(main.app, ["sql", "select city, sum(rides) from hourly_rides group by 1 order by 1"])
+    assert shown.exit_code == 0
+    assert [line.split() for line in shown.stdout.splitlines()[:3]] == [
+        ["city", "sum(rides)"], ["Oslo", "7"], ["Rome", "1"]
+    ]  # fmt: skip
+    assert "2 rows  duckdb: the files to read" in shown.stdout
 
 
 def test_a_wrong_query_is_a_usage_error(made: Lake) -> None:

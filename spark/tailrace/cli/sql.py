@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from tailrace.cli.console import Output, table
 from tailrace.cli.sessions import session, waiting
@@ -19,8 +20,9 @@ from tailrace.settings import Settings
 
 
 class Engine(StrEnum):
-    """Who answers a query."""
+    """Who answers a query, and in whose SQL it is: that of Spark's, but for `duckdb`."""
 
+    AUTO = "auto"
     SPARK = "spark"
     DUCKDB = "duckdb"
 
@@ -36,8 +38,11 @@ class Form(StrEnum):
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help='SQL that reads: "select * from hourly_departures".')],
     engine: Annotated[
-        Engine, typer.Option(help="Who answers: Spark, or DuckDB, which starts at once and reads the same files.")
-    ] = Engine.SPARK,
+        Engine,
+        typer.Option(
+            help="auto: Spark's SQL, by DuckDB in this process where that means the same; duckdb: SQL of DuckDB's own."
+        ),
+    ] = Engine.AUTO,
     form: Annotated[Form, typer.Option("--format", help="How the rows are printed.")] = Form.TABLE,
     rows: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many rows of a table; 0 for all.")] = 100,
 ) -> None:
@@ -51,9 +56,15 @@ def sql(
 
     lake = Lake(settings)
     tables(lake)
+    found, by = None, engine.value
     if engine is Engine.DUCKDB:
         found = by_duckdb(lake, query)
-    else:
+    elif engine is Engine.AUTO:
+        from tailrace.engines.duckdb.query import asked
+
+        answered = asked(lake, query)
+        found, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
+    if found is None:
         news = output if form is Form.TABLE else output.hushed
         with waiting(news, "starting Spark") as said, session(settings, "sql", started=lambda: said("asking")) as spark:
             from tailrace.spark.querying import by_spark
@@ -67,10 +78,10 @@ def sql(
         writer.writerow(names)
         writer.writerows([_text(row[name]) for name in names] for row in shown)
     else:
-        _table(output, names, shown, rows)
+        _table(output, names, shown, rows, by)
 
 
-def _table(output: Output, names: Sequence[str], shown: Sequence[Mapping[str, Any]], rows: int) -> None:
+def _table(output: Output, names: Sequence[str], shown: Sequence[Mapping[str, Any]], rows: int, by: str) -> None:
     first = shown[:rows] if rows else shown
     numbers = [name for name in names if any(isinstance(row[name], int | float | Decimal) for row in first)]
     made = table(*names, right=numbers)
@@ -78,7 +89,8 @@ def _table(output: Output, names: Sequence[str], shown: Sequence[Mapping[str, An
         made.add_row(*(_text(row[name]) or "–" for name in names))
     output.text(made)
     left = len(shown) - len(first)
-    output.text(f"{len(shown):,} rows" + (f", {left:,} of them not shown: --rows 0 shows all" if left else ""))
+    more = f", {left:,} of them not shown: --rows 0 shows all" if left else ""
+    output.text(Text.assemble(f"{len(shown):,} rows{more}", (f"  {by}", "dim")))
 
 
 def _text(value: Any) -> str:

@@ -51,7 +51,7 @@ class Bounds:
             return self.engine is Engine.DUCKDB
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
-    def for_run(self, bytes: int, definition: Definition) -> Choice:
+    def for_run(self, bytes: int, definition: Definition | None = None) -> Choice:
         """Choose the engine of a run that reads so many bytes of files. DuckDB has no part in steps for Spark."""
         fits = self.holds(bytes=bytes)
         how = "are within" if fits else "are more than"
@@ -78,7 +78,7 @@ class Bounds:
         return Choice(engine, f"TAILRACE_ENGINE is {engine.value}")
 
 
-def _for_spark(definition: Definition) -> bool:
+def _for_spark(definition: Definition | None) -> bool:
     return isinstance(definition, Pipeline) and any(needs_spark(stage) for stage in definition.stages)
 
 

@@ -1,0 +1,148 @@
+"""Answer a person's Spark SQL in this process, where DuckDB means the same by all that is in it.
+
+A query may use anything of Spark's SQL, and the two engines differ in ways that nobody sees coming: how a number is
+rounded, what a division by zero gives, how an instant is written as text. So only what is known to mean the same is
+taken here, names of columns included; whatever else a query has makes it Spark's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+from pyiceberg.types import DecimalType
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.read import scanned
+from tailrace.lake.catalog import Lake
+from tailrace.lake.querying import tables, views
+
+ALIKE: frozenset[type[exp.Expr]] = frozenset(
+    {
+        exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Table,
+        exp.TableAlias, exp.Subquery, exp.With, exp.CTE, exp.Union, exp.Intersect, exp.Except, exp.Distinct, exp.Column,
+        exp.Identifier, exp.Alias, exp.Star, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.And, exp.Or, exp.Not,
+        exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Is, exp.In, exp.Between, exp.Add,
+        exp.Sub, exp.Mul, exp.Neg, exp.Case, exp.If, exp.Coalesce, exp.Count, exp.CountIf, exp.Sum, exp.Min, exp.Max,
+        exp.Avg,
+    }
+)  # fmt: skip
+"""What a query may have: each means the same in both, errors of casts and overflows aside, which Spark then tells."""
+
+_TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.DATE)
+
+_WRITTEN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?)?")
+
+_NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
+"""The functions whose column Spark calls by how they are written, such as `sum(rides)`."""
+
+
+def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
+    """The rows of a query and why DuckDB had them; or, as a clause for people, why it is for Spark.
+
+    Raises `LakeError` where there is no lake.
+    """
+    bounds = Bounds.of(lake.settings)
+    if bounds.engine is Engine.SPARK:
+        return "TAILRACE_ENGINE is spark"
+    tree = _parsed(query)
+    if tree is None:
+        return "the query has what only Spark is sure to take as Spark does"
+    kinds = views(lake, query)
+    read = {table for table in tables(lake) for one in tree.find_all(exp.Table) if one.name.lower() == table}
+    read |= {table for table in tables(lake) if any(f"FROM {table} " in text for text in kinds.values())}
+    size = 0
+    for table in read:
+        loaded = lake.table(table)
+        if any(isinstance(field.field_type, DecimalType) for field in loaded.schema().fields):
+            return f"{table} has decimals, whose sums and means the engines type otherwise"
+        size += sum(task.file.file_size_in_bytes for task in loaded.scan().plan_files())
+    choice = bounds.for_run(size)
+    if choice.engine is Engine.SPARK:
+        return choice.why
+    with connect(lake.settings) as connection, ExitStack() as held:
+        try:
+            connection.execute("SET preserve_insertion_order = true")
+            for table in sorted(read):
+                rows = held.enter_context(scanned(connection, lake, table))
+                connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
+                held.callback(connection.execute, f"DROP VIEW {name_of(table)}")
+            for name, text in kinds.items():
+                connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
+                held.callback(connection.execute, f"DROP VIEW {name_of(name)}")
+            found = connection.execute(in_duckdb_once(tree.sql(dialect="spark"))).to_arrow_table()
+        except duckdb.Error:
+            # What is wrong with it Spark says in its own words, of its own SQL.
+            return "DuckDB does not take it"
+    return _typed(found), choice
+
+
+def _parsed(query: str) -> exp.Expr | None:
+    """The query with the names that Spark gives its columns; None where something in it may mean another thing."""
+    try:
+        trees = sqlglot.parse(query, read="spark")
+    except SqlglotError:
+        return None
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Query) or any(not _alike(node) for node in tree.walk()):
+        return None
+    if tree.find(exp.Join) and any(item.is_star for one in tree.find_all(exp.Select) for item in one.selects):
+        # In another order, where columns are joined by their names.
+        return None
+    for place, item in enumerate(tree.selects):
+        if isinstance(item, exp.Column | exp.Alias | exp.Star):
+            continue
+        name = _name(item)
+        if name is None or not isinstance(tree, exp.Select):
+            return None
+        tree.expressions[place].replace(exp.alias_(item.copy(), name, quoted=True))
+    return tree
+
+
+def _alike(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Table):
+        return not node.db and not node.args.get("when") and not node.args.get("version")
+    if isinstance(node, exp.Literal):
+        return "\\" not in node.name if node.is_string else node.name.isdigit()
+    if isinstance(node, exp.Cast | exp.DataType):
+        cast = node if isinstance(node, exp.Cast) else node.parent
+        return isinstance(cast, exp.Cast) and _instant(cast)
+    return type(node) in ALIKE
+
+
+def _instant(cast: exp.Cast) -> bool:
+    """Whether it is an instant or a day that is written out, in the one way that both read."""
+    written = isinstance(cast.this, exp.Literal) and cast.this.is_string and _WRITTEN.fullmatch(cast.this.name)
+    return bool(written) and cast.to.this in _TIMES
+
+
+def _name(item: exp.Expr) -> str | None:
+    """What Spark calls a column that nobody named; None where that takes more than a look.
+
+    >>> _name(sqlglot.parse_one("COUNT(*)")), _name(sqlglot.parse_one("sum(a)")), _name(sqlglot.parse_one("a + 1"))
+    ('count(1)', 'sum(a)', None)
+    """
+    if not isinstance(item, _NAMED) or len(list(item.iter_expressions())) != 1:
+        return None
+    inner, function = item.this, type(item).__name__.lower()
+    if isinstance(inner, exp.Star):
+        return f"{function}(1)"
+    return f"{function}({inner.name})" if isinstance(inner, exp.Column) and not inner.table else None
+
+
+def _typed(rows: pa.Table) -> pa.Table:
+    """The rows with sums of whole numbers as Spark has them, in 64 bits."""
+
+    def fields() -> Iterator[pa.Field]:
+        for field in rows.schema:
+            yield field.with_type(pa.int64()) if field.type == pa.decimal128(38, 0) else field
+
+    return rows.cast(pa.schema(list(fields())))
