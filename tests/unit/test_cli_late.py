@@ -117,8 +117,8 @@ def test_the_command_shows_ranges_and_the_backfills_to_run(
     file.write_text(small_lake.DEFINITION)
     assert run("late", str(file)) == [
         "hourly_rides  1 late record",
-        "windows from       to                 records  windows  epochs  behind      closed",
-        "2026-01-01T09:00Z  2026-01-01T10:00Z        1        1       2  2 h 30 min  yes",
+        "range                        records  windows  epochs  behind      closed",
+        "[2026-01-01T09:00Z, 10:00Z)        1        1       2  2 h 30 min  yes",
         "",
         "to take them in:",
         f"tailrace backfill '{file}' --from 2026-01-01T09:00:00Z --to 2026-01-01T10:00:00Z",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,12 +70,29 @@ def test_status_says_how_far_a_pipeline_is(made: Lake, definition: str) -> None:
         f"fingerprint   {small_lake.HOURLY.fingerprint}",
         "",
         "runs",
-        "gen  run           kind    status   windows from  to           changed  untouched  retracted",
+        "     [beginning, end of time)",
     ]
     assert shown[2].startswith("last epoch    log 2, ledger 2, answers 1  committed 20")
-    assert [line.split() for line in shown if line.endswith("–")] == [
-        ["1", shown[-1].split()[1], "stream", "started", "beginning", "end", "of", "time", "–", "–", "–"]
-    ]
+    assert [line.split()[::2] for line in shown if " stream" in line and "lease" not in line] == [["1", "stream"]]
+    assert shown[-2].split()[-1] == "started"
+
+
+@pytest.mark.parametrize("args", [("status",), ("panes", "--key", "Oslo"), ("late",)])
+def test_in_80_columns_instants_windows_and_names_stay_on_one_line(
+    made: Lake, definition: str, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    command, *more = args
+    wide = run(command, definition, *more).stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = run(command, definition, *more).stdout
+    assert max(map(len, narrow.splitlines())) <= 80 or command == "late", "a command to copy is whole"
+    for found in (_INSTANT, _RUN):
+        assert found.findall(narrow) == found.findall(wide)
+
+
+_INSTANT = re.compile(r"(?:\d{4}-\d\d-\d\dT)?\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?")
+
+_RUN = re.compile(r"\b[0-9a-f]{12}\b")
 
 
 def test_status_is_the_same_in_json(made: Lake, definition: str) -> None:
@@ -134,10 +152,11 @@ def test_status_warns_of_another_definition(made: Lake, tmp_path: Path) -> None:
 def test_panes_are_the_history_of_a_key_and_window(made: Lake, definition: str) -> None:
     assert lines(run("panes", definition, "--key", "Oslo", "--window", "2026-01-01T09:20")) == [
         "hourly_rides  city Oslo  [2026-01-01T09:00Z, 10:00Z)",
-        "gen  epoch  pane  timing      rides  mean_price  fired at           watermark",
-        "  1      0     0  on time  +      2         5.5  2026-01-01T11:00Z  2026-01-01T10:30Z",
-        "  1      1     1  late     −      2         5.5  2026-01-01T11:00Z  2026-01-01T10:30Z",
-        "  1      1     1  late     +      3     1,234.5  2026-01-01T11:00Z  2026-01-01T10:30Z",
+        "times are of 2026-01-01, UTC, all of generation 1",
+        "epoch  pane  timing      rides  mean_price  fired at  watermark",
+        "    0     0  on time  +      2         5.5  11:00     10:30",
+        "    1     1  late     −      2         5.5  11:00     10:30",
+        "    1     1  late     +      3     1,234.5  11:00     10:30",
         "",
         "too late",
         "event time         epoch  behind      reason   in the log",
@@ -161,8 +180,9 @@ def test_panes_in_json_have_every_version(made: Lake, definition: str) -> None:
 
 def test_panes_of_all_windows_name_each(made: Lake, definition: str) -> None:
     shown = lines(run("panes", definition, "--key", "Oslo"))
-    assert " ".join(shown[1].split()) == "gen epoch pane window timing rides mean_price fired at"
-    assert len([line for line in shown if "[2026-01-01T09:00Z, 10:00Z)" in line]) == 4
+    assert shown[1] == "times are of 2026-01-01, UTC, all of generation 1"
+    assert " ".join(shown[2].split()) == "epoch pane window timing rides mean_price fired at"
+    assert len([line for line in shown if "[09:00, 10:00)" in line]) == 3
     assert shown[-1].startswith("[2026-01-01T09:00Z, 10:00Z)  2026-01-01T09:15Z")
 
 

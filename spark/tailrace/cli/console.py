@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -79,13 +79,14 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def table(*headings: str, right: Iterable[str] = (), title: str | None = None) -> Table:
-    """An empty table in the house style. `right` names the columns of numbers."""
+def table(*headings: str, right: Iterable[str] = (), whole: Iterable[str] = (), title: str | None = None) -> Table:
+    """An empty table in the house style. `right` names the columns of numbers, `whole` those that stay on one line."""
     made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), title=title)
     made.title_justify, made.title_style = "left", "bold"
-    numbers = set(right)
+    numbers, lines = set(right), set(whole)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
+        side: JustifyMethod = "right" if heading in numbers else "left"
+        made.add_column(heading, justify=side, overflow="fold", no_wrap=heading in lines)
     return made
 
 

@@ -13,8 +13,9 @@ from tailrace.cli.console import Output, table
 from tailrace.cli.definitions import load
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
-from tailrace.cli.texts import counted, shown, span
+from tailrace.cli.texts import bounds, counted, span
 from tailrace.model.time import moment, text
+from tailrace.model.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ def _shown(found: LateReport) -> Iterator[Any]:
 
 def _table(found: LateReport) -> Table:
     numbers = ("records", "windows", "epochs")
-    made = table("windows from", "to", *numbers, "behind", "closed", right=numbers)
+    made = table("range", *numbers, "behind", "closed", right=numbers, whole=("range", "behind"))
     for one in found.ranges[:RANGES]:
         epochs = str(one.first_epoch) if one.first_epoch == one.last_epoch else f"{one.first_epoch}–{one.last_epoch}"
         wait = found.wait(one)
         when = Text(f"in {span(wait / 1e6)}", style="yellow") if wait else Text("yes", style="green")
         counts = (f"{one.records:,}", f"{one.windows:,}", epochs)
-        made.add_row(shown(one.first), shown(one.last), *counts, span(one.behind / 1e6), when)
+        made.add_row(bounds(Window(one.first, one.last)), *counts, span(one.behind / 1e6), when)
     if len(found.ranges) > RANGES:
         made.caption = f"the first {RANGES} of {len(found.ranges)} ranges; --json shows all"
         made.caption_justify = "left"

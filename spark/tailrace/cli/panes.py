@@ -14,7 +14,7 @@ from tailrace.cli.definitions import load
 from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
-from tailrace.cli.texts import bounds, counted, parsed, shown, span
+from tailrace.cli.texts import bounds, counted, parsed, shown, span, together
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
 from tailrace.model.windows import Window
@@ -87,7 +87,7 @@ def _shown(pipeline: Pipeline, found: History, texts: Sequence[str], at: int | N
         )
         return
     if found.panes:
-        yield _table(pipeline, found.panes, one=len(windows) == 1)
+        yield from _table(pipeline, found.panes, one=len(windows) == 1)
     if found.late:
         yield ""
         yield _late(found, one=len(windows) == 1)
@@ -96,24 +96,42 @@ def _shown(pipeline: Pipeline, found: History, texts: Sequence[str], at: int | N
         yield facts(_state(pipeline, found, windows[0]))
 
 
-def _table(pipeline: Pipeline, rows: Sequence[LedgerPane], *, one: bool) -> Table:
-    """The panes of one window, or of several with each pane's window in place of its watermark."""
+def _table(pipeline: Pipeline, rows: Sequence[LedgerPane], *, one: bool) -> Iterator[Text | Table]:
+    """The panes of one window, or of several with each pane's window in place of its watermark.
+
+    What all their instants have in common is said once, above.
+    """
     results = list(pipeline.results)
-    named = ("gen", "epoch", "pane", *(() if one else ("window",)), "timing", "", *results, "fired at")
-    made = table(*named, *(("watermark",) if one else ()), right=("gen", "epoch", "pane", *results))
+    several = len({pane.version.generation for pane in rows}) > 1
+    number = ("gen", "epoch", "pane")[not several :]
+    place, last = ((), ("watermark",)) if one else (("window",), ())
+    made = table(
+        *number, *place, "timing", "", *results, "fired at", *last,
+        right=(*number, *results), whole=("window", "timing", "fired at", "watermark"),
+    )  # fmt: skip
+    shared, said = together(at for pane in rows for at in (pane.processing_time, *_times(pane, one=one)))
+    news = [f"times are of {shared}, UTC"] if shared else []
+    news += [] if several else [f"all of generation {rows[0].version.generation}"]
+    if news:
+        yield Text(", ".join(news), style="dim")
     for pane in rows:
         sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
         made.add_row(
-            *(f"{number}" for number in pane.version),
-            *([] if one else [bounds(pane.window)]),
+            *(f"{number}" for number in pane.version[not several :]),
+            *([] if one else [bounds(pane.window, said)]),
             Text(pane.timing.replace("_", " "), style=_STYLES.get(pane.timing, "")),
             sign,
             *(value_shown(value) for value in pane.values.values()),
-            shown(pane.processing_time),
-            *([shown(pane.watermark)] if one else []),
+            said(pane.processing_time),
+            *([said(pane.watermark)] if one else []),
             style="dim" if pane.retraction else "",
         )
-    return made
+    yield made
+
+
+def _times(pane: LedgerPane, *, one: bool) -> tuple[int, ...]:
+    """The instants that a pane is shown with besides when it fired."""
+    return (pane.watermark,) if one else pane.window
 
 
 def _late(found: History, *, one: bool) -> Table:
@@ -125,6 +143,7 @@ def _late(found: History, *, one: bool) -> Table:
         "reason",
         "in the log",
         right=("epoch",),
+        whole=("window", "event time"),
         title="too late",
     )
     for late in found.late:

@@ -170,7 +170,7 @@ def _shown(name: str, found: Replayed) -> Iterator[Any]:
 
 
 def _differences(differences: Sequence[Difference]) -> Table:
-    made = table("epoch", "row", "key", "window", "in the ledger", "replayed", right=("epoch",))
+    made = table("epoch", "row", "key", "window", "in the ledger", "replayed", right=("epoch",), whole=("window",))
     for one in differences:
         start, end = one.window
         where = bounds(Window(instant(start), instant(end))) if start is not None else "–"
@@ -250,7 +250,15 @@ def _state(pipeline: Pipeline, found: AsOf) -> Iterator[Any]:
 
 def _windows(pipeline: Pipeline, found: AsOf) -> Table:
     numbers = ("gen", "panes", "fresh")
-    made = table(*pipeline.key, "window", *numbers, "waiting since", right=numbers, title="open windows, by their end")
+    made = table(
+        *pipeline.key,
+        "window",
+        *numbers,
+        "waiting since",
+        right=numbers,
+        whole=("window",),
+        title="open windows, by their end",
+    )
     for row in found.first_windows:
         since = row["waiting_since"]
         made.add_row(
@@ -264,7 +272,14 @@ def _windows(pipeline: Pipeline, found: AsOf) -> Table:
 def _answers(pipeline: Pipeline, found: AsOf) -> Table:
     results = tuple(pipeline.results)
     made = table(
-        *pipeline.key, "window", *results, "timing", "epoch", right=(*results, "epoch"), title="latest answers"
+        *pipeline.key,
+        "window",
+        *results,
+        "timing",
+        "epoch",
+        right=(*results, "epoch"),
+        whole=("window",),
+        title="latest answers",
     )
     for row in found.first_answers:
         values = (_plain(row[name]) for name in results)

@@ -208,7 +208,16 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
         yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
     late = [late for late in one.runs[0].late if key is None or late.key == key]
     if late:
-        made = table("key", "window", "event time", "epoch", "reason", right=("epoch",), title="too late")
+        made = table(
+            "key",
+            "window",
+            "event time",
+            "epoch",
+            "reason",
+            right=("epoch",),
+            whole=("key", "window"),
+            title="too late",
+        )
         for each in late[:_MOST]:
             at = shown(instant(each.record[pipeline.source.event_time]))
             made.add_row(key_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
@@ -230,8 +239,9 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
 def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
     results = list(pipeline.results)
     made = table(
-        "epoch", "fired at", "key", "window", "timing", "", *results, "pane", right=("epoch", *results, "pane")
-    )
+        "epoch", "fired at", "key", "window", "timing", "", *results, "pane",
+        right=("epoch", *results, "pane"), whole=("fired at", "key", "window"),
+    )  # fmt: skip
     for pane in panes:
         sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
         values = (_value(value) for value in pane.values.values())

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Json
 from tailrace.cli.process import without_pandas
-from tailrace.cli.texts import counted, shown, span
+from tailrace.cli.texts import bounds, counted, shown, span
 from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def status(
         return
     output.text(facts(_facts(pipeline, found.pipeline, found.log)))
     if found.pipeline.runs:
-        output.text("", _runs(found.pipeline.runs))
+        output.text("", *_runs(found.pipeline.runs))
 
 
 def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
@@ -168,21 +168,20 @@ def _holding(progress: Progress) -> Text:
     return _dimmed(said, f"of {len(progress.partitions)} partitions, {idle} idle: tailrace watermark shows each")
 
 
-def _runs(runs: tuple[Run, ...]) -> Table:
-    numbers = ("changed", "untouched", "retracted")
-    made = table("gen", "run", "kind", "status", "windows from", "to", *numbers, right=("gen", *numbers), title="runs")
+def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
+    """The last runs, two lines each: how each ended, and what it was of."""
+    yield Text("runs", style="bold")
     for run in runs[-RUNS:]:
         style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
-        counts = ("–" if n is None else f"{n:,}" for n in (run.changed, run.untouched, run.retracted))
-        said = Text(run.status, style=style)
-        made.add_row(str(run.generation), run.run, run.kind, said, shown(run.first), shown(run.last), *counts)
+        counts = {"changed": run.changed, "untouched": run.untouched, "retracted": run.retracted}
+        ended = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count is not None)
+        head = f"{run.generation:>3}  {run.run}  {run.kind:<8}  "
+        yield Text.assemble(head, (f"{run.status:<9}", style), f"  {ended}" if ended else "")
         by = f"by {_engine(run.engine)[0]}" if run.engine else None
-        if more := ", ".join(filter(None, (by, run.reason))):
-            made.add_row("", "", "", Text(more, style="dim"))
+        more = ", ".join(filter(None, (by, run.reason)))
+        yield Text.assemble(f"     {bounds(Window(run.first, run.last))}", (f"  {more}" if more else "", "dim"))
     if len(runs) > RUNS:
-        made.caption = f"the last {RUNS} of {len(runs)}; --json shows all"
-        made.caption_justify = "left"
-    return made
+        yield Text(f"the last {RUNS} of {len(runs)}; --json shows all", style="dim italic")
 
 
 def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[PipelineStatus]) -> Iterator[Any]:
@@ -191,7 +190,13 @@ def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[Pipelin
         yield "nothing in it yet: tailrace stream DEFINITION --from DIR"
         return
     of_logs = table(
-        "log", "last epoch", "records", "rejected", "committed", right=("last epoch", "records", "rejected")
+        "log",
+        "last epoch",
+        "records",
+        "rejected",
+        "committed",
+        right=("last epoch", "records", "rejected"),
+        whole=("log",),
     )
     for log in logs:
         of_logs.add_row(
@@ -202,7 +207,7 @@ def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[Pipelin
             f"{_second(log.committed)}, {_ago(log.committed)}",
         )
     numbers = ("last epoch", "answers at", "answers", "panes", "late", "gen")
-    of_pipelines = table("pipeline", "watermark", *numbers, right=numbers)
+    of_pipelines = table("pipeline", "watermark", *numbers, right=numbers, whole=("pipeline", "watermark"))
     for one in pipelines:
         counts = (f"{number:,}" for number in (one.answers, one.panes, one.late, one.generation))
         of_pipelines.add_row(one.pipeline, shown(one.watermark), _epoch(one.epoch), _epoch(one.answers_epoch), *counts)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from tailrace.cli.errors import UsageError
 from tailrace.model.panes import Key
@@ -43,15 +46,40 @@ def shown(micros: int | None) -> str:
     return f"{at:%Y-%m-%dT%H:%M}{seconds}{fraction if at.microsecond else ''}Z"
 
 
-def bounds(window: Window) -> str:
-    """A window by its bounds, the day said once where both are in it.
+def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
+    """What instants that are shown side by side have in common, a day or a year, and how each is said without it.
+
+    >>> day, said = together([0, 3_600_000_000, None, END_OF_TIME])
+    >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)
+    ('1970-01-01', '01:00', '–', 'end of time')
+    >>> together([0, 86_400_000_000])[1](86_400_000_000)
+    '01-02 00:00'
+    """
+    found = [said for said in map(shown, instants) if said.endswith("Z")]
+    for cut in (11, 5):
+        if len({said[:cut] for said in found}) == 1:
+            return found[0][: cut - 1], partial(_without, cut)
+    return "", shown
+
+
+def _without(cut: int, micros: int | None) -> str:
+    """An instant without its first letters; its day and its time of day apart."""
+    said = shown(micros)
+    return said[cut:-1].replace("T", " ") if said.endswith("Z") else said
+
+
+def bounds(window: Window, said: Callable[[int], str] = shown) -> str:
+    """A window by its bounds, the day said once where both are in it; `said` writes an instant.
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
+    >>> bounds(Window(0, 3_600_000_000), together([0, 86_400_000_000])[1])
+    '[01-01 00:00, 01:00)'
     """
     start, end = shown(window.start), shown(window.end)
     same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
-    return f"[{start}, {end[11:] if same_day else end})"
+    last = said(window.end)
+    return f"[{said(window.start)}, {re.split('[T ]', last)[-1] if same_day else last})"
 
 
 def span(length: timedelta | float) -> str:
