@@ -10,6 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -52,6 +53,8 @@ class Output:
     def text(self, *parts: RenderableType) -> None:
         """Print what people read."""
         for part in parts:
+            if isinstance(part, Table) and any(column.no_wrap for column in part.columns):
+                _numbers_whole(part, self.out.width)
             self.out.print(part)
 
     def whole(self, *parts: RenderableType) -> None:
@@ -81,13 +84,46 @@ def _plain(value: Any) -> Any:
 
 def table(*headings: str, right: Iterable[str] = (), whole: Iterable[str] = (), title: str | None = None) -> Table:
     """An empty table in the house style. `right` names the columns of numbers, `whole` those that stay on one line."""
-    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0), title=title)
+    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, _BETWEEN, 0, 0), title=title)
     made.title_justify, made.title_style = "left", "bold"
     numbers, lines = set(right), set(whole)
     for heading in headings:
         side: JustifyMethod = "right" if heading in numbers else "left"
         made.add_column(heading, justify=side, overflow="fold", no_wrap=heading in lines)
     return made
+
+
+def _numbers_whole(made: Table, width: int) -> None:
+    """Keep numbers on one line where a table has no room for all: the widest of their headings fold, and words do."""
+    longest = [max((cell_len(str(cell)) for cell in column.cells), default=0) for column in made.columns]
+    natural = [max(size, cell_len(str(one.header))) for one, size in zip(made.columns, longest, strict=True)]
+    numbers = [place for place, column in enumerate(made.columns) if column.justify == "right"]
+    words = [place for place, column in enumerate(made.columns) if not column.no_wrap and place not in numbers]
+    widths = dict(enumerate(natural))
+    widths |= {place: max(longest[place], min(natural[place], _SHORT)) for place in numbers} | {
+        place: min(natural[place], _LEAST) for place in words
+    }
+    spare = width - _BETWEEN * (len(natural) - 1) - sum(widths.values())
+    if spare < 0 or sum(natural) + _BETWEEN * (len(natural) - 1) <= width:
+        return
+    for places in (numbers, words):
+        for _ in range(spare):
+            short = max(places, key=lambda place: natural[place] - widths[place], default=None)
+            if short is None or natural[short] == widths[short]:
+                break
+            widths[short], spare = widths[short] + 1, spare - 1
+    for place in numbers + words:
+        made.columns[place].width = widths[place]
+
+
+_SHORT = 5
+"""How narrow a heading of numbers may become."""
+
+_LEAST = 10
+"""How narrow a column of words may become, to leave room for numbers."""
+
+_BETWEEN = 2
+"""How far columns are apart."""
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:

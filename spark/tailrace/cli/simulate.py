@@ -14,7 +14,7 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
-from tailrace.cli.texts import bounds, counted, key_named, shown
+from tailrace.cli.texts import bounds, counted, key_named, shown, together
 from tailrace.model import samples
 from tailrace.model.computation import Computation
 from tailrace.model.log import Log
@@ -197,13 +197,13 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
     for stage, run in zip(pipeline.stages[:-1], one.runs[:-1], strict=True):
         yield Text.assemble((stage.name, "bold"), f"  {answers(stage)}")
         if run.panes:
-            yield _table(stage, list(run.panes[:_MOST]))
+            yield from _table(stage, list(run.panes[:_MOST]))
         if len(run.panes) > _MOST:
             yield f"and {counted(len(run.panes) - _MOST, 'pane')} more"
     panes = list(one.run.panes) if key is None else one.panes(key)
     yield Text.assemble((pipeline.name, "bold"), f"  {answers(pipeline)}")
     if panes:
-        yield _table(pipeline, panes[:_MOST])
+        yield from _table(pipeline, panes[:_MOST])
     if len(panes) > _MOST:
         yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
     late = [late for late in one.runs[0].late if key is None or late.key == key]
@@ -236,8 +236,12 @@ def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator
     yield facts(_counts(one, sample).items())
 
 
-def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
+def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
+    """Panes in the order in which they fired; what all their instants have in common is said once, above."""
     results = list(pipeline.results)
+    shared, said = together(at for pane in panes for at in (pane.processing_time, *pane.window))
+    if shared:
+        yield Text(f"times are of {shared}, UTC", style="dim")
     made = table(
         "epoch", "fired at", "key", "window", "timing", "", *results, "pane",
         right=("epoch", *results, "pane"), whole=("fired at", "key", "window"),
@@ -248,16 +252,16 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Any:
         timing = pane.timing.value.replace("_", " ")
         made.add_row(
             str(pane.version.epoch),
-            shown(pane.processing_time),
+            said(pane.processing_time),
             key_named(pane.key),
-            bounds(pane.window),
+            bounds(pane.window, said),
             timing,
             sign,
             *values,
             str(pane.version.index),
             style="dim" if pane.retraction else "",
         )
-    return made
+    yield made
 
 
 def _value(value: Any) -> str:
