@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -50,7 +52,7 @@ class ClusterSession:
         """Open it on Spark; `small` says that what is read would fit this process, so what comes of it does."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._checkpointed: dict[str, DataFrame] = {}
-        self._brought: set[str] = set()
+        self._brought: dict[str, pa.Table] = {}
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
 
@@ -89,8 +91,9 @@ class ClusterSession:
 
     def _bring(self, frame: DataFrame, counts: Mapping[str, str]) -> Counted:
         """Compute a frame, and take its rows over into this process."""
-        relation = self._here.given(frame.toArrow())
-        self._brought.add(relation)
+        rows = frame.toArrow()
+        relation = self._here.lent(rows)
+        self._brought[relation] = rows
         return self._here.tallied(relation, counts)
 
     def rows(self, text: str) -> list[dict[str, Any]]:
@@ -115,17 +118,21 @@ class ClusterSession:
         return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
-        if any(name in text for name in self._brought):
-            self._here.write(text, branch, said)
-        else:
-            append(self.spark.sql(text), branch, said)
+        brought = {name: rows for name, rows in self._brought.items() if name in text}
+        if brought:
+            with suppress(duckdb.OutOfMemoryException):
+                self._here.write(text, branch, said)
+                return
+        for name, rows in brought.items():
+            self.spark.createDataFrame(rows).createOrReplaceTempView(name)
+        append(self.spark.sql(text), branch, said)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
         return Follower(self.lake, pipeline, owner, self._here.connection)
 
     def free(self, relation: str) -> None:
         if relation in self._brought:
-            self._brought.remove(relation)
+            del self._brought[relation]
             self._here.free(relation)
             return
         frame = self._checkpointed.pop(relation)

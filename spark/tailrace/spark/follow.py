@@ -6,6 +6,7 @@ What is small is merged in this process, as that of every other fold is; the res
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 
 import duckdb
@@ -43,8 +44,9 @@ class Follower(AnswersFollowing):
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""
         if self._here.small(since, until, fresh=fresh, empty=empty):
-            self._here.merge(since, until, stamp, fresh=fresh, empty=empty)
-            return
+            with suppress(duckdb.OutOfMemoryException):
+                self._here.merge(since, until, stamp, fresh=fresh, empty=empty)
+                return
         self._stamped(stamp)
         view = f"tailrace_follow_{self.name}_{self.owner}"
         self._panes(since, until).createOrReplaceTempView(view)

@@ -72,6 +72,13 @@ class DuckSession:
     def given(self, rows: pa.Table) -> str:
         return self._taken_over(rows)
 
+    def lent(self, rows: pa.Table) -> str:
+        """Name rows that stay in memory as they are, apart from DuckDB's: they take none of what it may use."""
+        held = ExitStack()
+        name = held.enter_context(registered(self.connection, rows))
+        self._relations[name] = held
+        return name
+
     def view(self, text: str) -> str:
         return self._named("VIEW", in_duckdb_once(text))
 
