@@ -16,6 +16,7 @@ from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb import session
 from tailrace.engines.duckdb.connection import EngineError, connect
+from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, ledger_contract, log_contract
 from tailrace.lake.runs import Runs
@@ -91,9 +92,22 @@ def test_X2_a_backfill_that_has_no_room_changes_nothing_says_what_to_set_and_can
     assert not list(scratch.iterdir()), "what was spilled goes with the run"
 
 
-def test_what_has_no_room_in_the_process_goes_to_spark_by_itself(plain: SparkSession, settings: Settings) -> None:
+@pytest.mark.parametrize("writes", [True, False], ids=["written_here", "written_by_spark"])
+def test_what_has_no_room_in_the_process_goes_to_spark_by_itself(
+    plain: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
     lake = landed(settings)
+
+    def full(*_: object, **__: object) -> None:
+        raise duckdb.OutOfMemoryException("no room for what Spark computed, either")
+
+    if not writes:
+        monkeypatch.setattr(session.DuckSession, "write", full)
+        monkeypatch.setattr(ProcessFollower, "merge", full)
     [done] = backfill(Lake(settings.model_copy(update={"memory": "8MB"})), PIPELINE, instant(START))
     assert (done.engine.engine, done.changed) == (Engine.SPARK, KEYS)
+    rows = lake.table("gathered").scan().to_arrow()
+    assert (rows.num_rows, set(rows["n"].to_pylist())) == (KEYS, {TIMES})
+    assert {len(one) for one in rows["all"].to_pylist()} == {TIMES}
     statuses = [(run.status, str(run.engine).partition(":")[0]) for run in Runs(lake, PIPELINE).all()[1:]]
     assert statuses == [("failed", "duckdb"), ("committed", "spark")]
