@@ -61,7 +61,7 @@ def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
 
 
 def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is said of a definition: of its last stage, and of those before it."""
+    """Report on a definition: the report on its last stage, with those on the stages before it in `earlier`."""
     *earlier, last = stages
     return last | ({"earlier": earlier} if earlier else {})
 

@@ -128,7 +128,7 @@ _BETWEEN = 2
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     """Names with what is to be said of each."""
-    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, said in rows:

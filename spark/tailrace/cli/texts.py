@@ -47,7 +47,7 @@ def shown(micros: int | None) -> str:
 
 
 def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
-    """What instants that are shown side by side have in common, a day or a year, and how each is said without it.
+    """Find the day or year that all of these instants share; give it, and a function that writes one without it.
 
     >>> day, said = together([0, 3_600_000_000, None, END_OF_TIME])
     >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)

@@ -32,6 +32,9 @@ REGAINED = "regained"
 LANDING = "landing"
 """The token of the log's lease that the writer has with it: a stream that lands, and not one from the log."""
 
+HOLDING = (LENDER, BORROWER, REGAINED, LANDING)
+"""What commits say of who has the lease and how, which is nothing to whoever takes it next."""
+
 PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
 
@@ -62,7 +65,7 @@ class Lease:
             if landing is not None and head.number(LANDING, 0) > landing.token:
                 # A token that is higher is of this log, unless that was made anew.
                 landing.check()
-            said = repeated(head.said, LENDER, BORROWER, REGAINED, LANDING) | _landing(token)
+            said = repeated(head.said, *HOLDING) | _landing(token)
             try:
                 taken = cls._marked(lake, table, head, said, "stream", direct=direct)
             except MovedError:
@@ -96,10 +99,7 @@ class Lease:
     def _marked(
         cls, lake: Tables, table: str, head: Head, said: Mapping[str, str], writer: str, *, direct: bool
     ) -> Lease:
-        token = head.number(TOKEN, 0) + 1
-        said = {**said, TOKEN: str(token)}
-        # Not where main stands by then: that may be another's lease, on which this one's commits must fail.
-        taken = Head(lake.mark(table, said, head.snapshot), said)
+        token, taken = _next(lake, table, head, said)
         branch = Branch(lake, table, f"{writer}_{token}", direct=direct)
         return cls(lake, table, token, branch, branch.start(taken))
 
@@ -168,9 +168,8 @@ class Lease:
                 time.sleep(_POLL)
                 continue
             try:
-                token, said = head.number(TOKEN, 0) + 1, repeated(head.said, LENDER, BORROWER, REGAINED)
-                said |= {TOKEN: str(token), REGAINED: str(self.token)}
-                taken = Head(self.lake.mark(self.table, said, head.snapshot), said)
+                said = repeated(head.said, LENDER, BORROWER) | {REGAINED: str(self.token)}
+                token, taken = _next(self.lake, self.table, head, said)
             except MovedError:
                 continue
             self._moved(token, taken)
@@ -202,6 +201,16 @@ class Lease:
     def give_back(self) -> None:
         """Remove the branch. The token stays, and nobody waits for it."""
         self.branch.drop()
+
+
+def _next(lake: Tables, table: str, head: Head, said: Mapping[str, str]) -> tuple[int, Head]:
+    """Commit the next token on a head, saying this; gives the token and the commit.
+
+    That, and not where main stands by then: it may be another's lease, on which this one's commits must fail.
+    """
+    token = head.number(TOKEN, 0) + 1
+    said = {**said, TOKEN: str(token)}
+    return token, Head(lake.mark(table, said, head.snapshot), said)
 
 
 def _landing(token: int | None) -> dict[str, str]:

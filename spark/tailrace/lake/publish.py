@@ -2,8 +2,7 @@
 
 Spark writes to a branch of the writer's own, and main is moved to it; what it computed and is small this process writes
 there for it. Where this process computes, it writes the files beside the table first, and adds them to main in one
-commit. Either succeeds only if main is still where the writer started, so one that
-was overtaken publishes nothing.
+commit. Either succeeds only if main is still where the writer started, so one that was overtaken publishes nothing.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import TimestamptzType
 
-from tailrace.lake.catalog import PREFIX, Head, Lake, head_of
+from tailrace.lake.catalog import Head, Lake, head_of, properties
 from tailrace.lake.commits import DUPLICATES, ENGINE, progress_of
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
@@ -190,18 +191,22 @@ def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
 
 def _total(table: Table) -> int:
     """The records of a table that is only ever appended to."""
-    snapshot = table.current_snapshot()
-    summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return int(summary.get("total-records", 0))
+    return _counted(table.current_snapshot(), "total-records")
 
 
 def _rewritten(answers: Table) -> int:
     """How many rows the last commit that brought the answers up took out of the table to write them anew."""
     for snapshot in reversed(answers.snapshots()):
-        summary: Any = snapshot.summary.additional_properties if snapshot.summary else {}
-        if PREFIX + STAMP in summary and PREFIX + MAINTAINED not in summary:
-            return int(summary.get("deleted-records", 0))
+        said = properties(snapshot)
+        if STAMP in said and MAINTAINED not in said:
+            return _counted(snapshot, "deleted-records")
     return 0
+
+
+def _counted(snapshot: Snapshot | None, what: str) -> int:
+    """Read a count that a commit's summary has; 0 where it has none."""
+    summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get(what, 0))
 
 
 def latest_in(table: Table, column: str) -> int | None:

@@ -16,7 +16,7 @@ from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.generations import FROM, GENERATION, Held, go_over, settle
-from tailrace.lake.lease import BORROWER, LANDING, LENDER, REGAINED, TOKEN, Lease
+from tailrace.lake.lease import HOLDING, TOKEN, Lease
 from tailrace.lake.needed import STAMP
 from tailrace.lake.replacing import Replaced
 from tailrace.lake.runs import Run, Runs
@@ -54,7 +54,7 @@ class _Cut:
 
     @property
     def said(self) -> dict[str, str]:
-        return {k: v for k, v in standing(self.commits).said.items() if k not in (LENDER, BORROWER, REGAINED, LANDING)}
+        return {k: v for k, v in standing(self.commits).said.items() if k not in HOLDING}
 
     @property
     def epoch(self) -> int:

@@ -37,7 +37,7 @@ from tailrace.lake.generations import (
     sweep,
     tag_of,
 )
-from tailrace.lake.lease import BORROWER, LANDING, LENDER, REGAINED, TOKEN, Lease
+from tailrace.lake.lease import HOLDING, TOKEN, Lease
 from tailrace.lake.runs import Run, Runs
 from tailrace.model.errors import TailraceError
 from tailrace.model.meaning import kept
@@ -235,7 +235,7 @@ class _Generation:
 def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
     ledger, tag = lake.table(f"{name}__ledger"), tag_of(to)
     there = head_of(ledger, tag)
-    said = {one: value for one, value in there.said.items() if one not in (LENDER, BORROWER, REGAINED, LANDING)}
+    said = {one: value for one, value in there.said.items() if one not in HOLDING}
     said |= {TOKEN: str(lease.token), "generation": str(run.generation)}
     told = {GENERATION: str(run.generation), FROM: tag}
     told[MEANING] = ledger.properties.get(f"{MEANING}.{tag}", "")

@@ -10,6 +10,7 @@ import duckdb
 
 from tailrace.engines.choose import Bounds, Engine
 from tailrace.engines.duckdb.connection import EngineError, RoomError
+from tailrace.engines.duckdb.read import bytes_read
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
@@ -59,4 +60,4 @@ def session_for(
 def _bytes(lake: Lake, table: str, where: Filter) -> int:
     if not lake.has(table):
         return 0
-    return sum(task.file.file_size_in_bytes for task in lake.table(table).scan(row_filter=where).plan_files())
+    return bytes_read(lake.table(table).scan(row_filter=where))

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.engines.duckdb.read import as_declared, scanned
+from tailrace.engines.duckdb.read import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.lake.catalog import Lake
@@ -61,13 +61,12 @@ class Sides:
     def logged(self, log: Log, after: int, until: int) -> Bundled:
         """The records that the log has of the epochs after one up to another, on the engine that takes so many."""
         where = every(above("_epoch", after), at_most("_epoch", until))
-        if self.small:
-            tasks = self.lake.table(log.name).scan(row_filter=where).plan_files()
-            if self.bounds.holds(bytes=_PACKED * sum(task.file.file_size_in_bytes for task in tasks)):
-                own = self.database.cursor()
-                with scanned(own, self.lake, log.name, where) as rows:
-                    within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
-                    return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
+        scan = self.lake.table(log.name).scan(row_filter=where)
+        if self.small and self.bounds.holds(bytes=_PACKED * bytes_read(scan)):
+            own = self.database.cursor()
+            with scanned(own, self.lake, log.name, where) as rows:
+                within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
+                return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
         table = self.spark.table(self.lake.spark_name(log.name).replace("`", ""))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 

@@ -20,7 +20,7 @@ from pyiceberg.types import TimestamptzType
 
 from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.dialect import in_duckdb
-from tailrace.engines.duckdb.read import Scan, files_read
+from tailrace.engines.duckdb.read import Scan, bytes_read, files_read
 from tailrace.engines.duckdb.records import registered
 from tailrace.lake.answers import AnswersFollowing
 from tailrace.lake.catalog import Lake, head_of
@@ -53,9 +53,9 @@ class ProcessFollower(AnswersFollowing):
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
         """Whether what a merge may read is within this process's memory: the panes, and the files of `p`."""
-        size = sum(task.file.file_size_in_bytes for task in self._gaining(since, until).plan_files())
+        size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):
-            size += sum(task.file.file_size_in_bytes for task in self.lake.table(self.name).scan().plan_files())
+            size += bytes_read(self.lake.table(self.name).scan())
         return size <= in_bytes(self.lake.settings.memory)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.read import scanned
+from tailrace.engines.duckdb.read import bytes_read, scanned
 from tailrace.lake.catalog import Lake
 from tailrace.lake.querying import tables, views
 
@@ -35,7 +35,7 @@ ALIKE: frozenset[type[exp.Expr]] = frozenset(
         exp.Avg,
     }
 )  # fmt: skip
-"""What a query may have: each means the same in both, errors of casts and overflows aside, which Spark then tells."""
+"""List what a query may have: each means the same on both engines. Where DuckDB fails at one, Spark is asked."""
 
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.DATE)
 
@@ -64,7 +64,7 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
         loaded = lake.table(table)
         if any(isinstance(field.field_type, DecimalType) for field in loaded.schema().fields):
             return f"{table} has decimals, whose sums and means the engines type otherwise"
-        size += sum(task.file.file_size_in_bytes for task in loaded.scan().plan_files())
+        size += bytes_read(loaded.scan())
     choice = bounds.for_run(size)
     if choice.engine is Engine.SPARK:
         return choice.why
@@ -74,10 +74,8 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
             for table in sorted(read):
                 rows = held.enter_context(scanned(connection, lake, table))
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
-                held.callback(connection.execute, f"DROP VIEW {name_of(table)}")
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
-                held.callback(connection.execute, f"DROP VIEW {name_of(name)}")
             found = connection.execute(in_duckdb_once(tree.sql(dialect="spark"))).to_arrow_table()
         except duckdb.Error:
             # What is wrong with it Spark says in its own words, of its own SQL.
@@ -125,7 +123,7 @@ def _instant(cast: exp.Cast) -> bool:
 
 
 def _name(item: exp.Expr) -> str | None:
-    """What Spark calls a column that nobody named; None where that takes more than a look.
+    """Name an unnamed column as Spark does: counts, sums and the like of one column. None for anything else.
 
     >>> _name(sqlglot.parse_one("COUNT(*)")), _name(sqlglot.parse_one("sum(a)")), _name(sqlglot.parse_one("a + 1"))
     ('count(1)', 'sum(a)', None)

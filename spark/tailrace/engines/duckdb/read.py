@@ -28,6 +28,11 @@ from tailrace.model.log import Log
 Scan: TypeAlias = DataScan | IncrementalAppendScan
 
 
+def bytes_read(scan: Scan) -> int:
+    """Add up the files that a scan reads, in bytes."""
+    return sum(task.file.file_size_in_bytes for task in scan.plan_files())
+
+
 @contextmanager
 def scanned(
     connection: duckdb.DuckDBPyConnection,
