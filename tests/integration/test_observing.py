@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
 from tailrace.backfill.backfill import Backfilled, backfill
 from tailrace.cli.console import Output
-from tailrace.cli.observing import observing
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import progress_of
 from tailrace.lake.reports import pipeline_status
 from tailrace.model.time import instant
 from tailrace.model.watermarks import Injected
 from tailrace.observe.happenings import Subject, Watcher
+from tailrace.observe.observing import observing
 from tailrace.settings import Settings
 from tailrace.spark.folding import Fold
 from tailrace.spark.sources import Files
@@ -118,7 +118,7 @@ def test_what_is_scraped_of_a_stream_is_what_its_tables_hold(
     subject = Subject("stream", watched, COUNTED.stages, source)
     said: list[str] = []
     monkeypatch.setattr(Output, "say", lambda self, text: said.append(text))
-    with observing(Output(), subject, 0) as observed:
+    with observing(subject, Output().say, 0) as observed:
         (url,) = [text.rpartition(" ")[2] for text in said]
         lake = Lake(settings, observed.tell)
         running = Stream(plain, lake, [COUNTED], source, watch=observed.tell, follow_every=2)
@@ -188,13 +188,13 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
     def beside_a_backfill(fold: Fold) -> bool:
         """The backfill commits after the epoch was written and before it is published."""
         if not done:
-            with observing(Output(), Subject("backfill", of_backfill, COUNTED.stages)) as observed:
+            with observing(Subject("backfill", of_backfill, COUNTED.stages), Output().say) as observed:
                 lake = Lake(settings, observed.tell)
                 done.extend(backfill(lake, COUNTED, instant_of(1), instant_of(2)))
         return publish(fold)
 
     monkeypatch.setattr(Fold, "publish", beside_a_backfill)
-    with observing(Output(), Subject("stream", of_stream, COUNTED.stages, source), 0) as observed:
+    with observing(Subject("stream", of_stream, COUNTED.stages, source), Output().say, 0) as observed:
         drained(observed.tell)
         found = scraped(said[0].rpartition(" ")[2])
     ledger = {"log": "drops", "table": "counted__ledger", "writer": "stream"}

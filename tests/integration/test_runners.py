@@ -1,4 +1,4 @@
-"""Runs in the warm session of a machine: shared, checked, cancelled, killed, and never of code that has changed."""
+"""Runs on a machine, in the process or its warm session: checked, cancelled, killed, never of code that changed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from shutil import copy
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.engines.duckdb.connection import RoomError
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.model.time import instant
-from tailrace.runners.jobs import BackfillJob, Cancelled, Outcome, RunnerError
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
 from tailrace.runners.local import Local
 from tailrace.settings import Settings
 from tests.support import rides
@@ -35,6 +36,7 @@ class Bench:
     definition: Path
     lake: Lake
     told: list[str] = field(default_factory=list)
+    workers: int = 0
 
     def job(self, first: int, last: int, **more: object) -> BackfillJob:
         return BackfillJob.of(
@@ -44,6 +46,11 @@ class Bench:
     def run(self, first: int, last: int, **more: object) -> Outcome:
         (found,) = Local(self.settings).backfill(self.job(first, last, **more), self.told.append)
         return found
+
+    def on_spark(self) -> Bench:
+        """Have what runs from now on be Spark's, and so the worker's."""
+        self.settings, self.workers = self.settings.model_copy(update={"engine": "spark"}), 1
+        return self
 
     @property
     def worker(self) -> int:
@@ -70,36 +77,31 @@ def bench(settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: 
     (definitions / "hourly.py").write_text("from neighbour import HOURLY\n")
     made = Bench(settings, definitions / "hourly.py", case.lake)
     yield made
-    assert Local.stop_all(settings.warehouse) == 1
+    assert Local.stop_all(settings.warehouse) == made.workers
 
 
-@pytest.mark.slow
-def test_runs_share_one_session_and_do_what_the_command_does(bench: Bench) -> None:
-    before = bench.snapshots
-    tried = bench.run(8, 9, dry_run=True)
-    assert (tried.changed, tried.untouched, tried.retracted) == (1, 0, 0)
-    assert bench.snapshots == before, "a dry run changes nothing"
-    first = bench.worker
-
+def at_once(bench: Bench) -> list[Outcome]:
+    """Three runs at once, an hour each."""
     found: list[Outcome] = []
     threads = [threading.Thread(target=lambda at=at: found.append(bench.run(at, at + 1))) for at in (8, 9, 10)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return found
+
+
+def check_at_once(bench: Bench) -> None:
+    before = bench.snapshots
+    tried = bench.run(8, 9, dry_run=True)
+    assert (tried.changed, tried.untouched, tried.retracted) == (1, 0, 0)
+    assert bench.snapshots == before, "a dry run changes nothing"
+    found = at_once(bench)
     assert {one.changed for one in found} == {1}
     assert len({one.generation for one in found}) == 3, "V2: each run has a generation of its own"
-    assert bench.worker == first, "nobody started another session"
-
     again = bench.run(8, 11, reason="'; DROP TABLE hourly; --")
     assert (again.changed, again.untouched, again.retracted) == (0, 3, 0), "V5: any cut gives the rows of one run"
     assert "DROP" in (Runs(bench.lake, rides.HOURLY).all()[-1].reason or "")
-
-    neighbour = bench.definition.parent / "neighbour.py"
-    neighbour.write_text(neighbour.read_text() + "\n")
-    assert bench.run(8, 9, dry_run=True).untouched == 1
-    assert bench.worker != first, "code that has changed is loaded by another worker"
-
     with pytest.raises(RunnerError, match="no such file") as refused:
         Local(bench.settings).backfill(
             BackfillJob.of(definition=str(bench.definition.parent / "none.py"), first=0, last=1), print
@@ -107,9 +109,46 @@ def test_runs_share_one_session_and_do_what_the_command_does(bench: Bench) -> No
     assert not refused.value.again
 
 
+def test_runs_that_duckdb_does_are_done_in_the_process_that_asks(bench: Bench) -> None:
+    check_at_once(bench)
+    assert not any("worker" in one for one in bench.told)
+    before, runner = bench.snapshots, Local(bench.settings)
+
+    def computing(doing: str) -> None:
+        runner.cancel()
+
+    with pytest.raises(Cancelled):
+        runner.backfill(bench.job(8, 11), computing)
+    assert bench.snapshots == before
+
+
+def test_a_run_for_which_there_turns_out_to_be_no_room_goes_to_the_worker(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> Outcome:
+        raise RoomError("there is no more room")
+
+    monkeypatch.setattr("tailrace.runners.local.backfilled", full)
+    assert bench.run(8, 9).changed == 1
+    assert any("Spark takes it" in one for one in bench.told)
+    bench.workers = 1
+
+
+@pytest.mark.slow
+def test_runs_share_one_session_and_do_what_the_command_does(bench: Bench) -> None:
+    check_at_once(bench.on_spark())
+    first = bench.worker
+    assert len({one for one in bench.told if one.startswith("worker")}) == 1, "nobody started another session"
+
+    neighbour = bench.definition.parent / "neighbour.py"
+    neighbour.write_text(neighbour.read_text() + "\n")
+    assert bench.run(8, 9, dry_run=True).untouched == 1
+    assert bench.worker != first, "code that has changed is loaded by another worker"
+
+
 @pytest.mark.slow
 def test_a_run_that_is_cancelled_or_killed_is_done_by_the_next_one(bench: Bench) -> None:
-    runner = Local(bench.settings)
+    runner = Local(bench.on_spark().settings)
 
     def computing(doing: str) -> None:
         if doing.startswith("computing"):
@@ -160,4 +199,4 @@ def test_a_folder_of_sockets_that_others_can_reach_is_refused(
     folder.mkdir()
     folder.chmod(0o755)
     with pytest.raises(RunnerError, match="of this user alone"):
-        Local(settings).backfill(BackfillJob.of(definition="/pipelines/flights.py", first=0, last=1), print)
+        Local(settings).maintain(MaintainJob(definition="/pipelines/flights.py"), print)

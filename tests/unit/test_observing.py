@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.console import Output
+from tailrace.cli.console import Output, output_for
 from tailrace.cli.errors import Status, status_of
-from tailrace.cli.observing import lineage_wanted, observing, output_for
 from tailrace.lake.catalog import Lake
 from tailrace.lake.notices import Followed, Outcome, Publication
 from tailrace.lake.runs import Runs
@@ -36,6 +35,7 @@ from tailrace.observe.happenings import (
 from tailrace.observe.lineage import Lineage
 from tailrace.observe.logs import LOGGER, Logs
 from tailrace.observe.metrics import METRICS, Endpoint, Metrics
+from tailrace.observe.observing import lineage_wanted, observing
 from tailrace.settings import Settings
 from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
@@ -207,7 +207,7 @@ def test_a_backfill_puts_the_totals_of_the_table_of_runs_into_a_file_at_once(
 ) -> None:
     settings = settings.model_copy(update={"metrics_file": tmp_path})
     subject = Subject("backfill", settings, small_lake.HOURLY.stages)
-    with observing(Output(), subject) as observed:
+    with observing(subject, Output().say) as observed:
         backfilled(settings, observed.tell)
     (file,) = tmp_path.glob("*.prom*")
     assert file.name == "tailrace_backfill_hourly_rides.prom"
@@ -316,7 +316,7 @@ def test_logs_on_standard_error_take_the_place_of_news(settings: Settings, capsy
 def test_only_what_is_asked_for_is_observed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("prometheus_client", "pythonjsonlogger.json", "openlineage.client.event_v2"):
         monkeypatch.setitem(sys.modules, module, None)
-    with observing(Output(), stream(settings)) as observed:
+    with observing(stream(settings), Output().say) as observed:
         observed.tell(report(0))
 
 
@@ -453,7 +453,7 @@ def test_a_source_of_files_is_named_as_lineage_has_it(settings: Settings, to_fil
 
 def test_nothing_is_left_behind(settings: Settings, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"log_file": tmp_path / "run.log"})
-    with pytest.raises(ZeroDivisionError), observing(Output(), stream(settings)):
+    with pytest.raises(ZeroDivisionError), observing(stream(settings), Output().say):
         raise ZeroDivisionError
     assert not [one for one in logging.getLogger(LOGGER).handlers if isinstance(one, logging.FileHandler)]
     assert "failed" in (tmp_path / "run.log").read_text()
@@ -461,5 +461,5 @@ def test_nothing_is_left_behind(settings: Settings, tmp_path: Path) -> None:
 
 def test_a_folder_for_metrics_that_is_not_there_is_named(settings: Settings, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"metrics_file": tmp_path / "none" / "x.prom"})
-    with pytest.raises(ObserveError, match="TAILRACE_METRICS_FILE"), observing(Output(), stream(settings)):
+    with pytest.raises(ObserveError, match="TAILRACE_METRICS_FILE"), observing(stream(settings), Output().say):
         pass

@@ -18,7 +18,8 @@ from typing import Any
 
 from tailrace.aws.objects import AwsError, client, get, put
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import GAVE_WAY, USAGE, why
+from tailrace.runners.keeping import FINAL, why
+from tailrace.runners.statuses import Status
 from tailrace.runners.submit import last_object
 
 GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
@@ -149,7 +150,7 @@ class EmrServerless:
             if self._left(last, "stopped"):
                 return Streaming(state="stopped")
             status, ended = self._ended(last)
-            if status in (USAGE, GAVE_WAY) and not self._left(last, "told"):
+            if status in FINAL and not self._left(last, "told"):
                 # Told once: who starts it again after that has looked at it.
                 self._leave(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
@@ -186,8 +187,8 @@ class EmrServerless:
         if self._cancelled or ended.state == "CANCELLED":
             raise Cancelled("cancelled: nothing more is committed")
         status, said = self._ended(ended)
-        if status not in (0, GAVE_WAY):
-            raise RunnerError(said, again=status != USAGE)
+        if status not in (0, Status.GAVE_WAY):
+            raise RunnerError(said, again=status != Status.USAGE)
         return last_object(self._outcome(ended).get("out", ""))
 
     def _submit(self, command: str, words: Sequence[str], name: str, **more: Any) -> str:

@@ -17,6 +17,7 @@ from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
 from tailrace.backfill.range_run import RangeRun
 from tailrace.backfill.sharing import Shared
 from tailrace.engines import logs
+from tailrace.engines.choose import Choice
 from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.drift import check_definition
@@ -27,11 +28,11 @@ from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, text
-from tailrace.spark.sessions import here_first, session_for
+from tailrace.spark.sessions import choice_for, here_first, session_for
 from tailrace.sql.answers import current, differences, events_from, events_until, new
 from tailrace.sql.corrections import pane_rows
 
-__all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages"]
+__all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
 
 
 def backfill(
@@ -67,11 +68,13 @@ def backfill_stages(
     reason: str | None = None,
     dry_run: bool = False,
     begun: Callable[[Session], None] = lambda session: None,
+    spark: bool = True,
 ) -> list[tuple[Pipeline, list[Backfilled]]]:
     """Backfill every stage of a definition, the first one first; what one answers is computed once, from the log.
 
     Nothing is changed where one of them cannot be: of several stages the range must be closed in all, and a later one
-    closes after those before it. `begun` is told of the engine before anything is computed.
+    closes after those before it. `begun` is told of the engine before anything is computed. Where DuckDB turns
+    out to have no room Spark takes it; without `spark` that is left to the caller, as a `RoomError`.
     """
     for stage in pipeline.stages:
         _check(lake, stage, first, last)
@@ -82,20 +85,30 @@ def backfill_stages(
             stages = [(stage, _parts(session, stage, first, last, shared)) for stage in pipeline.stages]
             return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
 
-    return here_first(lake, run)
+    return here_first(lake, run) if spark else run(lake)
+
+
+def engine_for(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Choice:
+    """Choose the engine for a range, as `backfill` does. Raises what it raises of what cannot be had."""
+    _check(lake, pipeline, first, last)
+    return choice_for(lake, pipeline, [_read(lake, pipeline, first, last)])[0]
 
 
 @contextmanager
 def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[tuple[Session, Shared]]:
     """The engine for a range, by what the log holds of it, and what the stages answer on it."""
-    since, until = events_from(pipeline, first), events_until(pipeline, last)
-    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
-    reads = [logs.read(lake, pipeline.stages[0].log, epoch, since, until)]
     with (
-        session_for(lake, pipeline, "backfill", reads) as session,
+        session_for(lake, pipeline, "backfill", [_read(lake, pipeline, first, last)]) as session,
         closing(Shared(session, pipeline, first, last)) as shared,
     ):
         yield session, shared
+
+
+def _read(lake: Lake, pipeline: Pipeline, first: int, last: int) -> tuple[str, Filter]:
+    """The log that a range reads, and what it reads of it."""
+    since, until = events_from(pipeline, first), events_until(pipeline, last)
+    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
+    return logs.read(lake, pipeline.stages[0].log, epoch, since, until)
 
 
 def _check(lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:

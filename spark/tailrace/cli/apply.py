@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli.console import Output, facts
+from tailrace.cli.console import Output, facts, output_for
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status
-from tailrace.cli.observing import output_for
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.progress import Progress
 from tailrace.cli.sessions import session, waiting

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli.console import Output, facts
+from tailrace.cli.console import Output, facts, output_for
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status, UsageError
-from tailrace.cli.observing import observing, output_for
 from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
 from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, text
+from tailrace.model.time import END_OF_TIME
 from tailrace.observe.happenings import Subject
+from tailrace.observe.observing import observing
+from tailrace.runners.jobs import Outcome
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def backfill(
     output = output_for(settings, json=json)
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}"
     subject = Subject("backfill", settings, pipeline.stages)
-    with waiting(output, doing), observing(output, subject) as observed, ending_spark():
+    with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog import Lake
 
@@ -69,7 +69,7 @@ def backfill(
         found = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
     runs = [(stage, one) for stage, own in found for one in own]
     if json:
-        output.data(backfilled_data(found, dry_run=dry_run))
+        output.data(Outcome.said([Outcome.of(stage, one, dry_run=dry_run) for stage, one in runs]))
     else:
         for place, (stage, one) in enumerate(runs):
             if place:
@@ -102,29 +102,3 @@ def _show(output: Output, pipeline: Pipeline, found: Backfilled, *, dry_run: boo
         ]
     rows += [("engine", str(found.engine)), ("took", span(found.seconds))]
     output.text(facts(rows))
-
-
-def backfilled_data(found: Sequence[tuple[Pipeline, list[Backfilled]]], *, dry_run: bool) -> dict[str, Any]:
-    """What a backfill did as JSON data: its last part, and under `earlier` those before it."""
-    *earlier, last = (_data(stage, one, dry_run=dry_run) for stage, own in found for one in own)
-    return last | ({"earlier": earlier} if earlier else {})
-
-
-def _data(pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> dict[str, Any]:
-    run, other = found.run, found.gave_way
-    return {
-        "pipeline": pipeline.name,
-        "range": [text(run.first), text(run.last)],
-        "dry_run": dry_run,
-        "run": run.run or None,
-        "status": run.status,
-        "generation": run.generation or None,
-        "log_epoch": run.log_epoch,
-        "changed": found.changed,
-        "untouched": found.untouched,
-        "retracted": found.retracted,
-        "seconds": round(found.seconds, 3),
-        "engine": found.engine.engine.value,
-        "engine_because": found.engine.why,
-        "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
-    }

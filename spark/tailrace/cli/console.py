@@ -15,6 +15,8 @@ from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.settings import Settings
+
 WIDTH = 100
 """How wide text is where no terminal says how wide it is, in columns."""
 
@@ -69,6 +71,12 @@ class Output:
     def error(self, text: str) -> None:
         """Print an error."""
         self.news.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
+
+
+def output_for(settings: Settings, *, json: bool) -> Output:
+    """Give the output of a run: without news where structured logs take their place on standard error."""
+    output = Output(json)
+    return output.hushed if settings.log_format is not None and settings.log_file is None else output
 
 
 def _plain(value: Any) -> Any:

@@ -1,48 +1,13 @@
-"""The command's exit statuses, and which error has which."""
+"""Errors of a command's arguments, and how commands end."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-from tailrace.lake.errors import FencedError, OtherDefinitionError
-from tailrace.model.errors import ClockError, TailraceError
+from tailrace.model.errors import TailraceError
 from tailrace.plan.loading import LoadError
-from tailrace.toolchain.errors import ToolchainError
+from tailrace.runners.statuses import MEANING, Status, status_of
 
 __all__ = ["MEANING", "LoadError", "Status", "UsageError", "status_of"]
 
 
-class Status(IntEnum):
-    """What a command's exit status says. They are stable: scripts and schedulers may rely on them."""
-
-    OK = 0
-    FOUND = 1
-    USAGE = 2
-    FAILED = 3
-    GAVE_WAY = 4
-    INTERRUPTED = 130
-
-
-MEANING = {
-    Status.OK: "done, nothing found",
-    Status.FOUND: "found: an audit that does not add up, a replay that differs, a changed table, an ill setup",
-    Status.USAGE: "wrong arguments, definition, settings or installation",
-    Status.FAILED: "the run failed; running it again goes on where it was",
-    Status.GAVE_WAY: "gave way to another stream, or to a newer backfill",
-    Status.INTERRUPTED: "interrupted; a stream stops at an epoch boundary first",
-}
-
-
 class UsageError(TailraceError, ValueError):
     """Arguments that make no sense together."""
-
-
-def status_of(error: TailraceError) -> Status:
-    """The exit status of an error: what the user wrote is `USAGE`, what went wrong on the way is `FAILED`."""
-    if isinstance(error, FencedError):
-        return Status.GAVE_WAY
-    if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):
-        return Status.USAGE
-    if isinstance(error, ClockError):
-        return Status.FAILED
-    return Status.USAGE if isinstance(error, ValueError) else Status.FAILED

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tailrace.cli.backlog import FolderBacklog, TopicBacklog
-from tailrace.cli.console import Output
+from tailrace.cli.console import Output, output_for
 from tailrace.cli.definitions import load_all
 from tailrace.cli.errors import Status, UsageError
-from tailrace.cli.observing import Observing, observing, output_for
 from tailrace.cli.options import Definitions, EngineName, on_engine
 from tailrace.cli.progress import Progress, Tally
 from tailrace.cli.sessions import session
@@ -23,6 +22,7 @@ from tailrace.lake.notices import Dropped, Notice, WentOver
 from tailrace.model.chains import Definition, chain
 from tailrace.model.time import text
 from tailrace.observe.happenings import Mended, Subject
+from tailrace.observe.observing import Observing, observing
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class _Run:
             subject = Subject("stream", self.settings, self._stages, source)
             groups = ("lake", "kafka") if topic else ("lake",)
             with (
-                observing(self.output, subject, metrics_port) as observed,
+                observing(subject, self.output.say, metrics_port) as observed,
                 # Spark takes the signals for itself as it starts.
                 session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark,
             ):

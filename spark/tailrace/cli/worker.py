@@ -17,24 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import tailrace
-from tailrace.cli.backfill import backfilled_data
-from tailrace.cli.console import Output
-from tailrace.cli.definitions import load, load_any
-from tailrace.cli.errors import Status, status_of
+from tailrace.cli.definitions import load_any
 from tailrace.cli.maintain import maintained_data
-from tailrace.cli.observing import observing
 from tailrace.model.errors import TailraceError
-from tailrace.observe.happenings import Subject
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, RunnerError
+from tailrace.runners.here import AT_ONCE, backfilled
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
+from tailrace.runners.statuses import Status, line_of, refusal
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.engines.session import Session
-
-AT_ONCE = os.cpu_count() or 1
-"""How many runs share the session at once: a warm run is bound by the cores. Others wait for their turn."""
 
 
 def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where to listen: a path.")]) -> None:
@@ -212,14 +206,13 @@ class _Run:
             if what == "maintain":
                 return {"done": self._maintained(MaintainJob(**asked))}
             return {"done": self._backfilled(BackfillJob.of(**asked))}
-        except RunnerError as error:
-            return {"failed": str(error), "again": error.again}
         except TailraceError as error:
-            return {"failed": _line(error), "again": status_of(error) is not Status.USAGE}
+            failed = error if isinstance(error, RunnerError) else refusal(error)
+            return {"failed": str(failed), "again": failed.again}
         except Exception as error:
             if not _spark_lives():
                 self.server.leave()
-            return {"failed": f"{type(error).__name__}: {_line(error)}", "again": True}
+            return {"failed": f"{type(error).__name__}: {line_of(error)}", "again": True}
 
     def _maintained(self, job: MaintainJob) -> dict[str, Any]:
         self.asker.check()
@@ -237,24 +230,9 @@ class _Run:
 
     def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
         self.asker.check()
-        with self.server.loading:
-            pipeline = load(job.definition)
-        subject = Subject("backfill", self.server.settings, pipeline.stages)
-        with observing(Output(json=True), subject) as observed:
-            from tailrace.backfill.backfill import backfill_stages
-            from tailrace.lake.catalog import Lake
-
-            self.say(doing=f"{'comparing' if job.dry_run else 'computing'} {pipeline.name}")
-            found = backfill_stages(
-                Lake(self.server.settings, observed.tell),
-                pipeline,
-                job.first,
-                job.last,
-                reason=job.reason,
-                dry_run=job.dry_run,
-                begun=self._cancelled_with,
-            )
-        return backfilled_data(found, dry_run=job.dry_run)
+        return Outcome.said(
+            backfilled(self.server.settings, job, lambda doing: self.say(doing=doing), self._cancelled_with)
+        )
 
     def _cancelled_with(self, session: Session) -> None:
         """Have the run end when whoever asked for it goes away."""
@@ -267,11 +245,6 @@ class _Run:
 
         self.asker.cancel = cancellable(spark, "a run of a scheduler")
         self.asker.check()
-
-
-def _line(error: Exception) -> str:
-    """The first paragraph of an error's message, on one line."""
-    return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
 
 
 def _spark_lives() -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from tailrace.model.errors import TailraceError
 from tailrace.model.time import BEGINNING, END_OF_TIME, moment, text
+
+if TYPE_CHECKING:
+    from tailrace.backfill.outcome import Backfilled
+    from tailrace.model.pipeline import Pipeline
 
 LONGEST_REASON = 200
 """How long a reason may be, in characters."""
@@ -186,8 +190,35 @@ class Outcome(BaseModel):
     gave_way_to: GaveWay | None
 
     @classmethod
+    def of(cls, pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> Outcome:
+        """Sum up a run of one stage."""
+        run, other = found.run, found.gave_way
+        return cls(
+            pipeline=pipeline.name,
+            range=(text(run.first), text(run.last)),
+            dry_run=dry_run,
+            run=run.run or None,
+            status=run.status,
+            generation=run.generation or None,
+            log_epoch=run.log_epoch,
+            changed=found.changed,
+            untouched=found.untouched,
+            retracted=found.retracted,
+            seconds=round(found.seconds, 3),
+            engine=found.engine.engine.value,
+            engine_because=found.engine.why,
+            gave_way_to=None if other is None else GaveWay(run=other.run, generation=other.generation),
+        )
+
+    @staticmethod
+    def said(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+        """Give what a run did as JSON data: its last part, and under `earlier` those before it."""
+        *earlier, last = (one.model_dump(mode="json") for one in outcomes)
+        return last | ({"earlier": earlier} if earlier else {})
+
+    @classmethod
     def all_of(cls, said: Mapping[str, Any]) -> list[Outcome]:
-        """Every part of a run, in its order, out of what the command says. Raises `RunnerError` for anything else."""
+        """Read every part of a run, in its order, out of what `said` gave. Raises `RunnerError` for anything else."""
         last = {name: value for name, value in said.items() if name != "earlier"}
         try:
             return [cls.model_validate(one) for one in (*said.get("earlier", ()), last)]

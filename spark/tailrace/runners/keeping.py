@@ -23,10 +23,11 @@ from typing import Any, BinaryIO
 
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 from tailrace.runners.private import folder, runs
+from tailrace.runners.statuses import Status
 from tailrace.settings import PREFIX, Place
 
-USAGE, GAVE_WAY = 2, 4
-"""Exit statuses of `tailrace stream` that another start does not mend, as `tailrace --help` has them."""
+FINAL = (Status.USAGE, Status.GAVE_WAY)
+"""How a stream ends where another start does not mend it."""
 
 STARTING = 60.0
 """Seconds that a keeper may take until it has started its stream."""
@@ -58,7 +59,7 @@ class Keeper:
             ended = None if anew else self._ended()
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
-            if ended is not None and ended["status"] in (USAGE, GAVE_WAY) and not ended.get("told"):
+            if ended is not None and ended["status"] in FINAL and not ended.get("told"):
                 # Told once: who starts it again after that has looked at it.
                 _noted(self._state, ended | {"told": True})
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
@@ -109,7 +110,7 @@ class Keeper:
             with self._lock() as lock:
                 if lock is not None:
                     ended = self._ended() or {"said": "it said nothing", "status": None}
-                    raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != USAGE)
+                    raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != Status.USAGE)
             if pid is None and (pid := _read(self._state).get("pid")) is not None:
                 until = time.monotonic() + SEEN
             time.sleep(0.1)

@@ -1,10 +1,10 @@
-"""Runs on this machine in one warm Spark session, which a process of its own holds for whoever asks.
+"""Runs on this machine: in the process that asks where DuckDB does them, else in a warm Spark session that runs share.
 
-A cold session costs a run some ten seconds before it does anything, so runs share a worker: the first that finds none
-starts it, and it ends by itself when nobody has asked for a while. Worker and client speak JSON, a line each, over a
-Unix socket in a folder that is the user's alone; a client that goes away cancels what it asked for. There is one
-worker for each lake, folder of definitions and installation. One whose code has changed since it was loaded says so,
-ends when what it runs has ended, and another is started.
+A cold session costs a run some ten seconds before it does anything, so a process of its own, the worker, holds one: the
+first run that finds none starts it, and it ends by itself when nobody has asked for a while. Worker and client speak
+JSON, a line each, over a Unix socket in a folder that is the user's alone; a client that goes away cancels what it
+asked for. There is one worker for each lake, folder of definitions and installation. One whose code has changed since
+it was loaded says so, ends when what it runs has ended, and another is started.
 """
 
 from __future__ import annotations
@@ -17,20 +17,27 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
 import tailrace
+from tailrace.model.errors import TailraceError
+from tailrace.runners.here import AT_ONCE, backfilled, fits
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
 from tailrace.runners.keeping import Keeper, Keeping
 from tailrace.runners.private import folder, runs
+from tailrace.runners.statuses import line_of, refusal
 from tailrace.settings import PREFIX, Place, Settings
+
+if TYPE_CHECKING:
+    from tailrace.engines.session import Session
 
 STARTING = 60.0
 """Seconds that a worker may take until it listens; Spark starts after that."""
@@ -47,16 +54,49 @@ _started: dict[int, subprocess.Popen[bytes]] = {}
 
 
 class Local(Keeping):
-    """Backfills in the warm worker of this machine."""
+    """Backfills on this machine."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self._connections: set[socket.socket] = set()
+        self._sessions: set[Session] = set()
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
-        """Run it in the worker, which is started where there is none."""
-        return Outcome.all_of(self._answer("backfill", job, tell))
+        """Run it here where DuckDB does it, else in the worker, which is started where there is none."""
+        with self._turns:
+            found = self._here(job, tell)
+        return Outcome.all_of(self._answer("backfill", job, tell)) if found is None else found
+
+    def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome] | None:
+        """Run a job in this process; None of one that is Spark's, or for which there turns out to be no room."""
+        from tailrace.engines.duckdb.connection import RoomError
+
+        mine: list[Session] = []
+
+        def begun(session: Session) -> None:
+            mine.append(session)
+            self._sessions.add(session)
+            self._check()
+
+        self._check()
+        try:
+            return backfilled(self.settings, job, tell, begun, spark=False) if fits(self.settings, job) else None
+        except RoomError as error:
+            tell(f"{line_of(error)}: Spark takes it")
+            return None
+        except RunnerError:
+            raise
+        except TailraceError as error:
+            self._check()
+            raise refusal(error) from error
+        finally:
+            self._sessions.difference_update(mine)
+
+    def _check(self) -> None:
+        if self._cancelled:
+            raise Cancelled("cancelled: nothing more is committed")
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Run it in the worker, which is started where there is none."""
@@ -82,6 +122,8 @@ class Local(Keeping):
 
     def cancel(self) -> None:
         self._cancelled = True
+        for session in tuple(self._sessions):
+            session.cancel()
         for connection in tuple(self._connections):
             # What waits for the answer wakes up; the worker sees that nobody waits any more.
             with suppress(OSError):
@@ -108,15 +150,13 @@ class Local(Keeping):
         except (OSError, ValueError):
             # It went away.
             pass
-        if self._cancelled:
-            raise Cancelled("cancelled: nothing more is committed")
+        self._check()
         if not taken:
             return None
         raise RunnerError("the worker died while it ran: run it again; what was committed is whole")
 
     def _connected(self, place: Path, tell: Callable[[str], None]) -> socket.socket:
-        if self._cancelled:
-            raise Cancelled("cancelled before it began")
+        self._check()
         found = _connection(place)
         if found is not None:
             return found

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
-from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper, Keeping, why
+from tailrace.runners.keeping import Keeper, Keeping, why
 from tailrace.runners.private import folder
+from tailrace.runners.statuses import Status
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0
@@ -96,10 +97,10 @@ class Submit(Keeping):
             self._running.discard(process)
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
-        if process.returncode not in (0, GAVE_WAY):
+        if process.returncode not in (0, Status.GAVE_WAY):
             # spark-submit gives on what Python says of errors where it gives on the rest.
             said = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
-            raise RunnerError(said, again=process.returncode != USAGE)
+            raise RunnerError(said, again=process.returncode != Status.USAGE)
         return last_object(out)
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import duckdb
 
-from tailrace.engines.choose import Bounds, Engine
+from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import EngineError, RoomError
 from tailrace.engines.duckdb.read import bytes_read
 from tailrace.engines.duckdb.session import DuckSession
@@ -30,6 +30,12 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
         return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
 
 
+def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[Choice, bool]:
+    """Choose the engine of a run that reads these tables, each as far as a filter goes; and whether that is little."""
+    size, bounds = sum(_bytes(lake, table, where) for table, where in reads), Bounds.of(lake.settings)
+    return bounds.for_run(size, definition), size <= bounds.memory
+
+
 @contextmanager
 def session_for(
     lake: Lake, definition: Definition, what: str, reads: Iterable[tuple[str, Filter]]
@@ -39,8 +45,7 @@ def session_for(
 
     Raises `ToolchainError` where it is Spark, and Java or a jar is missing, and `EngineError` where DuckDB fails.
     """
-    size, bounds = sum(_bytes(lake, table, where) for table, where in reads), Bounds.of(lake.settings)
-    choice = bounds.for_run(size, definition)
+    choice, small = choice_for(lake, definition, reads)
     if choice.engine is Engine.DUCKDB:
         with closing(DuckSession(lake, choice)) as session:
             try:
@@ -53,7 +58,7 @@ def session_for(
     from tailrace.spark.session import open_session
 
     spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
-    with closing(ClusterSession(spark, lake, choice, small=size <= bounds.memory)) as session:
+    with closing(ClusterSession(spark, lake, choice, small=small)) as session:
         yield session
 
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.cli.console import Output
 from tailrace.observe.happenings import Began, Ended, ObserveError, Subject, Watcher, told
-from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.observe.logs import Logs
@@ -26,15 +24,11 @@ class Observing:
     stopped: bool = False
 
 
-def output_for(settings: Settings, *, json: bool) -> Output:
-    """The output of a run: without news where structured logs take their place on standard error."""
-    output = Output(json)
-    return output.hushed if settings.log_format is not None and settings.log_file is None else output
-
-
 @contextmanager
-def observing(output: Output, subject: Subject, port: int | None = None) -> Iterator[Observing]:
+def observing(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observing]:
     """Observe a run from its beginning to its end, which is told whatever it is.
+
+    `say` is given lines for people: where metrics are served, and what could not be observed.
 
     Raises `ObserveMissingError` where the extra is not installed that is needed, and `ObserveError` where a port or a
     file cannot be had.
@@ -43,14 +37,14 @@ def observing(output: Output, subject: Subject, port: int | None = None) -> Iter
     with ExitStack() as stack:
         watchers: list[Watcher] = []
         logs: Logs | None = None
-        warn: Callable[[str], None] = output.say
+        warn = say
         if settings.log_format is not None or settings.log_file is not None:
             from tailrace.observe.logs import Logs
 
             logs = Logs(subject, settings.log_format or "text", settings.log_file)
             stack.callback(logs.close)
             watchers.append(logs)
-            warn = _both(logs.warned, output.say) if settings.log_file else logs.warned
+            warn = _both(logs.warned, say) if settings.log_file else logs.warned
         if port is not None or settings.metrics_file is not None:
             metrics = _metrics(subject)
             if settings.metrics_file is not None:
@@ -60,7 +54,7 @@ def observing(output: Output, subject: Subject, port: int | None = None) -> Iter
                 from tailrace.observe.metrics import Endpoint
 
                 endpoint = stack.enter_context(Endpoint(metrics, settings.metrics_host, port))
-                output.say(f"metrics are served at {endpoint.url}")
+                say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.served(endpoint.url)
             # Before the logs: who reads there of an epoch finds it counted.

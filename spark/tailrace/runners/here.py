@@ -1,0 +1,66 @@
+"""A backfill in the process that asks for it: what DuckDB computes needs neither a JVM nor another process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tailrace.model.pipeline import Pipeline
+from tailrace.observe.happenings import Subject
+from tailrace.observe.observing import observing
+from tailrace.plan.loading import load
+from tailrace.runners.jobs import BackfillJob, Outcome
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.engines.session import Session
+
+AT_ONCE = os.cpu_count() or 1
+"""How many runs of one process compute at once: they are bound by the cores. Others wait for their turn."""
+
+_loading = threading.Lock()
+"""Definitions are loaded one after the other, for each is run with its folder on the path."""
+
+
+def loaded(job: BackfillJob) -> Pipeline:
+    """Load the definition of a job."""
+    with _loading:
+        return load(job.definition)
+
+
+def fits(settings: Settings, job: BackfillJob) -> bool:
+    """Whether a job is DuckDB's, and so needs no Spark."""
+    # Here, for whoever looks at a DAG needs none of it.
+    from tailrace.backfill.backfill import engine_for
+    from tailrace.engines.choose import Engine
+    from tailrace.lake.catalog import Lake
+
+    return engine_for(Lake(settings), loaded(job), job.first, job.last).engine is Engine.DUCKDB
+
+
+def backfilled(
+    settings: Settings,
+    job: BackfillJob,
+    tell: Callable[[str], None],
+    begun: Callable[[Session], None],
+    *,
+    spark: bool = True,
+) -> list[Outcome]:
+    """Run a backfill in this process; gives what it did to each stage.
+
+    `begun` is told of the engine before anything is computed. Without `spark` it raises `RoomError` where DuckDB turns
+    out to have no room for it.
+    """
+    pipeline = loaded(job)
+    with observing(Subject("backfill", settings, pipeline.stages), tell) as observed:
+        from tailrace.backfill.backfill import backfill_stages
+        from tailrace.lake.catalog import Lake
+
+        tell(f"{'comparing' if job.dry_run else 'computing'} {pipeline.name}")
+        lake = Lake(settings, observed.tell)
+        found = backfill_stages(
+            lake, pipeline, job.first, job.last, reason=job.reason, dry_run=job.dry_run, begun=begun, spark=spark
+        )
+    return [Outcome.of(stage, one, dry_run=job.dry_run) for stage, own in found for one in own]

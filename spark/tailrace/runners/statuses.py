@@ -1,0 +1,52 @@
+"""How runs end: the exit statuses of the command, and which error has which."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tailrace.lake.errors import FencedError, OtherDefinitionError
+from tailrace.model.errors import ClockError, TailraceError
+from tailrace.runners.jobs import RunnerError
+from tailrace.toolchain.errors import ToolchainError
+
+
+class Status(IntEnum):
+    """What a command's exit status says. They are stable: scripts and schedulers may rely on them."""
+
+    OK = 0
+    FOUND = 1
+    USAGE = 2
+    FAILED = 3
+    GAVE_WAY = 4
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Status.OK: "done, nothing found",
+    Status.FOUND: "found: an audit that does not add up, a replay that differs, a changed table, an ill setup",
+    Status.USAGE: "wrong arguments, definition, settings or installation",
+    Status.FAILED: "the run failed; running it again goes on where it was",
+    Status.GAVE_WAY: "gave way to another stream, or to a newer backfill",
+    Status.INTERRUPTED: "interrupted; a stream stops at an epoch boundary first",
+}
+
+
+def status_of(error: TailraceError) -> Status:
+    """The exit status of an error: what the user wrote is `USAGE`, what went wrong on the way is `FAILED`."""
+    if isinstance(error, FencedError):
+        return Status.GAVE_WAY
+    if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):
+        return Status.USAGE
+    if isinstance(error, ClockError):
+        return Status.FAILED
+    return Status.USAGE if isinstance(error, ValueError) else Status.FAILED
+
+
+def refusal(error: TailraceError) -> RunnerError:
+    """What a runner says of an error, on one line: what the user wrote is not worth another try."""
+    return RunnerError(line_of(error), again=status_of(error) is not Status.USAGE)
+
+
+def line_of(error: Exception) -> str:
+    """The first paragraph of an error's message, on one line."""
+    return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
