@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -156,6 +157,19 @@ def test_X2_on_a_branch_of_sparks_what_this_process_writes_is_seen_once_main_is_
     branch.drop()
     with pytest.raises(MovedError):
         held(lake, branch, 2, {"kind": "a", "n": 3})
+
+
+def test_X1_writers_with_branches_of_their_own_do_not_disturb_each_other(lake: Lake, settings: Settings) -> None:
+    branches = [Branch(Lake(settings), "things", f"backfill_{number}") for number in range(6)]
+    for branch in branches:
+        branch.start()
+    with ThreadPoolExecutor(len(branches)) as pool:
+        written = [pool.submit(held, lake, one, 0, {"kind": "a", "n": n}) for n, one in enumerate(branches)]
+        for one in written:
+            one.result()
+    assert len({branch.staged() for branch in branches}) == len(branches)
+    branches[3].publish()
+    assert read(lake) == [3]
 
 
 def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:

@@ -66,12 +66,18 @@ class Branch:
         if self.direct:
             self._waiting = (change, said)
             return
-        try:
-            self.lake.change(self.table, change, said, self.base, self.name)
-        except MovedError:
-            # Nobody else moves it: if it has moved, the reply was lost on its way.
-            if self.lake.refs(self.table).get(self.name) in (None, self.base):
-                raise
+        while True:
+            try:
+                self.lake.change(self.table, change, said, self.base, self.name)
+                return
+            except MovedError:
+                at = self.lake.refs(self.table).get(self.name)
+                if at is None and self.base is not None:
+                    raise
+                if at != self.base:
+                    # Nobody else moves it: the reply was lost on its way.
+                    return
+                # Another branch of the table was committed to meanwhile, which does not count.
 
     def staged(self) -> int:
         """The snapshot that the branch stands at. Raises `MovedError` where it was removed."""
