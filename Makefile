@@ -13,6 +13,8 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $
 ARGS ?=
 PYTHON ?= python3
 export PYTHON
+# Images often set it, and then each of the many processes here compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -100,6 +102,8 @@ build/.extras: FORCE
 
 $(INSTALLED): uv.lock pyproject.toml tools/setup tools/uv.txt build/.extras
 	@tools/setup $(EXTRAS)
+	@$(BIN)/tailrace --help >/dev/null
+	@$(BIN)/python -m compileall -q spark/tailrace
 	@touch $@
 
 $(JARS): $(PINNED) $(INSTALLED)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.runners import RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import GAVE_WAY, USAGE, Keeper
+from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
+from tailrace.runners.keeping import FINAL, Keeper
 from tailrace.runners.private import runs
 from tests.support.waiting import until
 
@@ -116,7 +116,7 @@ def test_one_that_failed_is_started_again_and_says_why_it_ended(
     assert stream.kept().ended == "the disk is full"
 
 
-@pytest.mark.parametrize("status", [USAGE, GAVE_WAY])
+@pytest.mark.parametrize("status", FINAL)
 def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once(
     stream: Stream, status: int, tmp_path: Path
 ) -> None:

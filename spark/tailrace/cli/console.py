@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.settings import Settings
+if TYPE_CHECKING:
+    from tailrace.settings import Settings
 
 WIDTH = 100
 """How wide text is where no terminal says how wide it is, in columns."""

@@ -7,42 +7,17 @@ trace in a file or, with `--debug`, on the terminal.
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import tempfile
 import traceback
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import tailrace
-from tailrace.cli import (
-    apply,
-    audit,
-    backfill,
-    dbt,
-    doctor,
-    evolve,
-    explain,
-    generate,
-    late,
-    maintain,
-    panes,
-    plan,
-    process,
-    replay,
-    restore,
-    signals,
-    simulate,
-    sql,
-    status,
-    stream,
-    tables,
-    watermark,
-    worker,
-)
+from tailrace.cli import process
+from tailrace.cli.commands import COMMANDS, loaded
 from tailrace.cli.console import Output
 from tailrace.cli.errors import MEANING, Status, status_of
 from tailrace.model.errors import TailraceError
@@ -58,6 +33,10 @@ class _Guarded(TyperGroup):
         if _DEBUG in own:
             args = [_DEBUG, *(arg for arg in own if arg != _DEBUG), *args[len(own) :]]
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, None if name is None or stub is None else loaded(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -133,11 +112,6 @@ app = _App(
 )
 
 
-def _folded(command: Callable[..., object]) -> str:
-    """A command's docstring with each paragraph on one line, for the terminal to break where it is wide."""
-    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"tailrace {tailrace.__version__}")
@@ -154,42 +128,12 @@ def _tailrace(
     """Options of every command."""
 
 
-_RUN = "Run (on Spark where it does not fit this machine; a stream starts it)"
-_LOOK, _TELL = "Look (these start no Spark)", "Tell a running stream"
-_ASK = "Ask (these start Spark)"
-_BACK = "Go back (these start no Spark)"
-_TRY = "Try (this starts no Spark)"
-_panels: dict[str, tuple[Callable[..., None], ...]] = {
-    _RUN: (stream.stream, backfill.backfill, apply.apply, audit.audit, replay.replay, maintain.maintain),
-    _ASK: (sql.sql, dbt.dbt),
-    _LOOK: (explain.explain, plan.plan, simulate.simulate, status.status, panes.panes, late.late, doctor.doctor),
-    _TRY: (generate.generate,),
-    _TELL: (watermark.watermark, signals.signal),
-    _BACK: (apply.rollback, restore.restore),
-}
-for _panel, _commands in _panels.items():
-    for _command in _commands:
-        app.command(rich_help_panel=_panel, help=_folded(_command))(_command)
-# What runs of a scheduler start by themselves.
-app.command(hidden=True, help=_folded(worker.worker))(worker.worker)
+def _stub() -> None:
+    """What stands for a command in the list of them."""
 
-_tables = typer.Typer(
-    cls=tables.Shown,
-    name="tables",
-    help="Show the tables' contracts, and bring live tables to them: `tables DEFINITION` shows.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
-_shape: dict[str, Callable[..., None]] = {
-    "show": tables.show,
-    "write": tables.write,
-    "plan": evolve.plan_tables,
-    "apply": evolve.apply_tables,
-    "sources": tables.sources,
-}
-for _name, _does in _shape.items():
-    _tables.command(_name, help=_folded(_does))(_does)
-app.add_typer(_tables, rich_help_panel="Tables (these start no Spark)")
+
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_command.summary, rich_help_panel=_command.panel, hidden=_command.panel is None)(_stub)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +10,11 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
+from tailrace.cli.commands import COMMANDS, folded
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_all, load_any
 from tailrace.cli.errors import Status
+from tailrace.cli.evolve import apply_tables, plan_tables
 from tailrace.cli.options import Definition, Definitions, Json
 from tailrace.cli.process import without_pandas
 from tailrace.lake.contracts import all_contracts, spark_type
@@ -129,3 +131,23 @@ def _data(one: Drift) -> dict[str, Any]:
     from tailrace.lake.contract_files import contract_data
 
     return {**contract_data(one.contract), "state": one.state, "differences": [str(each) for each in one.differences]}
+
+
+group = typer.Typer(
+    cls=Shown,
+    name="tables",
+    help=COMMANDS["tables"].summary,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+_shape: dict[str, Callable[..., None]] = {
+    "show": show,
+    "write": write,
+    "plan": plan_tables,
+    "apply": apply_tables,
+    "sources": sources,
+}
+for _name, _does in _shape.items():
+    group.command(_name, help=folded(_does))(_does)

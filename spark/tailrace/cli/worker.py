@@ -21,8 +21,8 @@ from tailrace.cli.definitions import load_any
 from tailrace.cli.maintain import maintained_data
 from tailrace.model.errors import TailraceError
 from tailrace.runners.here import AT_ONCE, backfilled
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
-from tailrace.runners.statuses import Status, line_of, refusal
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, line_of, refusal
+from tailrace.runners.statuses import Status
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tailrace.model.errors import TailraceError
 from tailrace.model.time import BEGINNING, END_OF_TIME, moment, text
+from tailrace.runners.statuses import Status, status_of
 
 if TYPE_CHECKING:
     from tailrace.backfill.outcome import Backfilled
@@ -34,6 +35,16 @@ class RunnerError(TailraceError, RuntimeError):
     def __init__(self, said: str, *, again: bool = True) -> None:
         super().__init__(said)
         self.again = again
+
+
+def refusal(error: TailraceError) -> RunnerError:
+    """What a runner says of an error, on one line: what the user wrote is not worth another try."""
+    return RunnerError(line_of(error), again=status_of(error) is not Status.USAGE)
+
+
+def line_of(error: Exception) -> str:
+    """The first paragraph of an error's message, on one line."""
+    return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
 
 
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong

@@ -30,10 +30,9 @@ from pydantic import SecretStr
 import tailrace
 from tailrace.model.errors import TailraceError
 from tailrace.runners.here import AT_ONCE, backfilled, fits
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob, line_of, refusal
 from tailrace.runners.keeping import Keeper, Keeping
 from tailrace.runners.private import folder, runs
-from tailrace.runners.statuses import line_of, refusal
 from tailrace.settings import PREFIX, Place, Settings
 
 if TYPE_CHECKING:

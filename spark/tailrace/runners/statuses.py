@@ -6,7 +6,6 @@ from enum import IntEnum
 
 from tailrace.lake.errors import FencedError, OtherDefinitionError
 from tailrace.model.errors import ClockError, TailraceError
-from tailrace.runners.jobs import RunnerError
 from tailrace.toolchain.errors import ToolchainError
 
 
@@ -40,13 +39,3 @@ def status_of(error: TailraceError) -> Status:
     if isinstance(error, ClockError):
         return Status.FAILED
     return Status.USAGE if isinstance(error, ValueError) else Status.FAILED
-
-
-def refusal(error: TailraceError) -> RunnerError:
-    """What a runner says of an error, on one line: what the user wrote is not worth another try."""
-    return RunnerError(line_of(error), again=status_of(error) is not Status.USAGE)
-
-
-def line_of(error: Exception) -> str:
-    """The first paragraph of an error's message, on one line."""
-    return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
