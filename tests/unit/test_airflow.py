@@ -34,7 +34,7 @@ before = set(sys.modules)
 for file in sorted(Path("dags").glob("*.py")):
     scope = {"__file__": str(file.resolve()), "__name__": file.stem}
     exec(compile(file.read_text(), str(file), "exec"), scope)
-heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "tailrace.lake", "tailrace.spark"}
+heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "duckdb", "tailrace.lake.catalog"}
 print("heavy:", *sorted(heavy & (set(sys.modules) - before)))
 """
 
