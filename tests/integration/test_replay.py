@@ -41,6 +41,7 @@ from tailrace.spark.folding import Fold, Phases
 from tailrace.spark.pacing import Pace
 from tailrace.spark.recording import Recording, ReplayError
 from tailrace.spark.replay import replay
+from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
 from tests.support.native import bundle_frame, in_micros
@@ -308,7 +309,7 @@ def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(plain: Spa
     said = {**lake.head("handed__ledger").said, "generation": "2", "run": "corrected"}
     lake.enter("handed__ledger", [mine], said, lake.head("handed__ledger").snapshot)
     # The stream takes the corrected state up, and opens windows in its generation.
-    fold = Fold(plain, lake, pipeline, pace=Pace.of(1000, timedelta(0)))
+    fold = Fold(lake, pipeline, Sides(plain, lake), pace=Pace.of(1000, timedelta(0)))
     for number in (2, 3):
         rows, clock = epoch(number)
         bundle = bundle_frame(plain, pipeline, rows, number)

@@ -17,6 +17,7 @@ from tailrace.model.step import Record
 from tailrace.spark.execution import OpenWindows
 from tailrace.spark.folding import Fold, Phases
 from tailrace.spark.pacing import Pace
+from tailrace.spark.sides import Sides
 from tests.support.native import bundle_frame, in_micros
 
 
@@ -35,11 +36,11 @@ def record(
     lake.ensure(log_contract(pipeline.log))
     bundles = [bundle_frame(spark, pipeline, records, place) for place, (records, _) in enumerate(epochs)]
     reduce(DataFrame.unionAll, bundles).writeTo(lake.spark_name(pipeline.log.name)).append()
-    fold, after = Fold(spark, lake, pipeline, pace=Pace.of(1000, timedelta(0))), []
+    fold, after = Fold(lake, pipeline, Sides(spark, lake), pace=Pace.of(1000, timedelta(0))), []
     for place, (_, clock) in enumerate(epochs):
         if place in set(restarts):
             fold.close()
-            fold = Fold(spark, lake, pipeline, pace=Pace.of(1000, timedelta(0)))
+            fold = Fold(lake, pipeline, Sides(spark, lake), pace=Pace.of(1000, timedelta(0)))
         fold.stage(bundles[place], Clock(place, clock.watermark, clock.processing_time, clock.signals), Phases())
         fold.publish()
         after.append(windows_of(fold.state))

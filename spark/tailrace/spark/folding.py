@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ENGINE, ONWARD
 from tailrace.lake.contracts import answer_contract, ledger_contract
@@ -90,18 +88,17 @@ class Fold:
 
     def __init__(
         self,
-        spark: SparkSession,
         lake: Lake,
         pipeline: Pipeline,
+        sides: Sides,
         *,
         pace: Pace,
         feeds: bool = False,
         landing: Lease | None = None,
-        sides: Sides | None = None,
     ) -> None:
         self.lake, self.pipeline, self.trailing = lake, pipeline, Trailing(pipeline.name, pace)
         self.feeds = feeds
-        self.sides = sides or Sides(spark, lake)
+        self.sides = sides
         self.side = self.sides.first(pipeline)
         ledger = ledger_contract(pipeline)
         check_definition(lake, pipeline)

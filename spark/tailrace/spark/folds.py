@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK, recorded
@@ -28,7 +26,7 @@ from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import recorded_clock
 from tailrace.spark.pacing import Pace
 from tailrace.spark.side import Bundled
-from tailrace.spark.sides import Sides
+from tailrace.spark.sides import Sides, Starting
 from tailrace.spark.staging import Folding
 from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker
@@ -51,7 +49,7 @@ class Folds(Sequence[Folding]):
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Starting,
         lake: Lake,
         definitions: Sequence[Definition],
         *,
@@ -60,7 +58,7 @@ class Folds(Sequence[Folding]):
         sides: Sides | None = None,
     ) -> None:
         self.sides = sides or Sides(spark, lake)
-        self.spark, self.lake, self.landing = spark, lake, landing
+        self.lake, self.landing = lake, landing
         self.log = only_log(definitions)
         stages = _stages(definitions)
         fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
@@ -83,12 +81,10 @@ class Folds(Sequence[Folding]):
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Folding:
         if isinstance(stage, Pipeline):
-            return Fold(
-                self.spark, self.lake, stage, pace=self._pace, feeds=feeds, landing=self.landing, sides=self.sides
-            )
+            return Fold(self.lake, stage, self.sides, pace=self._pace, feeds=feeds, landing=self.landing)
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
-        return ComputationFold(self.spark, self.lake, stage, after=after, feeds=feeds, landing=self.landing)
+        return ComputationFold(self.sides.spark, self.lake, stage, after=after, feeds=feeds, landing=self.landing)
 
     def there(self, fold: Folding) -> bool:
         """Whether a fold is still one of them."""

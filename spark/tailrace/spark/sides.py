@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlparse
 
 import duckdb
@@ -31,13 +31,21 @@ from tailrace.spark.side import Bundled, SparkSide
 from tailrace.spark.sources import Files, Source
 from tailrace.sql.steps import needs_spark
 
+Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
+"""A session of Spark, or what starts one where it is wanted."""
+
 
 class Sides:
     """The engines of one stream. All of its folds on DuckDB share one database."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
-        self.spark, self.lake = spark, lake
+    def __init__(self, spark: Starting, lake: Lake) -> None:
+        self._starting, self.lake = spark, lake
         self.bounds = Bounds.of(lake.settings)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Spark, started by the first that needs it."""
+        return self._starting if isinstance(self._starting, SparkSession) else self._starting()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from pyspark.sql import SparkSession
-
 from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import FencedError
 from tailrace.model.chains import Definition
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, landed, only_log
 from tailrace.spark.landing import Landed
+from tailrace.spark.sides import Starting
 from tailrace.spark.stream import EpochReport, Watch
 
 _POLL = 0.2
@@ -34,7 +33,7 @@ class Tailing:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Starting,
         lake: Lake,
         definitions: Sequence[Definition],
         *,
