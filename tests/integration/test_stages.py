@@ -30,8 +30,10 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.backfill import backfill
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.errors import LakeError
+from tailrace.lake.late import late_report
 from tailrace.model.clock import Clock
 from tailrace.model.panes import Answers, answers
 from tailrace.model.reference import batch, fold_stages
@@ -145,6 +147,10 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
         found = audit(lake, stage)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["retractions"] > 0
+    # Nobody reads the visits but the bills: their answers are in their ledger alone, for the audit, too.
+    with pytest.raises(LakeError, match="answers=True"):
+        lake.table(earlier.name)
+    assert late_report(lake, earlier).records > 0
     # Folded again, every stage says what its ledger has, row for row, with the clocks that it has (L3, T3).
     times = clocks(lake, f"{earlier.name}__ledger")
     rows = plain.sql("SELECT id, _epoch FROM clicks").collect()
@@ -160,13 +166,15 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     assert runs[0].late, "the data has clicks that are too late"
     # A backfill counts those, too: of the visits, and of what is made of them.
     until = later.closed_until(lake.head(f"{later.name}__ledger").number("watermark"))
-    [done] = backfill(lake, later, instant(START) - 10**10, until)
-    assert done.changed > 0
+    done = backfill_stages(lake, later, instant(START) - 10**10, until)
+    assert all(run.changed > 0 for _, [run] in done)
     expected = {place: dict(v) for place, v in batch(later, records).items() if place[1].timestamp < until}
     assert {place: v for place, v in held(plain, later).items() if place[1].timestamp < until} == expected
-    found = audit(lake, later)
-    assert found.ok, [check for check in found.checks if not check.ok]
-    assert backfill(lake, later, instant(START) - 10**10, until)[0].changed == 0
+    for stage in later.stages:
+        found = audit(lake, stage)
+        assert found.ok, [check for check in found.checks if not check.ok]
+    again = backfill_stages(lake, later, instant(START) - 10**10, until)
+    assert [run.changed + run.retracted for _, [run] in again] == [0, 0]
 
 
 def test_an_epoch_of_several_stages_finds_the_classes_that_spark_generated_for_the_one_before_it(
@@ -205,6 +213,8 @@ def test_X2_a_later_stage_catches_up_with_the_one_before_it(
         stream.close()
     found = audit(lake, BILLS)
     assert found.ok, [check for check in found.checks if not check.ok]
+    # What was there already goes on being followed.
+    assert lake.head("visits").number("epoch") == lake.head("visits__ledger").number("epoch")
     head = lake.head("bills__ledger")
     assert head.number("epoch") == lake.head("visits__ledger").number("epoch")
     assert head.number("watermark") >= BEGINNING

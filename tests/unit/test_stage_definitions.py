@@ -44,6 +44,8 @@ from tailrace import (
     hours,
     minutes,
 )
+from tailrace.lake.contracts import all_contracts
+from tailrace.model.chains import keeping_answers
 from tailrace.model.obeying import LawError, obeys
 from tailrace.model.reference import at_once
 from tailrace.model.trigger import Trigger
@@ -300,6 +302,20 @@ def test_the_fingerprint_holds_the_earlier_stages_and_the_steps() -> None:
         later(each=Each(dict, {"more": "int"})),
     ]
     assert len({bills.fingerprint, *(one.fingerprint for one in others)}) == 5
+
+
+def test_the_last_stage_has_a_table_of_its_answers_and_an_earlier_one_that_asks_for_it() -> None:
+    bills, kept = later(), later(log=first(answers=True).panes)
+    assert kept.fingerprint == bills.fingerprint
+    assert keeping_answers([bills]) == {bills.name}
+    assert keeping_answers([kept]) == {bills.name, first().name} == keeping_answers([bills, first()])
+    tables = [[one.table for one in all_contracts(stage)] for stage in (bills, kept)]
+    assert [first().name in one for one in tables] == [False, True]
+    assert all(f"{first().name}__ledger" in one for one in tables)
+    # Where an earlier deployment made it, it is one of the definition's tables still.
+    assert first().name in [one.table for one in all_contracts(bills, lambda table: True)]
+    with pytest.raises(DefinitionError, match="answers"):
+        first(answers=False)
 
 
 def test_the_fingerprint_holds_percentiles_that_are_looked_at() -> None:

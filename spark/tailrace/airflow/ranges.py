@@ -31,11 +31,13 @@ class Extent:
     @classmethod
     def of(cls, lake: Lake, pipeline: Pipeline) -> Extent:
         """Read from the tables' metadata. Raises `LakeError` where there are no tables yet."""
+        from tailrace.lake.answers import held_by
         from tailrace.lake.catalog import head_of
         from tailrace.lake.reports import latest_in
 
         watermark = head_of(lake.table(f"{pipeline.name}__ledger")).number("watermark", BEGINNING)
-        return cls(pipeline.closed_until(watermark), latest_in(lake.table(pipeline.name), "window_end") or BEGINNING)
+        latest = latest_in(lake.table(held_by(lake, pipeline)[0]), "window_end")
+        return cls(pipeline.closed_until(watermark), latest or BEGINNING)
 
     @property
     def whole(self) -> int:

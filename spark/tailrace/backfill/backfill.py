@@ -18,7 +18,9 @@ from tailrace.backfill.range_run import RangeRun
 from tailrace.backfill.sharing import Shared
 from tailrace.engines import logs
 from tailrace.engines.choose import Choice
+from tailrace.engines.held import held
 from tailrace.engines.session import Session
+from tailrace.lake.answers import held_by
 from tailrace.lake.catalog import Lake
 from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import Filter, after, every, up_to
@@ -162,7 +164,7 @@ class _Closed(RangeRun):
         answers = self.shared.answers(self.pipeline, epoch, self.first, self.last)
         finished = self.pipeline.finished
         if self._anything_held():
-            table = self.session.table(self.pipeline.name, self._within)
+            table = held(self.session, self.pipeline, self._within)
             within = f"window_end > {self.first}L AND window_end <= {self.last}L"
             text_ = differences(finished, answers, current(self.pipeline, table, within))
         else:
@@ -180,10 +182,11 @@ class _Closed(RangeRun):
 
     @property
     def _within(self) -> Filter:
-        """The rows of table `p` that are of the range."""
+        """The answers that are of the range."""
         first, last = (max(BEGINNING, min(at, END_OF_TIME)) for at in (self.first, self.last))
         return every(after("window_end", first), up_to("window_end", last))
 
     def _anything_held(self) -> bool:
-        """Whether table `p` may hold rows of the range, by its files' statistics."""
-        return any(True for _ in self.lake.table(self.pipeline.name).scan(row_filter=self._within).plan_files())
+        """Whether there may be answers of the range, by their files' statistics."""
+        table, within = held_by(self.lake, self.pipeline, self._within)
+        return any(True for _ in self.lake.table(table).scan(row_filter=within).plan_files())

@@ -131,10 +131,12 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
     follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
     if own.rewritten:
         follow += f"; the last change of them wrote {own.rewritten:,} anew"
+    reached = f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}"
+    reached += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
     yield (
         "last epoch",
         _dimmed(
-            f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}, answers {_epoch(own.answers_epoch)}",
+            reached,
             f"committed {_second(own.committed)}, {_ago(own.committed)}",
         ),
     )
@@ -144,7 +146,10 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
     if own.open is not None:
         ends = f"ending {shown(own.open.oldest)} to {shown(own.open.newest)}" if own.open.count else ""
         yield "open windows", _dimmed(f"{own.open.count:,}", ends)
-    yield "answers", _dimmed(f"{own.answers:,}", follow)
+    if own.answers is None:
+        yield "answers", _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
+    else:
+        yield "answers", _dimmed(f"{own.answers:,}", follow)
     yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
     yield "late records", f"{own.late:,}"
     yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
@@ -209,8 +214,9 @@ def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[Pipelin
     numbers = ("last epoch", "answers at", "answers", "panes", "late", "gen")
     of_pipelines = table("pipeline", "watermark", *numbers, right=numbers, whole=("pipeline", "watermark"))
     for one in pipelines:
-        counts = (f"{number:,}" for number in (one.answers, one.panes, one.late, one.generation))
-        of_pipelines.add_row(one.pipeline, shown(one.watermark), _epoch(one.epoch), _epoch(one.answers_epoch), *counts)
+        counts = (f"{number:,}" for number in (one.panes, one.late, one.generation))
+        answers = ("-", "-") if one.answers is None else (_epoch(one.answers_epoch), f"{one.answers:,}")
+        of_pipelines.add_row(one.pipeline, shown(one.watermark), _epoch(one.epoch), *answers, *counts)
     yield of_logs
     yield ""
     yield of_pipelines

@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 
 from tailrace.engines.choose import Choice
 from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import Filter
+from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.following import Following
 from tailrace.lake.publish import Branch
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
-
-EVERYTHING: Filter = AlwaysTrue()
 
 OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function over batches of Arrow; none is handed out before the one before it was taken."""

@@ -101,9 +101,14 @@ class Lake:
                 raise NoSuchTableError
             return self.catalog.load_table((self.settings.namespace, table))
         except NoSuchTableError:
+            where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
+            if self.has(f"{table}__ledger"):
+                raise LakeError(
+                    f"{where}: {table} is an earlier stage, which has its ledger alone; write answers=True in its "
+                    "definition, and the next stream of it makes the table"
+                ) from None
             raise LakeError(
-                f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}: start a stream "
-                "of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
+                f"{where}: start a stream of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
             ) from None
 
     def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:

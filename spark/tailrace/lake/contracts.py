@@ -6,12 +6,12 @@ it, the native execution writes by it, and the files in `iceberg_schemas/` are p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.model.chains import Definition, chain
+from tailrace.model.chains import Definition, chain, keeping_answers
 from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.pipeline import Pipeline
@@ -339,12 +339,20 @@ def archives(definition: Definition) -> list[Contract]:
     return [commits_contract(table) for table in (*landed, f"{definition.name}__ledger")]
 
 
-def all_contracts(definition: Definition) -> list[Contract]:
-    """The tables of a definition and of those that it reads, with what maintenance makes beside them; each once."""
+def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:
+    """The tables of a definition and of those that it reads, with what maintenance makes beside them; each once.
+
+    Of an earlier stage's answers there is none unless they are asked for, or the table is `there` already.
+    """
     made: dict[str, Contract] = {}
+    own, wanted = (
+        {stage.name for stage in chain(definition) if isinstance(stage, Pipeline)},
+        keeping_answers([definition]),
+    )
     for stage in chain(definition):
         for contract in (*contracts(stage), *archives(stage)):
-            made.setdefault(contract.table, contract)
+            if contract.table not in own or contract.table in wanted or there(contract.table):
+                made.setdefault(contract.table, contract)
     return list(made.values())
 
 

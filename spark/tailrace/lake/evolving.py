@@ -63,7 +63,7 @@ def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
 
     Raises `ContractError` for a file that makes no sense.
     """
-    return [agreed(one, lake.settings.contracts) for one in all_contracts(definition)]
+    return [agreed(one, lake.settings.contracts) for one in all_contracts(definition, lake.has)]
 
 
 def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
@@ -71,7 +71,7 @@ def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Con
 
     Raises `ContractError` for a file that makes no sense.
     """
-    made = ((lake, all_contracts(definition)), (shared(lake), registry_contracts(definition)))
+    made = ((lake, all_contracts(definition, lake.has)), (shared(lake), registry_contracts(definition)))
     return [(place, agreed(one, lake.settings.contracts)) for place, of in made for one in of]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from pyiceberg.expressions import (
+    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -20,6 +21,8 @@ from pyiceberg.expressions import (
 from tailrace.model.time import moment
 
 Filter: TypeAlias = BooleanExpression
+
+EVERYTHING: Filter = AlwaysTrue()
 
 # As plain callables: the types that these classes declare are those of their JSON form.
 _every: Callable[..., Filter] = And

@@ -276,11 +276,13 @@ def go_over(
 
 
 def settle(lake: Lake, pipeline: str) -> None:
-    """Bring table `p` to the generation that its ledger has gone over to, where that is not done yet.
+    """Bring table `p`, where there is one, to the generation that its ledger has gone over to, if that is not done yet.
 
     Raises `LakeError` where what it was to hold is gone.
     """
     while True:
+        if not lake.has(pipeline):
+            return
         ledger, answers = lake.table(f"{pipeline}__ledger"), lake.table(pipeline)
         generation = generation_of(ledger)
         if generation_of(answers) == generation:

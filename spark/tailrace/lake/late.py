@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.lake.answers import held_by
 from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import LATE, ledger_contract
 from tailrace.lake.drift import check_definition
@@ -18,6 +19,8 @@ from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.windows import Window
+
+SPAN, VERSION = ("window_start", "window_end"), ("generation", "epoch", "pane_index")
 
 MOST_APART = 3
 """Of more ranges than these, one backfill over all of them is proposed."""
@@ -82,7 +85,7 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     check_definition(lake, pipeline)
     ledger = lake.table(ledger_contract(pipeline).table)
     watermark = head_of(ledger).number("watermark", BEGINNING)
-    names = (*(pipeline.key if pipeline.where.merges else ()), "window_start", "window_end", "epoch")
+    names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
     rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow()
     came = list(_came(lake, pipeline, _counted(rows, names)))
     runs = Runs(lake, pipeline).all() if lake.has(f"{pipeline.name}__runs") else []
@@ -134,23 +137,30 @@ def _window(row: Mapping[str, Any]) -> Window:
 def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
     """The windows that have an answer, of the keys that records came too late for, in the span of those."""
     windows = [_window(row) for rows in late.values() for row in rows]
-    if not windows or not lake.has(pipeline.name):
+    if not windows:
         return {}
-    inside = []
+    table, of = held_by(lake, pipeline)
+    inside = [of]
     first, last = min(window.start for window in windows), max(window.end for window in windows)
     if first > BEGINNING:
         inside.append(after("window_end", first))
     if last < END_OF_TIME:
         inside.append(up_to("window_start", last))
-    names = (*pipeline.key, "window_start", "window_end")
-    table = lake.table(pipeline.name)
-    scan = table.scan(row_filter=every(*inside), selected_fields=names) if inside else table.scan(selected_fields=names)
-    found: dict[Key, set[Window]] = {}
+    names = (*pipeline.key, *SPAN, *VERSION, *(() if table == pipeline.name else ("retraction",)))
+    scan = lake.table(table).scan(row_filter=every(*inside), selected_fields=names)
+    last: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
     for batch in scan.to_arrow_batch_reader():
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
-                found.setdefault(key, set()).add(_window(row))
+                # Of a ledger's panes the last says whether there is an answer; a retraction shares a pane's version.
+                said = (*(row[name] for name in VERSION), not row.get("retraction"))
+                place = key, _window(row)
+                last[place] = max(said, last.get(place, said))
+    found: dict[Key, set[Window]] = {}
+    for (key, window), said in last.items():
+        if said[-1]:
+            found.setdefault(key, set()).add(window)
     return found
 
 

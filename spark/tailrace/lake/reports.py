@@ -67,9 +67,10 @@ class PipelineStatus:
     """A pipeline as its tables have it.
 
     `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
-    `rewritten` is how many answers the last change of `p` wrote anew, with the files that held what changed; a stream
-    does that less often where it is dear (`TAILRACE_FRESHNESS`). `panes` counts retractions too. `engine` is what
-    folded the last epoch, and why. `same_definition` says whether the ledger was made by a definition of this meaning;
+    `answers` is None of an earlier stage that has no such table. `rewritten` is how many answers the last change of `p`
+    wrote anew, with the files that held what changed; a stream does that less often where it is dear
+    (`TAILRACE_FRESHNESS`). `panes` counts retractions too. `engine` is what folded the last epoch, and why.
+    `same_definition` says whether the ledger was made by a definition of this meaning;
     it and `open` are None, and `runs` empty, where the definition is not at hand.
     """
 
@@ -82,7 +83,7 @@ class PipelineStatus:
     token: int
     engine: str | None
     committed: int | None
-    answers: int
+    answers: int | None
     rewritten: int
     panes: int
     late: int
@@ -147,7 +148,7 @@ def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> 
         token=head.number("token", 0),
         engine=head.said.get(ENGINE),
         committed=_committed(ledger),
-        answers=answers.scan().count() if answers is not None else 0,
+        answers=answers.scan().count() if answers is not None else None,
         rewritten=_rewritten(answers) if answers is not None else 0,
         panes=counts[PANE],
         late=counts[LATE],

@@ -104,7 +104,7 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
         return _gone_back(lake, lease, cut, None)
     runs, note = Runs(lake, stage), f"back to epoch {epoch}" + (f": {reason}" if reason else "")
     run = runs.start("restore", BEGINNING, END_OF_TIME, log_epoch=cut.epoch, reason=note)
-    if cut.before > epoch:
+    if cut.before > epoch and lake.has(stage.name):
         lake.name(stage.name, f"{TAG}{run.generation}", _answers_until(lake, stage.name, cut))
     found = _gone_back(lake, lease, cut, run)
     settle(lake, stage.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from tailrace.model.computation import Computation
@@ -26,3 +27,16 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
     """
     earlier = before(definition)
     return (definition,) if earlier is None else (*chain(earlier), definition)
+
+
+def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
+    """Name the pipelines whose current answers are kept in a table, where these definitions are deployed.
+
+    They are the last stages, for those are what somebody reads, and the earlier ones that ask for it.
+    """
+    return frozenset(
+        stage.name
+        for one in definitions
+        for stage in chain(one)
+        if isinstance(stage, Pipeline) and (stage is one or stage.answers)
+    )

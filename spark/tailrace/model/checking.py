@@ -53,6 +53,8 @@ def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
     for option in ("on_time", "closing"):
         if getattr(pipeline, option) not in ("always", "if_non_empty"):
             yield Fault(option, getattr(pipeline, option), '"always" or "if_non_empty"', "leave it out")
+    if pipeline.answers not in (True, None):
+        yield Fault("answers", pipeline.answers, "True", "leave it out, and the last stage has them")
     yield from _timestamp_faults(pipeline)
     yield from _weak_faults(pipeline)
     later = list(_later_faults(pipeline)) if pipeline.earlier is not None else []

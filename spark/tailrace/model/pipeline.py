@@ -54,6 +54,8 @@ class Pipeline:
     follows them all. `on_time` says whether the pane at the watermark fires with nothing fresh, `closing` whether a
     window's last pane does (rule M3). `finishing` must be "close" for a trigger that can be done while records may
     still come: they are then too late (rule M4). `timestamp` says when an answer happened, for a later stage.
+    `answers=True` keeps its current answers in a table where a later stage alone would read them: the last stage of
+    what is deployed has such a table, an earlier one its ledger. It is no part of what a definition means.
 
     The log of a later stage is `earlier.panes`. It takes records back as the earlier stage retracts them, so that its
     answers are always those of the earlier one's current answers. It waits for corrections at least as long as they may
@@ -75,6 +77,7 @@ class Pipeline:
     closing: Literal["always", "if_non_empty"] = "if_non_empty"
     finishing: Literal["refuse", "close"] = "refuse"
     timestamp: Timestamp = END_OF_WINDOW
+    answers: Literal[True] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "what", MappingProxyType(dict(self.what)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
-from tailrace.model.chains import Definition
+from tailrace.model.chains import Definition, before
 from tailrace.model.clock import Clock
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
@@ -19,6 +19,7 @@ from tailrace.model.time import BEGINNING, END_OF_TIME, text
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
+    from tailrace.lake.catalog import Lake
     from tailrace.lake.notices import Notice
     from tailrace.spark.sources import Source
     from tailrace.spark.stream import EpochReport
@@ -57,6 +58,11 @@ class Subject:
     def pipelines(self) -> tuple[Pipeline, ...]:
         """The stages that have panes; the others are computations."""
         return tuple(stage for stage in self.stages if isinstance(stage, Pipeline))
+
+    def answered(self, lake: Lake) -> tuple[Pipeline, ...]:
+        """The stages that have a table of their current answers in a lake, or are about to make it."""
+        read = {earlier.name for stage in self.stages if (earlier := before(stage)) is not None}
+        return tuple(one for one in self.pipelines if one.name not in read or one.answers or lake.has(one.name))
 
     @property
     def log(self) -> str:

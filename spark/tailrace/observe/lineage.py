@@ -21,6 +21,7 @@ from urllib.parse import urlparse
 from uuid import uuid4
 
 import tailrace
+from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import (
     Contract,
     Shape,
@@ -117,10 +118,7 @@ class Lineage:
         else:
             inputs, written = [self._source()], [log_contract(log), rejected_contract(log)]
         for stage in stages:
-            if isinstance(stage, Pipeline):
-                written += [ledger_contract(stage), answer_contract(stage)]
-            else:
-                written.append(computation_contract(stage))
+            written += self._written(stage) if isinstance(stage, Pipeline) else [computation_contract(stage)]
         epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
         own = {"run": subject.run, "epochs": epochs, "engines": self._engines}
         run: dict[str, RunFacet] = {FACET: self._own(stages, self._generations, **own)}
@@ -142,10 +140,15 @@ class Lineage:
         }
         if state == "FAIL":
             run["errorMessage"] = self._failed(found.reason or "it failed")
-        outputs = [self._output(contract) for contract in (ledger_contract(stage), answer_contract(stage))]
+        outputs = [self._output(contract) for contract in self._written(stage)]
         id = self._backfills.setdefault(found.run, str(uuid4()))
         inputs = [self._input(log_contract(stage.source))]
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
+
+    def _written(self, stage: Pipeline) -> list[Contract]:
+        """The tables that a run of a stage writes."""
+        answered = self.subject.answered(Lake(self.subject.settings))
+        return [ledger_contract(stage), *([answer_contract(stage)] if stage in answered else [])]
 
     def _emit(
         self, state: str, run: str, job: str, processing: str, facets: dict[str, RunFacet],

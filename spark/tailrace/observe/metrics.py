@@ -176,6 +176,7 @@ class Metrics:
             self._add(f"tailrace_{name}_total", 0, log)
         tables = {log: "stream", f"{log}__rejected": "stream"}
         tables |= {f"{stage.name}__ledger": "stream" for stage in self.subject.stages}
+        answered = self.subject.answered(lake)
         for stage in self.subject.pipelines:
             name, ledger = stage.name, ledger_contract(stage).table
             for timing in FIRED:
@@ -184,10 +185,11 @@ class Metrics:
                 self._add("tailrace_late_records_total", 0, log, name, reason)
             for counter in ("retractions", "step_rejected_records"):
                 self._add(f"tailrace_{counter}_total", 0, log, name)
-            tables |= {ledger: "stream", name: "follow"}
-            self._ledgers[name], self._answers[name] = (
-                lake.head(table).number("epoch") if lake.has(table) else -1 for table in (ledger, name)
-            )
+            tables[ledger] = "stream"
+            self._ledgers[name] = lake.head(ledger).number("epoch") if lake.has(ledger) else -1
+            if stage in answered:
+                tables[name] = "follow"
+                self._answers[name] = lake.head(name).number("epoch") if lake.has(name) else -1
             self._behind(name)
         for table, writer in tables.items():
             for counter in ("commits", "conflicts"):
@@ -251,9 +253,10 @@ class Metrics:
 
     def _behind(self, name: str) -> None:
         if self.subject.command == "stream":
-            ledger, answers = self._ledgers.get(name, -1), self._answers.get(name, -1)
+            ledger = self._ledgers.get(name, -1)
             self._set("tailrace_last_epoch", ledger, self.log, name)
-            self._set("tailrace_answers_epochs_behind", max(0, ledger - answers), self.log, name)
+            if (answers := self._answers.get(name)) is not None:
+                self._set("tailrace_answers_epochs_behind", max(0, ledger - answers), self.log, name)
 
     def _run(self, noted: Noted) -> None:
         if noted.run.status == "started":

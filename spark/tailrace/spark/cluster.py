@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.session import EVERYTHING, Counted, OverBatches, OverTables
+from tailrace.engines.session import Counted, OverBatches, OverTables
 from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import Filter
+from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline

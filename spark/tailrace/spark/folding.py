@@ -81,7 +81,8 @@ class _Staged:
 class Fold:
     """The running fold of one stage: its lease on the ledger, its open windows, and table `p` following.
 
-    `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go. `landing` is
+    `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go. Without
+    `answers` it makes no table `p`; one that is there is followed all the same. `landing` is
     the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
     goes over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
     """
@@ -93,6 +94,7 @@ class Fold:
         sides: Sides,
         *,
         pace: Pace,
+        answers: bool = True,
         feeds: bool = False,
         landing: Lease | None = None,
     ) -> None:
@@ -107,9 +109,11 @@ class Fold:
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
             told = {MEANING: kept(pipeline), GENERATION: str(run.generation)}
             lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
-        if not lake.has(pipeline.name):
-            answers, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
-            lake.ensure(replace(answers, properties={**answers.properties, **told}))
+        self._answers = lake.has(pipeline.name)
+        if answers and not self._answers:
+            made, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
+            lake.ensure(replace(made, properties={**made.properties, **told}))
+            self._answers = True
         settle(lake, pipeline.name)
         self.lease = Lease.take(lake, ledger.table, landing, direct=self.side.direct)
         self.follower = self.sides.follower(pipeline, f"stream_{self.lease.token}", self.side)
@@ -252,6 +256,8 @@ class Fold:
 
     def follow(self, beside: Worker) -> None:
         """Have `p` brought up with the ledger beside the stream, which waits for it where it is too far behind."""
+        if not self._answers:
+            return
         if self.trailing.asks():
             beside.submit(partial(self._follow, self.trailing.epochs))
         if self.trailing.waits():

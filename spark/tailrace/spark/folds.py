@@ -18,7 +18,7 @@ from tailrace.lake.errors import FencedError, LakeError, LentError
 from tailrace.lake.lease import LANDING, Lease
 from tailrace.lake.notices import Dropped
 from tailrace.lake.trimming import ledger_trimming
-from tailrace.model.chains import Definition, before, chain
+from tailrace.model.chains import Definition, before, chain, keeping_answers
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
@@ -62,6 +62,7 @@ class Folds(Sequence[Folding]):
         self.log = only_log(definitions)
         stages = _stages(definitions)
         fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
+        self._kept = keeping_answers(definitions)
         self._following = Worker("following", room=1)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, Folding] = {}
@@ -81,7 +82,10 @@ class Folds(Sequence[Folding]):
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Folding:
         if isinstance(stage, Pipeline):
-            return Fold(self.lake, stage, self.sides, pace=self._pace, feeds=feeds, landing=self.landing)
+            return Fold(
+                self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._kept, feeds=feeds,
+                landing=self.landing,
+            )  # fmt: skip
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
         return ComputationFold(self.sides.spark, self.lake, stage, after=after, feeds=feeds, landing=self.landing)

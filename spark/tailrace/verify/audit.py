@@ -15,13 +15,15 @@ import pyarrow as pa
 from tailrace.engines import logs
 from tailrace.engines.answering import answering
 from tailrace.engines.choose import Choice
-from tailrace.engines.session import EVERYTHING, Session
+from tailrace.engines.held import held
+from tailrace.engines.session import Session
+from tailrace.lake.answers import held_by
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
 from tailrace.lake.commits import times_of
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import Filter, at_most, equal
+from tailrace.lake.filters import EVERYTHING, Filter, at_most, equal
 from tailrace.lake.lease import LENDER
 from tailrace.lake.needed import STAMP
 from tailrace.lake.pins import pinned
@@ -83,7 +85,7 @@ def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
 def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
     """The tables that an audit reads."""
     epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
-    own = (f"{pipeline.name}__ledger", pipeline.name)
+    own = {f"{pipeline.name}__ledger", held_by(lake, pipeline)[0]}
     return [logs.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
 
 
@@ -114,7 +116,7 @@ class _Audit:
             *([] if self.pipeline is self.first else [self._no_correction_late()]),
             *([self._rejected_again()] if may_fail(self.first) and self.pipeline is self.first else []),
             self._batch_answers(),
-            self._panes_give_answers(),
+            *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
         ]
         return Audit(counts, tuple(checks), self.session.choice)
 
@@ -135,7 +137,7 @@ class _Audit:
         if self.first is not self.pipeline:
             rows = self.session.table(f"{self.first.name}__ledger", equal("kind", LATE))
             self.late = view(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L")
-        self.answers = self.session.table(self.pipeline.name)
+        self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
 
     def _counts(self) -> dict[str, int]:
         rejected = self.session.table(f"{self.pipeline.source.name}__rejected", at_most("_epoch", self.epoch))
@@ -255,7 +257,7 @@ class _Audit:
         A window that a backfill has computed since holds what had come too late by then.
         """
         closed = self._closed()
-        held = current(self.pipeline, self.answers, closed)
+        answers = current(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
             # Its late rows say which window they were too late for: one pass tells them all apart.
@@ -267,7 +269,7 @@ class _Audit:
             for epoch, ranges in mended.items():
                 texts.append(batch(onward(self._kept(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
             expected = " UNION ALL ".join(f"SELECT * FROM ({text_})" for text_ in texts)
-        return self._compared("answers are the batch answers", differences(self.pipeline, expected, held))
+        return self._compared("answers are the batch answers", differences(self.pipeline, expected, answers))
 
     def _mended(self, within: Callable[[Run], str]) -> str:
         """Whether a late row is still so: no backfill has computed its window since."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tailrace.engines import logs
-from tailrace.engines.session import EVERYTHING, Session
+from tailrace.engines.session import Session
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Head, Lake
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import equal
+from tailrace.lake.filters import EVERYTHING, equal
 from tailrace.lake.lease import TOKEN
 from tailrace.lake.pins import pinned
 from tailrace.lake.registry import claimant_of, shared

@@ -19,9 +19,9 @@ from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
 from tailrace.engines.duckdb.dialect import column_type, name_of
 from tailrace.engines.duckdb.records import registered
-from tailrace.engines.session import EVERYTHING
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
+from tailrace.lake.filters import EVERYTHING
 from tailrace.lake.naming import known_as
 from tailrace.model.log import Log
 

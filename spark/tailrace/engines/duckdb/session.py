@@ -22,10 +22,10 @@ from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.engines.duckdb.read import as_declared, scanned
 from tailrace.engines.duckdb.records import registered
 from tailrace.engines.python.steps import caller
-from tailrace.engines.session import EVERYTHING, Counted, OverBatches, OverTables
+from tailrace.engines.session import Counted, OverBatches, OverTables
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import shape_of
-from tailrace.lake.filters import Filter
+from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
 from tailrace.lake.shapes import arrow_schema
 from tailrace.lake.tables import Change
