@@ -82,6 +82,7 @@ def test_explain_tells_each_stage(definition: str) -> None:
     first = {stage["stage"]: stage for stage in told["earlier"][0]["stages"]}
     assert (first["prepare"]["execution"], first["aggregate"]["execution"]) == ("python", "native")
     assert first["ledger"]["kinds"] == ["partial", "pane", "late", "rejected"]
+    assert ("answers" in first, "answers" in stages) == (False, True)
     text = run("explain", definition).stdout
     assert text.index("sales_by_shop  log sales") < text.index("shops_by_sales  after sales_by_shop")
 
@@ -90,9 +91,9 @@ def test_tables_are_those_of_every_stage_and_of_the_log(definition: str) -> None
     told = json.loads(run("tables", definition, "--json").stdout)
     names = [table["table"] for table in told["tables"]]
     stages = ("sales_by_shop", "shops_by_sales")
-    own = [f"{stage}{suffix}" for stage in stages for suffix in ("__ledger", "", "__runs", "__commits")]
+    own = [f"{stage}{suffix}" for stage in stages for suffix in ("__ledger", "__runs", "__commits")]
     log = ["sales", "sales__rejected", "sales__commits", "sales__rejected__commits"]
-    assert sorted(names) == sorted([*log, *own])
+    assert sorted(names) == sorted([*log, *own, "shops_by_sales"])
 
 
 def test_simulate_shows_every_stage_and_what_a_step_rejects(definition: str, tmp_path: Path) -> None:

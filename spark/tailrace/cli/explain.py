@@ -22,17 +22,18 @@ def explain(
     The SQL texts come from the functions that a stream and a backfill run; JSON has them always. Nothing is started.
     """
     from tailrace.engines.choose import Bounds
-    from tailrace.model.chains import chain
+    from tailrace.model.chains import chain, keeping_answers
     from tailrace.model.computation import Computation
     from tailrace.plan import builder, computations, explainer
 
     output, bounds = Output(json), Bounds.of(Settings())
     stages = chain(load_any(definition))
+    answered = keeping_answers(stages[-1:])
     if json:
         *earlier, last = (
             computations.data(stage)
             if isinstance(stage, Computation)
-            else explainer.data(builder.build(stage), bounds.for_stream(stage))
+            else explainer.data(builder.build(stage, answers=stage.name in answered), bounds.for_stream(stage))
             for stage in stages
         )
         output.data(last | ({"earlier": earlier} if earlier else {}))
@@ -42,7 +43,7 @@ def explain(
         if isinstance(stage, Computation):
             output.text(computations.shown(stage))
             continue
-        plan = builder.build(stage)
+        plan = builder.build(stage, answers=stage.name in answered)
         output.text(explainer.shown(stage, plan, bounds.for_stream(stage)))
         for query in plan.queries if sql else ():
             output.whole("", explainer.sql(query))

@@ -148,7 +148,7 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         inside.append(up_to("window_start", last))
     names = (*pipeline.key, *SPAN, *VERSION, *(() if table == pipeline.name else ("retraction",)))
     scan = lake.table(table).scan(row_filter=every(*inside), selected_fields=names)
-    last: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
+    said_last: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
     for batch in scan.to_arrow_batch_reader():
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
@@ -156,9 +156,9 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
                 # Of a ledger's panes the last says whether there is an answer; a retraction shares a pane's version.
                 said = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
-                last[place] = max(said, last.get(place, said))
+                said_last[place] = max(said, said_last.get(place, said))
     found: dict[Key, set[Window]] = {}
-    for (key, window), said in last.items():
+    for (key, window), said in said_last.items():
         if said[-1]:
             found.setdefault(key, set()).add(window)
     return found

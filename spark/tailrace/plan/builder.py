@@ -58,14 +58,14 @@ PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
 """The names of the plan's SQL texts."""
 
 
-def build(pipeline: Pipeline) -> Plan:
-    """The plan of a definition."""
+def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
+    """The plan of a definition, with `answers` where a table of them is kept."""
     return Plan(
         pipeline=pipeline.name,
         fingerprint=pipeline.fingerprint,
-        stages=_stages(pipeline),
+        stages=tuple(one for one in _stages(pipeline) if answers or not isinstance(one, Follow)),
         state=_kept(pipeline),
-        tables=tuple(contracts(pipeline)),
+        tables=tuple(one for one in contracts(pipeline) if answers or one.table != pipeline.name),
         queries=tuple(queries(pipeline)),
     )
 
