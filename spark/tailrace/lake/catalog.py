@@ -94,22 +94,27 @@ class Lake:
         """Whether there is such a table."""
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
 
-    def table(self, table: str) -> Table:
-        """The table as it stands now. Raises `LakeError` where there is none."""
+    def found(self, table: str) -> Table | None:
+        """Load a table as it stands now; None where there is none. It is one look, where `has` and `table` are two."""
         try:
-            if not self.exists:
-                raise NoSuchTableError
-            return self.catalog.load_table((self.settings.namespace, table))
+            return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
         except NoSuchTableError:
-            where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
-            if self.has(f"{table}__ledger"):
-                raise LakeError(
-                    f"{where}: {table} is an earlier stage, which has its ledger alone; write answers=True in its "
-                    "definition, and the next stream of it makes the table"
-                ) from None
+            return None
+
+    def table(self, table: str) -> Table:
+        """Load a table as it stands now. Raises `LakeError` where there is none."""
+        found = self.found(table)
+        if found is not None:
+            return found
+        where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
+        if self.has(f"{table}__ledger"):
             raise LakeError(
-                f"{where}: start a stream of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
-            ) from None
+                f"{where}: {table} is an earlier stage, which has its ledger alone; write answers=True in its "
+                "definition, and the next stream of it makes the table"
+            )
+        raise LakeError(
+            f"{where}: start a stream of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
+        )
 
     def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:
         """The table, made by its contract where there is none; `said` are then the first snapshot's properties.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Lake, head_of, properties
 from tailrace.lake.errors import MovedError
-from tailrace.lake.tables import MAINTAINED, repeated
+from tailrace.lake.tables import MAINTAINED, Head, repeated
 from tailrace.model.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
@@ -65,5 +65,9 @@ def progress_of(lake: Lake, log: str) -> Progress | None:
 
     Raises `LakeError` where there is no such log.
     """
-    said = lake.head(log).said
-    return Progress.parsed(said[PROGRESS]) if PROGRESS in said else None
+    return progress_in(lake.head(log))
+
+
+def progress_in(head: Head) -> Progress | None:
+    """Read how far a log has come off its last commit."""
+    return Progress.parsed(head.said[PROGRESS]) if PROGRESS in head.said else None

@@ -6,6 +6,7 @@ microseconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog import Head, Lake, head_of, properties
-from tailrace.lake.commits import DUPLICATES, ENGINE, progress_of
+from tailrace.lake.commits import DUPLICATES, ENGINE, progress_in
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.lake.filters import after, equal, every
 from tailrace.lake.needed import STAMP
@@ -102,9 +103,11 @@ class Status:
 
 def status(lake: Lake, pipeline: Pipeline) -> Status:
     """How a pipeline and its log stand. Raises `LakeError` where the catalog cannot be opened."""
-    log = log_status(lake, pipeline.source.name, pipeline.source) if lake.has(pipeline.source.name) else None
-    made = lake.has(pipeline.name + LEDGER)
-    return Status(log, pipeline_status(lake, pipeline.name, pipeline) if made else None)
+    log, ledger = lake.found(pipeline.source.name), lake.found(pipeline.name + LEDGER)
+    return Status(
+        None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
+        None if ledger is None else _pipeline_status(lake, ledger, pipeline.name, pipeline),
+    )
 
 
 def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
@@ -119,25 +122,30 @@ def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
 
 def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
     """How a log stands. Raises `LakeError` where there is none."""
-    table, rejected = lake.table(name), f"{name}__rejected"
+    return _log_status(lake, lake.table(name), name, log)
+
+
+def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStatus:
+    rejected, head = lake.found(f"{name}__rejected"), head_of(table)
     return LogStatus(
         log=name,
-        epoch=head_of(table).number("epoch"),
+        epoch=head.number("epoch"),
         records=_total(table),
-        rejected=_total(lake.table(rejected)) if lake.has(rejected) else 0,
+        rejected=0 if rejected is None else _total(rejected),
         latest=latest_in(table, log.event_time) if log is not None else None,
         committed=_committed(table),
-        progress=progress_of(lake, name),
-        duplicates=head_of(table).number(DUPLICATES, 0),
+        progress=progress_in(head),
+        duplicates=head.number(DUPLICATES, 0),
     )
 
 
 def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> PipelineStatus:
     """How a pipeline stands. Raises `LakeError` where it has no ledger."""
-    ledger = lake.table(name + LEDGER)
-    answers = lake.table(name) if lake.has(name) else None
-    head = head_of(ledger)
-    counts = {kind: ledger.scan(row_filter=equal("kind", kind)).count() for kind in (PANE, LATE)}
+    return _pipeline_status(lake, lake.table(name + LEDGER), name, pipeline)
+
+
+def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Pipeline | None) -> PipelineStatus:
+    answers, head, counts = lake.found(name), head_of(ledger), _by_kind(ledger)
     return PipelineStatus(
         pipeline=name,
         epoch=head.number("epoch"),
@@ -156,6 +164,14 @@ def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> 
         same_definition=head.said.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
         runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(f"{name}__runs") else (),
     )
+
+
+def _by_kind(ledger: Table) -> Counter[str]:
+    """How many rows of each kind a ledger has, by its files, which are of one kind each."""
+    counts: Counter[str] = Counter()
+    for task in ledger.scan().plan_files():
+        counts[task.file.partition[0]] += task.file.record_count
+    return counts
 
 
 def _open(ledger: Table, head: Head, pipeline: Pipeline) -> OpenWindows:
