@@ -86,71 +86,96 @@ def _shown(pipeline: Pipeline, found: History, texts: Sequence[str], at: int | N
             f"at epoch {found.epoch}, its watermark at {shown(found.watermark)}"
         )
         return
+    columns = _OfOne(found) if len(windows) == 1 else _OfSeveral(found)
+    if columns.said_once:
+        yield Text(", ".join(columns.said_once), style="dim")
     if found.panes:
-        yield from _table(pipeline, found.panes, one=len(windows) == 1)
+        yield _table(pipeline, found.panes, columns)
     if found.late:
         yield ""
-        yield _late(found, one=len(windows) == 1)
+        yield _late(found, columns)
     if len(windows) == 1:
         yield ""
         yield facts(_state(pipeline, found, windows[0]))
 
 
-def _table(pipeline: Pipeline, rows: Sequence[LedgerPane], *, one: bool) -> Iterator[Text | Table]:
-    """The panes of one window, or of several with each pane's window in place of its watermark.
-
-    What all their instants have in common is said once, above.
-    """
+def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OfOne | _OfSeveral) -> Table:
     results = list(pipeline.results)
-    several = len({pane.version.generation for pane in rows}) > 1
-    number = ("gen", "epoch", "pane")[not several :]
-    place, last = ((), ("watermark",)) if one else (("window",), ())
     made = table(
-        *number, *place, "timing", "", *results, "fired at", *last,
-        right=(*number, *results), whole=("window", "timing", "fired at", "watermark"),
+        *columns.before, "timing", "", *results, *columns.after,
+        right=(*columns.numbers, *results), whole=(*columns.before, "timing", *columns.after),
     )  # fmt: skip
-    shared, said = together(at for pane in rows for at in (pane.processing_time, *_times(pane, one=one)))
-    news = [f"times are of {shared}, UTC"] if shared else []
-    news += [] if several else [f"all of generation {rows[0].version.generation}"]
-    if news:
-        yield Text(", ".join(news), style="dim")
-    for pane in rows:
+    for pane in panes:
         sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
+        before, after = columns.of(pane)
         made.add_row(
-            *(f"{number}" for number in pane.version[not several :]),
-            *([] if one else [bounds(pane.window, said)]),
+            *before,
             Text(pane.timing.replace("_", " "), style=_STYLES.get(pane.timing, "")),
             sign,
             *(value_shown(value) for value in pane.values.values()),
-            said(pane.processing_time),
-            *([said(pane.watermark)] if one else []),
+            *after,
             style="dim" if pane.retraction else "",
         )
-    yield made
-
-
-def _times(pane: LedgerPane, *, one: bool) -> tuple[int, ...]:
-    """The instants that a pane is shown with besides when it fired."""
-    return (pane.watermark,) if one else pane.window
-
-
-def _late(found: History, *, one: bool) -> Table:
-    made = table(
-        *(() if one else ("window",)),
-        "event time",
-        "epoch",
-        "behind",
-        "reason",
-        "in the log",
-        right=("epoch",),
-        whole=("window", "event time"),
-        title="too late",
-    )
-    for late in found.late:
-        source = f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}"
-        where = () if one else (bounds(late.window),)
-        made.add_row(*where, shown(late.event_time), str(late.epoch), span(late.behind / 1e6), late.reason, source)
     return made
+
+
+def _late(found: History, columns: _OfOne | _OfSeveral) -> Table:
+    names = columns.of_late
+    made = table(*names, right=("epoch",), whole=("window", "event time"), title="too late")
+    for late in found.late:
+        told = {
+            "window": bounds(late.window, columns.said),
+            "event time": columns.said(late.event_time),
+            "epoch": str(late.epoch),
+            "behind": span(late.behind / 1e6),
+            "reason": late.reason,
+            "in the log": f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}",
+        }
+        made.add_row(*(told[name] for name in names))
+    return made
+
+
+class _OfOne:
+    """The columns of one window's history: the version by its parts, and when each pane fired.
+
+    What all the instants have in common is said once, above.
+    """
+
+    after = ("fired at", "watermark")
+    of_late = ("event time", "epoch", "behind", "reason", "in the log")
+
+    def __init__(self, found: History) -> None:
+        panes, late = found.panes, found.late
+        generations = {pane.version.generation for pane in panes}
+        self.first = int(len(generations) < 2)
+        self.before = self.numbers = ("gen", "epoch", "pane")[self.first :]
+        fired = (at for pane in panes for at in (pane.processing_time, pane.watermark))
+        shared, self.said = together([*fired, *(one.event_time for one in late)])
+        self.said_once = _shared(shared) + [f"all of generation {one}" for one in generations if self.first]
+
+    def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
+        numbers = [f"{number}" for number in pane.version[self.first :]]
+        return numbers, [self.said(pane.processing_time), self.said(pane.watermark)]
+
+
+class _OfSeveral:
+    """The columns of several windows' history: the window, and the version in one column."""
+
+    before, numbers, after = ("window", "version"), (), ()
+    of_late = ("window", "event time", "epoch", "behind", "reason")
+
+    def __init__(self, found: History) -> None:
+        windows = [*(pane.window for pane in found.panes), *(one.window for one in found.late)]
+        times = (one.event_time for one in found.late)
+        shared, self.said = together([*(at for window in windows for at in window), *times])
+        self.said_once = [*_shared(shared), "a version is generation.epoch.pane"]
+
+    def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
+        return [bounds(pane.window, self.said), ".".join(map(str, pane.version))], []
+
+
+def _shared(said: str) -> list[str]:
+    return [f"times are of {said}, UTC"] if said else []
 
 
 def _state(pipeline: Pipeline, found: History, window: Window) -> Iterator[tuple[str, str]]:
