@@ -16,8 +16,8 @@ from tailrace.lake.evolution import changes
 from tailrace.lake.evolving import evolve_table
 from tailrace.model.time import BEGINNING
 from tailrace.settings import Settings
-from tailrace.spark.replay import replay
 from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.rides import HOURLY, RIDES, Case, within
 
 LOG = replace(RIDES, columns=dict(RIDES.columns) | {"cents": "int"})
@@ -92,7 +92,7 @@ def test_X1_a_stream_goes_on_while_its_tables_evolve(plain: SparkSession, settin
     assert case.answers(PIPELINE) == batch(landed)
     assert audit(case.lake, PIPELINE).ok
     # Before the columns were renamed, widened and moved, and after.
-    assert replay(plain, case.lake, PIPELINE).ok
+    assert replay(case.lake, PIPELINE).ok
 
     case.lose(PIPELINE, "a")
     plain.sql(f"DELETE FROM {case.lake.spark_name('hourly')} WHERE who = 'a'")

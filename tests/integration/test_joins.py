@@ -27,8 +27,8 @@ from tailrace import (
 from tailrace.backfill.backfill import backfill
 from tailrace.model.time import BEGINNING, instant
 from tailrace.settings import Settings
-from tailrace.spark.replay import replay
 from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.rides import RIDES, Case
 
 SOON = Near("there_at", "back_at", after=minutes(30))
@@ -90,7 +90,7 @@ def test_L1_a_streamed_join_is_the_join_of_plain_sql_and_a_backfill_changes_noth
     for stage in RETURNS.stages:
         checked = audit(case.lake, stage)
         assert checked.ok, checked.checks
-        assert replay(plain, case.lake, stage).ok
+        assert replay(case.lake, stage).ok
         [done] = backfill(case.lake, stage, BEGINNING, DAY_AFTER)
         assert (done.changed, done.retracted) == (0, 0)
         assert done.untouched > 0

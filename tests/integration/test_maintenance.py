@@ -27,10 +27,10 @@ from tailrace.settings import Settings
 from tailrace.spark import maintaining
 from tailrace.spark.landing import Landing
 from tailrace.spark.maintaining import Maintenance, maintain
-from tailrace.spark.replay import replay
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.sessions import session
 
 RIDES = Log(
@@ -158,7 +158,7 @@ def test_X3_a_lake_maintained_under_a_stream_and_a_backfill_is_as_one_that_never
     assert sorted(clocks[0]) == list(range(last + 1))
     assert clocks[0] == clocks[1] == clocks[2]
     assert all(commits(lake, table).whole for table in ("rides", "rides__rejected", "hourly__ledger"))
-    again = replay(plain, lake, HOURLY)
+    again = replay(lake, HOURLY)
     assert again.ok, (again.counts, again.differences)
     assert (again.first, again.last) == (0, last)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from tailrace import (
@@ -36,16 +36,15 @@ from tailrace.lake.signals import Completions, Signals
 from tailrace.model.clock import Clock
 from tailrace.model.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.as_of import as_of
-from tailrace.spark.folding import Fold, Phases
-from tailrace.spark.pacing import Pace
-from tailrace.spark.recording import Recording, ReplayError
-from tailrace.spark.replay import replay
-from tailrace.spark.sides import Sides
+from tailrace.spark.folding import Fold
+from tailrace.spark.showing import shown
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
-from tests.support.native import bundle_frame, in_micros
-from tests.support.recorded import ordered, record, windows_of
+from tailrace.verify.as_of import as_of
+from tailrace.verify.recording import Recording, ReplayError
+from tailrace.verify.replay import replay
+from tests.support.native import in_micros
+from tests.support.recorded import record
 from tests.support.strategies import BASE, LOG
 
 DEFINITION = """
@@ -87,6 +86,21 @@ def clicks(count: int, chance: random.Random) -> list[dict[str, Any]]:
     return made
 
 
+def ordered(frame: DataFrame) -> list[Any]:
+    """The rows, in an order of their own."""
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def windows_of(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Open windows as they are shown, with instants as microseconds, in an order of their own."""
+    return sorted(({n: instant(v) if hasattr(v, "tzinfo") else v for n, v in row.items()} for row in rows), key=repr)
+
+
+def on(engine: str, settings: Settings) -> Lake:
+    """The lake with an engine that everything is to run on."""
+    return Lake(settings.model_copy(update={"engine": engine}))
+
+
 def everything(lake: Lake) -> dict[str, Any]:
     """Where each table of the lake stands, with all its branches."""
     names = sorted(name[-1] for name in lake.catalog.list_tables(lake.settings.namespace))
@@ -105,8 +119,8 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is looked at on the way is Spark's state.
-    on_spark = settings.model_copy(update={"engine": "spark"})
-    definition, folder, lake = tmp_path / "bills.py", tmp_path / "landing", Lake(on_spark)
+    lake, here = on("spark", settings), on("duckdb", settings)
+    definition, folder = tmp_path / "bills.py", tmp_path / "landing"
     definition.write_text(DEFINITION)
     bills = load(f"{definition}:bills")
     made = clicks(100, random.Random(7))
@@ -119,7 +133,7 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
     def look(stream: Stream, report: EpochReport) -> None:
         for fold in stream.folds:
             place = (fold.pipeline.name, report.epoch)
-            windows[place] = windows_of(fold.state)
+            windows[place] = windows_of(shown(fold.state.windows))
             answers[place] = ordered(in_micros(plain.table(fold.pipeline.name)))
 
     def drain() -> None:
@@ -144,25 +158,29 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
     drain()
     before = everything(lake)
     for stage in bills.stages:
-        found = replay(plain, lake, stage)
+        found = replay(here, stage)
         assert found.ok, (found.counts, found.differences)
+        assert found.engine.engine.value == "duckdb"
         assert (found.first, found.last, found.latest) == (0, 4, 4)
         kinds = ("partial", "pane", "retraction", *(["late"] if stage.earlier is None else []))
         assert all(found.counts[kind].same > 0 for kind in kinds)
+    there = replay(lake, bills, 3)
+    assert (there.ok, there.engine.engine.value) == (True, "spark"), (there.counts, there.differences)
     # Every epoch as of which it can be looked at is as it was then.
     for (name, epoch), state in windows.items():
-        assert windows_of(Recording(plain, lake, stages[name]).after(epoch)) == state, (name, epoch)
+        assert windows_of(as_of(here, stages[name], epoch, rows=1000).first_windows) == state, (name, epoch)
     assert len(windows) >= 9
-    for epoch in (1, 4):
-        then = as_of(plain, lake, bills, epoch, rows=3, keep=f"then_{epoch}")
+    for epoch, looked in ((1, here), (4, here), (4, lake)):
+        then = as_of(looked, bills, epoch, rows=3, keep=f"then_{epoch}")
         assert ordered(in_micros(plain.table(f"then_{epoch}"))) == answers["bills", epoch]
         assert (then.windows, then.answers) == (len(windows["bills", epoch]), len(answers["bills", epoch]))
         assert len(then.first_windows) == min(3, then.windows)
         assert plain.table(f"then_{epoch}__open").count() == then.windows
         for name in then.tables:
             lake.drop(name)
-    visit = as_of(plain, lake, stages["visits"], 4, rows=100, key=("a",))
+    visit, again = (as_of(one, stages["visits"], 4, rows=100, key=("a",)) for one in (here, lake))
     assert {row["who"] for row in (*visit.first_answers, *visit.first_windows)} == {"a"}
+    assert replace(visit, engine=again.engine) == again
     # A stream beside it finds every table where it left it, and no other.
     assert everything(lake) == before
     assert not list(settings.warehouse.rglob("*replay*"))
@@ -175,11 +193,11 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
     )
     assert kept == there
     with pytest.raises(ReplayError, match="there is a table folded already"):
-        replay(plain, lake, bills, keep="folded")
+        replay(here, bills, keep="folded")
     status, said = run(settings, f"{definition}:bills", "--as-of", "4", "--rows", "1")
     assert (status, "as of epoch 4 of 0..4" in said, "latest answers" in said) == (0, True, True)
-    _a_tampered_row_is_found(plain, lake, settings, bills, definition)
-    _epochs_whose_clocks_are_gone_are_refused(plain, lake, bills)
+    _a_tampered_row_is_found(plain, here, settings, bills, definition)
+    _epochs_whose_clocks_are_gone_are_refused(plain, here, bills)
 
 
 def _a_tampered_row_is_found(
@@ -190,7 +208,8 @@ def _a_tampered_row_is_found(
     spark.sql(f"UPDATE bills__ledger SET cents = cents + 1 WHERE {mine} AND window_start = {first}")
     doubled = "SELECT * FROM bills__ledger WHERE kind = 'pane' AND retraction AND epoch = 4 LIMIT 1"
     spark.sql(f"INSERT INTO bills__ledger {doubled}")
-    found = replay(spark, lake, bills, 3)
+    found = replay(lake, bills, 3)
+    assert found.differences == replay(on("spark", settings), bills, 3).differences
     assert not found.ok
     changed, again = found.differences[0], found.differences[-1]
     assert (changed.kind, changed.epoch, changed.times) == ("pane", 3, (1, 1))
@@ -208,7 +227,7 @@ def _a_tampered_row_is_found(
 
 
 def _epochs_whose_clocks_are_gone_are_refused(spark: SparkSession, lake: Lake, bills: Pipeline) -> None:
-    assert Recording(spark, lake, bills).foldable == [0, 1, 2, 3, 4]
+    assert Recording(lake, bills).foldable == [0, 1, 2, 3, 4]
     loaded = lake.table("bills__ledger")
     old = [one.snapshot_id for one in loaded.metadata.snapshots if int(_epoch(one)) < 2]
     ids = ", ".join(f"{one}L" for one in old)
@@ -217,13 +236,13 @@ def _epochs_whose_clocks_are_gone_are_refused(spark: SparkSession, lake: Lake, b
         f"table => '{lake.settings.namespace}.bills__ledger', snapshot_ids => ARRAY({ids}))"
     )
     with pytest.raises(ReplayError, match=r"epoch 0 cannot be folded again.*those that can are 3\.\.4"):
-        replay(spark, lake, bills)
+        replay(lake, bills)
     with pytest.raises(ReplayError, match=r"epoch 1 cannot be shown.*those that can are 2\.\.4"):
-        as_of(spark, lake, bills, 1)
+        as_of(lake, bills, 1)
     with pytest.raises(ReplayError, match=r"epoch 5 is not in bills__ledger: expected one of 0\.\.4"):
-        replay(spark, lake, bills, 3, 5)
-    assert Recording(spark, lake, bills).foldable == [3, 4]
-    assert as_of(spark, lake, bills, 2).clock.epoch == 2
+        replay(lake, bills, 3, 5)
+    assert Recording(lake, bills).foldable == [3, 4]
+    assert as_of(lake, bills, 2).clock.epoch == 2
 
 
 def _epoch(snapshot: Any) -> str:
@@ -275,22 +294,26 @@ def test_L3_signals_epochs_without_records_and_rejected_records_replay(
     drain()
     land(folder, 1, sold(4, 1, 30))
     drain()
-    for pipeline in pipelines:
-        found = replay(plain, lake, pipeline)
+    for pipeline, looked in zip(pipelines * 2, [on("duckdb", settings)] * 2 + [on("spark", settings)] * 2, strict=True):
+        found = replay(looked, pipeline)
         assert found.ok, (found.counts, found.differences)
         assert all(found.counts[kind].same > 0 for kind in ("partial", "pane", "rejected"))
         timings = plain.sql(f"SELECT DISTINCT epoch, timing FROM {pipeline.name}__ledger WHERE kind = 'pane'").collect()
         assert (1, "early") in {tuple(row) for row in timings}
-        assert Recording(plain, lake, pipeline).clock(1).signals == ("close",)
-        assert Recording(plain, lake, pipeline).bundle(1).isEmpty()
-        assert replay(plain, lake, pipeline, 1, 1).ok
-        shown = as_of(plain, lake, pipeline, 0)
-        assert shown.windows == 3
-        assert shown.answers == 0
+        assert Recording(lake, pipeline).clock(1).signals == ("close",)
+        assert 1 not in lake.table(SALES.name).scan().to_arrow()["_epoch"].to_pylist()
+        assert replay(looked, pipeline, 1, 1).ok
+        then = as_of(looked, pipeline, 0)
+        assert then.windows == 3
+        assert then.answers == 0
 
 
-def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(plain: SparkSession, settings: Settings) -> None:
-    lake = Lake(settings)
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(
+    engine: str, settings: Settings, request: pytest.FixtureRequest
+) -> None:
+    spark = request.getfixturevalue("plain") if engine == "spark" else None
+    lake = on(engine, settings)
     pipeline = Pipeline(
         name="handed", log=replace(LOG, disorder=seconds(5)), key="place", what={"n": Count()}, where=Fixed(minutes(1)),
         when=AfterWatermark(early=AfterCount(1)),
@@ -301,7 +324,7 @@ def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(plain: Spa
         rows = [{"id": number, "place": place, "at": BASE + timedelta(seconds=number)} for place in ("a", "b")]
         return rows, Clock(number, now + number, now + number)
 
-    record(plain, lake, pipeline, [epoch(0), epoch(1)])
+    record(lake, pipeline, [epoch(0), epoch(1)], spark)
     ledger = lake.table("handed__ledger")
     partials = [row for row in ledger.scan().to_arrow().to_pylist() if row["kind"] == "partial" and row["epoch"] == 1]
     (mine,) = (row for row in partials if row["place"] == "a")
@@ -309,17 +332,11 @@ def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(plain: Spa
     said = {**lake.head("handed__ledger").said, "generation": "2", "run": "corrected"}
     lake.enter("handed__ledger", [mine], said, lake.head("handed__ledger").snapshot)
     # The stream takes the corrected state up, and opens windows in its generation.
-    fold = Fold(lake, pipeline, Sides(plain, lake), pace=Pace.of(1000, timedelta(0)))
-    for number in (2, 3):
-        rows, clock = epoch(number)
-        bundle = bundle_frame(plain, pipeline, rows, number)
-        bundle.writeTo(lake.spark_name(LOG.name)).append()
-        fold.stage(bundle, clock, Phases())
-        fold.publish()
-    fold.close()
-    for first, last in ((0, 3), (2, 2), (1, 3)):
-        found = replay(plain, lake, pipeline, first, last)
+    record(lake, pipeline, [epoch(2), epoch(3)], spark)
+    for first, last in ((0, 3), (2, 2), (1, 3)) if engine == "duckdb" else ((0, 3),):
+        found = replay(lake, pipeline, first, last)
         assert found.ok, (first, last, found.counts, found.differences)
-    assert Recording(plain, lake, pipeline).handed(0, 3) == {1}
-    shown = as_of(plain, lake, pipeline, 3, key=("a",))
+    recording = Recording(lake, pipeline)
+    assert recording.run("replay", [], lambda session: recording.handed(session, range(4))) == {1}
+    shown = as_of(lake, pipeline, 3, key=("a",))
     assert [(row["n"], row["generation"]) for row in shown.first_answers] == [(14, 2)]

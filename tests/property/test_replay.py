@@ -6,55 +6,78 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import assume
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
-from tailrace.spark.replay import replay
 from tailrace.sql.reasons import reasons
+from tailrace.verify.replay import replay
 from tests.support.native import in_parts
 from tests.support.recorded import record
 from tests.support.sessions import session
-from tests.support.strategies import epochs, pipelines
+from tests.support.strategies import epochs, examples, pipelines
 
-CASES = 3
-"""How many random definitions are streamed into tables and replayed, in either execution."""
+CASES, ON_SPARK = 6, 1
+"""How many random definitions are recorded and replayed in either execution, in the process and on Spark."""
 
 IN_PYTHON = {"labels": ApproxDistinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 
 
-def holds(data: st.DataObject, pipeline: Pipeline) -> None:
+def holds(data: st.DataObject, pipeline: Pipeline, engine: str) -> None:
     made = data.draw(epochs(pipeline, max_epochs=5))
     assume(sum(len(bundle) for bundle, _ in made) >= 6)
     restart = data.draw(st.integers(0, len(made)))
     first = data.draw(st.integers(0, len(made) - 1))
     last = data.draw(st.integers(first, len(made) - 1))
     with TemporaryDirectory() as folder:
-        settings = Settings(warehouse=Path(folder) / "lake", driver_memory="2g", shuffle_partitions=1)
-        spark, lake = session(settings, extra=PLAIN), Lake(settings)
-        record(spark, lake, pipeline, made, restarts=[restart])
+        settings = Settings(
+            warehouse=Path(folder) / "lake", driver_memory="2g", shuffle_partitions=1, engine=engine, memory="1GB"
+        )
+        lake = Lake(settings)
+        record(lake, pipeline, made, session(settings, extra=PLAIN) if engine == "spark" else None, restarts=[restart])
         for begin, end in {(0, len(made) - 1), (first, last)}:
-            found = replay(spark, lake, pipeline, begin, end)
+            found = replay(lake, pipeline, begin, end)
             assert found.ok, (found.counts, found.differences)
-            assert found.counts or not any(bundle for bundle, _ in made[begin : end + 1])
+            assert found.engine.engine.value == engine
+            ledger = lake.table(f"{pipeline.name}__ledger").scan().to_arrow()["epoch"].to_pylist()
+            said = sum(count.ledger for count in found.counts.values())
+            assert said == sum(begin <= epoch <= end for epoch in ledger)
 
 
 PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
-@in_parts(CASES, of=3)
-def test_L3_a_random_definition_replays_row_for_row_natively(plain: SparkSession, data: st.DataObject) -> None:
+def in_python(pipeline: Pipeline) -> Pipeline:
+    """The definition with results that only Python computes."""
+    made = replace(pipeline, what={**pipeline.what, **IN_PYTHON})
+    assert reasons(made)
+    return made
+
+
+@examples(CASES)
+@given(data=st.data())
+def test_L3_a_random_definition_replays_row_for_row_natively(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
     assert not reasons(pipeline)
-    holds(data, pipeline)
+    holds(data, pipeline, "duckdb")
 
 
-@in_parts(CASES, of=3)
-def test_L3_a_random_definition_replays_row_for_row_in_python(plain: SparkSession, data: st.DataObject) -> None:
-    pipeline = data.draw(pipelines())
-    pipeline = replace(pipeline, what={**pipeline.what, **IN_PYTHON})
-    assert reasons(pipeline)
-    holds(data, pipeline)
+@examples(CASES)
+@given(data=st.data())
+def test_L3_a_random_definition_replays_row_for_row_in_python(data: st.DataObject) -> None:
+    holds(data, in_python(data.draw(pipelines())), "duckdb")
+
+
+@in_parts(ON_SPARK, of=1)
+def test_L3_a_random_definition_replays_row_for_row_natively_on_spark(plain: SparkSession, data: st.DataObject) -> None:
+    holds(data, data.draw(pipelines()), "spark")
+
+
+@in_parts(ON_SPARK, of=1)
+def test_L3_a_random_definition_replays_row_for_row_in_python_on_spark(
+    plain: SparkSession, data: st.DataObject
+) -> None:
+    holds(data, in_python(data.draw(pipelines())), "spark")

@@ -4,55 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from functools import reduce
-from typing import Any
+from typing import NoReturn
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract
+from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
-from tailrace.spark.execution import OpenWindows
 from tailrace.spark.folding import Fold, Phases
 from tailrace.spark.pacing import Pace
 from tailrace.spark.sides import Sides
-from tests.support.native import bundle_frame, in_micros
+from tests.support.duck import arrow_bundle
+
+Epochs = Sequence[tuple[Sequence[Record], Clock]]
+
+
+def no_spark() -> NoReturn:
+    """What a test that starts no JVM has in the place of Spark."""
+    raise AssertionError("this was to be done in the process")
 
 
 def record(
-    spark: SparkSession,
-    lake: Lake,
-    pipeline: Pipeline,
-    epochs: Sequence[tuple[Sequence[Record], Clock]],
-    *,
-    restarts: Iterable[int] = (),
-) -> list[list[Any]]:
-    """Fold epochs into a ledger, anew from its tables before some of them; gives the open windows after each.
+    lake: Lake, pipeline: Pipeline, epochs: Epochs, spark: SparkSession | None = None, *, restarts: Iterable[int] = ()
+) -> None:
+    """Fold epochs into a ledger, anew from its tables before some of them; without a session of Spark in the process.
 
-    The epochs are numbered from 0, as a stream does.
+    They are numbered on from those that the log has.
     """
-    lake.ensure(log_contract(pipeline.log))
-    bundles = [bundle_frame(spark, pipeline, records, place) for place, (records, _) in enumerate(epochs)]
-    reduce(DataFrame.unionAll, bundles).writeTo(lake.spark_name(pipeline.log.name)).append()
-    fold, after = Fold(lake, pipeline, Sides(spark, lake), pace=Pace.of(1000, timedelta(0))), []
-    for place, (_, clock) in enumerate(epochs):
-        if place in set(restarts):
-            fold.close()
-            fold = Fold(lake, pipeline, Sides(spark, lake), pace=Pace.of(1000, timedelta(0)))
-        fold.stage(bundles[place], Clock(place, clock.watermark, clock.processing_time, clock.signals), Phases())
+    log = log_contract(pipeline.log)
+    first = lake.head(log.table).number("epoch") + 1 if lake.has(log.table) else 0
+    lake.ensure(log)
+    fold = None
+    for place, (records, clock) in enumerate(epochs, first):
+        bundle = arrow_bundle(pipeline, records, place)
+        land(lake, log.table, bundle, place)
+        if fold is None or place - first in set(restarts):
+            if fold is not None:
+                fold.close()
+            fold = Fold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+        given = bundle if spark is None else spark.createDataFrame(bundle)
+        fold.stage(given, Clock(place, clock.watermark, clock.processing_time, clock.signals), Phases())
         fold.publish()
-        after.append(windows_of(fold.state))
-    fold.close()
-    return after
+    if fold is not None:
+        fold.close()
 
 
-def windows_of(state: OpenWindows) -> list[Any]:
-    """The open windows, in an order that does not depend on where they were computed."""
-    return ordered(in_micros(state.windows))
-
-
-def ordered(frame: DataFrame) -> list[Any]:
-    """The rows, in an order of their own."""
-    return sorted((tuple(row) for row in frame.collect()), key=repr)
+def land(lake: Lake, log: str, rows: pa.Table, epoch: int) -> None:
+    """Append an epoch's records to a log."""
+    change = Change(tuple(lake.written(log, rows)))
+    lake.change(log, change, {"epoch": str(epoch)}, lake.head(log).snapshot)

@@ -1,37 +1,30 @@
-"""`replay` as its users see it; what Spark would do is played."""
+"""`replay` as its users see it; what an engine would do is played."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-import tailrace.spark.as_of as spark_as_of
-import tailrace.spark.replay as spark_replay
+import tailrace.verify.as_of as looking
+import tailrace.verify.replay as replaying
 from tailrace.cli import replay
 from tailrace.cli.main import app
+from tailrace.engines.choose import Choice, Engine
 from tailrace.model.clock import Clock
 from tailrace.model.time import instant
-from tailrace.spark.as_of import AsOf
-from tailrace.spark.comparing import Count, Difference
-from tailrace.spark.recording import ReplayError
-from tailrace.spark.replay import Replayed
+from tailrace.verify.as_of import AsOf
+from tailrace.verify.comparing import Count, Difference
+from tailrace.verify.recording import ReplayError
+from tailrace.verify.replay import Replayed
 from tests.support import small_lake
 
 
 @pytest.fixture
 def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    @contextmanager
-    def no_spark(settings: Any, app: str, groups: Sequence[str] = (), started: Any = lambda: None) -> Iterator[None]:
-        started()
-        yield None
-
-    monkeypatch.setattr(replay, "session", no_spark)
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(tmp_path / "lake"))
     path = tmp_path / "rides.py"
@@ -46,27 +39,29 @@ def run(*args: str) -> Result:
 def played(monkeypatch: pytest.MonkeyPatch, found: Replayed | Exception) -> dict[str, Any]:
     asked: dict[str, Any] = {}
 
-    def play(spark: Any, lake: Any, pipeline: Any, first: Any, last: Any, **options: Any) -> Replayed:
+    def play(lake: Any, pipeline: Any, first: Any, last: Any, **options: Any) -> Replayed:
         asked.update(first=first, last=last, keep=options["keep"])
         if isinstance(found, Exception):
             raise found
         return found
 
-    monkeypatch.setattr(spark_replay, "replay", play)
+    monkeypatch.setattr(replaying, "replay", play)
     return asked
 
 
 COUNTS = {"late": Count(1, 1, 1), "pane": Count(1200, 1200, 1200), "partial": Count(7, 7, 7)}
+HERE = Choice(Engine.DUCKDB, "it fits")
 WINDOW = (small_lake.at(9), small_lake.at(10))
 
 
 def test_a_replay_says_that_the_ledger_comes_out_again(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = played(monkeypatch, Replayed(0, 17, 17, COUNTS, (), 2.34))
+    asked = played(monkeypatch, Replayed(0, 17, 17, COUNTS, (), 2.34, HERE))
     result = run(definition)
     assert (result.exit_code, asked) == (0, {"first": None, "last": None, "keep": None})
     assert [line.rstrip() for line in result.stdout.splitlines()] == [
         "hourly_rides",
         "epochs  0..17, all there are",
+        "engine  duckdb: it fits",
         "took    2.34 s",
         "",
         "   rows          in the ledger  replayed  the same",
@@ -85,6 +80,8 @@ def test_a_replay_says_that_the_ledger_comes_out_again(definition: str, monkeypa
         "differences": [],
         "table": None,
         "seconds": 2.34,
+        "engine": "duckdb",
+        "engine_because": "it fits",
     }
 
 
@@ -95,13 +92,13 @@ def test_a_replay_shows_what_differs_and_has_status_1(definition: str, monkeypat
         Difference("retraction", 4, {"city": "Oslo"}, WINDOW, {"rides": 2, "watermark": WINDOW[1]}, None, (2, 1)),
         Difference("rejected", 4, {"city": None}, (None, None), None, {"reason": "no city"}, (0, 1)),
     )
-    played(monkeypatch, Replayed(3, 5, 17, counts, differences, 1.0, "folded"))
+    played(monkeypatch, Replayed(3, 5, 17, counts, differences, 1.0, HERE, "folded"))
     result = run(definition, "--epochs", "3..5", "--keep", "folded")
     assert result.exit_code == 1
     lines = [line.rstrip() for line in result.stdout.splitlines()]
-    assert lines[1:4] == ["epochs   3..5, of 0..17", "took     1 s", "kept in  folded"]
-    assert lines[5].startswith("   rows         in the ledger")
-    assert [line[0] for line in lines[6:9]] == ["✗", "✗", "✓"]
+    assert lines[1:5] == ["epochs   3..5, of 0..17", "engine   duckdb: it fits", "took     1 s", "kept in  folded"]
+    assert lines[6].startswith("   rows         in the ledger")
+    assert [line[0] for line in lines[7:10]] == ["✗", "✗", "✓"]
     text = " ".join(result.stdout.split())
     assert "3 pane Oslo [2026-01-01T09:00Z, 10:00Z) rides 3 rides 2" in text
     assert "4 rejected – – nothing reason no city" in text
@@ -126,7 +123,7 @@ def test_a_replay_shows_what_differs_and_has_status_1(definition: str, monkeypat
 def test_epochs_are_a_range_with_either_end_left_open(
     definition: str, monkeypatch: pytest.MonkeyPatch, given: str, first: int | None, last: int | None
 ) -> None:
-    asked = played(monkeypatch, Replayed(0, 17, 17, COUNTS, (), 2.34))
+    asked = played(monkeypatch, Replayed(0, 17, 17, COUNTS, (), 2.34, HERE))
     assert run(definition, "--epochs", given).exit_code == 0
     assert (asked["first"], asked["last"]) == (first, last)
 
@@ -161,14 +158,14 @@ def test_as_of_an_epoch_it_shows_clock_windows_and_answers(definition: str, monk
     place = {"city": "Oslo", "window_start": WINDOW[0], "window_end": WINDOW[1]}
     window = {**place, "generation": 1, "panes": 2, "fresh": 3, "waiting_since": None, "fired_rides__n": 4}
     answer = {**place, "rides": 1234, "mean_price": None, "timing": "on_time", "generation": 1, "epoch": 2}
-    found = AsOf(Clock(2, instant(small_lake.at(10)), 0, ("close",)), 9, 40, 1, (window,), (answer,), ("then",))
+    found = AsOf(Clock(2, instant(small_lake.at(10)), 0, ("close",)), 9, 40, 1, (window,), (answer,), HERE, ("then",))
     asked: dict[str, Any] = {}
 
-    def play(spark: Any, lake: Any, pipeline: Any, epoch: int, **options: Any) -> AsOf:
+    def play(lake: Any, pipeline: Any, epoch: int, **options: Any) -> AsOf:
         asked.update(options, epoch=epoch)
         return found
 
-    monkeypatch.setattr(spark_as_of, "as_of", play)
+    monkeypatch.setattr(looking, "as_of", play)
     result = run(definition, "--as-of", "2", "--key", "Oslo", "--rows", "1", "--keep", "then")
     assert result.exit_code == 0, result.output
     assert asked == {"epoch": 2, "rows": 1, "key": ("Oslo",), "keep": "then"}
@@ -180,6 +177,7 @@ def test_as_of_an_epoch_it_shows_clock_windows_and_answers(definition: str, monk
         "answers 1",
         "signals close",
         "kept in then",
+        "engine duckdb: it fits",
         "",
         "open windows, by their end",
         "city window gen panes fresh waiting since",

@@ -26,8 +26,6 @@ from tailrace.lake.tables import Head
 from tailrace.model.log import Productions
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
-from tailrace.model.transition import Transition
-from tailrace.sql.algebra import Sql
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows
@@ -93,5 +91,4 @@ class Handover(RangeRun):
     def _state(self, written: As, head: Head | None) -> str:
         """The open windows as the ledger has them."""
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
-        gone = Transition(self.pipeline, Sql()).out_of_reach("window_end", f"{written.watermark}L")
-        return f"SELECT * FROM ({Rows(self.pipeline).restored(ledger)}) WHERE NOT {gone}"
+        return Rows(self.pipeline).within_reach(ledger, written.watermark)

@@ -13,9 +13,9 @@ from rich.text import Text
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status, UsageError
-from tailrace.cli.options import Definition, Json
+from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.panes import keyed, value_shown
-from tailrace.cli.sessions import session, waiting
+from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import bounds, counted, shown, span
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, text
@@ -23,9 +23,9 @@ from tailrace.model.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.spark.as_of import AsOf
-    from tailrace.spark.comparing import Difference
-    from tailrace.spark.replay import Replayed
+    from tailrace.verify.as_of import AsOf
+    from tailrace.verify.comparing import Difference
+    from tailrace.verify.replay import Replayed
 
 ROWS = 10
 """How many open windows and answers are shown, unless another number is asked for."""
@@ -55,6 +55,7 @@ def replay(
         str | None,
         typer.Option(metavar="TABLE", help="Keep what comes out in this table; else nothing of it stays."),
     ] = None,
+    engine: EngineName = None,
     json: Json = False,
 ) -> None:
     """Fold recorded epochs again from the log, with their clocks, and prove that the ledger's rows come out.
@@ -63,7 +64,7 @@ def replay(
     what the stage knew after one epoch: its open windows, the answers it had given, and the clock. It reads what there
     is when it starts and takes no lease, so a stream may go on.
     """
-    output, settings = Output(json), Settings()
+    output, settings = Output(json), on_engine(Settings(), engine)
     pipeline = load(definition)
     if as_of is not None:
         if epochs is not None:
@@ -74,9 +75,9 @@ def replay(
     if rows is not None or key is not None:
         raise UsageError(f"{'--rows' if key is None else '--key'} goes with --as-of: pass that too, or leave it out")
     first, last = _parsed(epochs)
-    with waiting(output, "starting Spark") as doing, session(settings, f"tailrace replay {pipeline.name}") as spark:
+    with waiting(output, f"replaying {pipeline.name}") as doing, ending_spark():
         from tailrace.lake.catalog import Lake
-        from tailrace.spark.replay import replay as run
+        from tailrace.verify.replay import replay as run
 
         found = {}
         for stage in pipeline.stages:
@@ -88,7 +89,7 @@ def replay(
                     doing(f"folding {name} again, epoch {epoch}")
 
             own = keep if stage is pipeline else None
-            found[name] = run(spark, Lake(settings), stage, first, last, keep=own, watch=watch)
+            found[name] = run(Lake(settings), stage, first, last, keep=own, watch=watch)
     if json:
         *earlier, this = (_data(name, one) for name, one in found.items())
         output.data(this | ({"earlier": earlier} if earlier else {}))
@@ -141,13 +142,16 @@ def _data(name: str, found: Replayed) -> dict[str, Any]:
         ],
         "table": found.table,
         "seconds": round(found.seconds, 3),
+        "engine": found.engine.engine.value,
+        "engine_because": found.engine.why,
     }
 
 
 def _shown(name: str, found: Replayed) -> Iterator[Any]:
     whole = (found.first, found.last) == (0, found.latest)
     which = "all there are" if whole else f"of 0..{found.latest}"
-    said = [("epochs", f"{found.first}..{found.last}, {which}"), ("took", span(found.seconds))]
+    said = [("epochs", f"{found.first}..{found.last}, {which}"), ("engine", str(found.engine))]
+    said.append(("took", span(found.seconds)))
     yield Text(name, style="bold")
     yield facts([*said, *([("kept in", found.table)] if found.table else [])])
     rows = table("", "rows", "in the ledger", "replayed", "the same", right=("in the ledger", "replayed", "the same"))
@@ -201,14 +205,13 @@ def _as_of(
     texts: Sequence[str] | None,
     keep: str | None,
 ) -> None:
-    with waiting(output, "starting Spark") as doing, session(settings, f"tailrace replay {pipeline.name}") as spark:
+    with waiting(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
         from tailrace.lake.catalog import Lake
         from tailrace.lake.history import key_values
-        from tailrace.spark.as_of import as_of as run
+        from tailrace.verify.as_of import as_of as run
 
-        doing(f"reading {pipeline.name} as of epoch {epoch}")
         key = None if texts is None else key_values(pipeline, texts)
-        found = run(spark, Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
+        found = run(Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
     if output.json:
         output.data(_state_data(pipeline, found))
     else:
@@ -227,6 +230,8 @@ def _state_data(pipeline: Pipeline, found: AsOf) -> dict[str, Any]:
         "open_windows": {"count": found.windows, "rows": [dict(row) for row in found.first_windows]},
         "answers": {"count": found.answers, "rows": [dict(row) for row in found.first_answers]},
         "tables": list(found.tables),
+        "engine": found.engine.engine.value,
+        "engine_because": found.engine.why,
     }
 
 
@@ -241,6 +246,7 @@ def _state(pipeline: Pipeline, found: AsOf) -> Iterator[Any]:
     ]
     said += [("signals", ", ".join(clock.signals))] if clock.signals else []
     said += [("kept in", ", ".join(found.tables))] if found.tables else []
+    said.append(("engine", str(found.engine)))
     yield facts(said)
     if found.first_windows:
         yield from ("", _windows(pipeline, found))

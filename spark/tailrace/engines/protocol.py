@@ -48,7 +48,7 @@ class Side(Protocol):
         """The state before the first epoch."""
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Any:
-        """The state that the ledger's partials add up to as of a snapshot, after the epoch of `clock`."""
+        """The state that the ledger's partials up to the epoch of `clock` add up to, as of a snapshot that has it."""
 
     def consume(self, bundle: Any, state: Any) -> Any:
         """Look at a bundle, which comes from either engine."""

@@ -1,7 +1,7 @@
 """What a run asks of the engine that computes it: relations by name, texts of the common SQL, rows for a table.
 
-A backfill and an audit are written against this. Every text is the common SQL (`tailrace.sql`); a relation is a name
-that texts may read, for as long as the session is open.
+A backfill, an audit and a replay are written against this. Every text is the common SQL (`tailrace.sql`); a relation is
+a name that texts may read, for as long as the session is open.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
+from tailrace.engines.protocol import Side
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.following import Following
@@ -33,6 +34,20 @@ class Counted:
 
     relation: str
     counts: Mapping[str, int]
+
+
+class Gathering(Protocol):
+    """The ledger's rows of epochs that are folded again, put together in a relation."""
+
+    @property
+    def relation(self) -> str:
+        """The rows that were taken and settled so far."""
+
+    def take(self, stepped: Any, before: Any) -> None:
+        """Take the rows of an epoch (`Side.step`); the state before it is let go of once they are computed."""
+
+    def settle(self) -> None:
+        """Compute what was taken, where that is put off."""
 
 
 class Session(Protocol):
@@ -72,6 +87,12 @@ class Session(Protocol):
     def rows(self, text: str) -> list[dict[str, Any]]:
         """Give all rows of a text, which has but a few."""
 
+    def shown(self, text: str) -> list[dict[str, Any]]:
+        """Give all rows of a text, which has but a few, as people are shown them.
+
+        Instants of any year are UTC datetimes; structs and lists are as JSON has them, with fractions as decimals.
+        """
+
     def count(self, relation: str) -> int:
         """Count the rows of a relation, a query in brackets, or what else may stand after FROM."""
 
@@ -85,6 +106,15 @@ class Session(Protocol):
         self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> str:
         """Name what a Python function makes of a text's rows, all rows of a key in one call."""
+
+    def side(self, pipeline: Pipeline) -> Side:
+        """Give the step of a stage; its bundles are those that `bundles` makes."""
+
+    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[Any]:
+        """Give the rows of a text as a bundle for each of these epochs, which they are by `_epoch`."""
+
+    def gathered(self, pipeline: Pipeline) -> Gathering:
+        """Open what takes the ledger's rows of epochs of a stage, for as long as the session is open."""
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
         """Append a text's rows to a branch, in a commit that says this."""

@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from tailrace.lake.errors import LakeError
+
+
+def schema_at(table: Table, snapshot: int | None) -> Schema:
+    """The columns that a loaded table had as of a snapshot; those of today where none is named."""
+    at = None if snapshot is None else table.snapshot_by_id(snapshot)
+    return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
 
 
 def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ table `p` take longer than the few rows do.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,10 +29,13 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.types import element_type, struct_fields
 from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
+from tailrace.spark.gathering import Gathered
 from tailrace.spark.logged import logged
 from tailrace.spark.per_key import BUCKET, bucketed
 from tailrace.spark.preparing import prepare
 from tailrace.spark.session import cancellable
+from tailrace.spark.showing import shown
+from tailrace.spark.side import SparkSide
 from tailrace.spark.writing import append
 from tailrace.sql.algebra import quoted
 from tailrace.sql.reasons import reasons
@@ -53,6 +56,7 @@ class ClusterSession:
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._checkpointed: dict[str, DataFrame] = {}
         self._brought: dict[str, pa.Table] = {}
+        self._gathered: list[Gathered] = []
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
 
@@ -99,6 +103,9 @@ class ClusterSession:
     def rows(self, text: str) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
+    def shown(self, text: str) -> list[dict[str, Any]]:
+        return shown(self.spark.sql(text))
+
     def count(self, relation: str) -> int:
         (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
         return int(row["n"])
@@ -116,6 +123,17 @@ class ClusterSession:
         schema = _schema(types)
         grouped = self.spark.sql(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
         return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
+
+    def side(self, pipeline: Pipeline) -> SparkSide:
+        return SparkSide(self.spark, self.lake, pipeline, self.choice)
+
+    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[DataFrame]:
+        return (self.spark.sql(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)
+
+    def gathered(self, pipeline: Pipeline) -> Gathered:
+        made = Gathered(self.lake, pipeline)
+        self._gathered.append(made)
+        return made
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
         brought = {name: rows for name, rows in self._brought.items() if name in text}
@@ -142,6 +160,8 @@ class ClusterSession:
     def close(self) -> None:
         for relation in list(self._checkpointed):
             self.free(relation)
+        while self._gathered:
+            self._gathered.pop().close()
         self._here.close()
 
     def _named(self, frame: DataFrame) -> str:

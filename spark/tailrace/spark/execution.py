@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,9 +16,8 @@ from pyspark.sql.types import StructType
 
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.transition import Transition
 from tailrace.spark.preparing import prepare, queried
-from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.algebra import quoted
 from tailrace.sql.held import holds_back, oldest_held
 from tailrace.sql.ledger_rows import Rows, state_types
 from tailrace.sql.steps import FAILED, may_fail
@@ -112,10 +112,8 @@ class Execution:
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int) -> OpenWindows:
         """The state that a ledger's partials add up to, after the epoch of `clock`."""
-        rules = Transition(self.pipeline, Sql())
-        gone = rules.out_of_reach("window_end", f"{clock.watermark}L")
-        frame = queried(self.spark, ledger, lambda view: f"SELECT * FROM ({self.rows.restored(view)}) WHERE NOT {gone}")
-        windows = frame.localCheckpoint()
+        text = partial(self.rows.within_reach, watermark=clock.watermark)
+        windows = queried(self.spark, ledger, text).localCheckpoint()
         return OpenWindows(windows, clock, generation, (windows,))
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:

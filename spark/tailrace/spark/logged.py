@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
-from tailrace.lake.naming import known_as
+from tailrace.lake.naming import known_as, schema_at
 from tailrace.lake.shapes import said
 from tailrace.model.log import Log
 from tailrace.sql.algebra import quoted
@@ -17,9 +17,8 @@ from tailrace.sql.algebra import quoted
 def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:
     """The log's rows as a table or a query in brackets; as of a snapshot, where one is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
-    at = None if snapshot is None else table.snapshot_by_id(snapshot)
-    schema = table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
-    items = _items(lake, log, {field.name: said(field.field_type) for field in schema.fields})
+    fields = schema_at(table, snapshot).fields
+    items = _items(lake, log, {field.name: said(field.field_type) for field in fields})
     relation = f"{lake.spark_name(log.name)}{as_of}"
     return relation if items is None else f"(SELECT {', '.join(items)} FROM {relation})"
 

@@ -48,7 +48,7 @@ class SparkSide:
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> OpenWindows:
         ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
-        return self.execution.restore(ledger, clock, generation)
+        return self.execution.restore(ledger.where(f"epoch <= {clock.epoch}L"), clock, generation)
 
     def consume(self, bundle: Bundled, state: OpenWindows) -> Consumed:
         return self.execution.consume(as_frame(self.spark, bundle), state)

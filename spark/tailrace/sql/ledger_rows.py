@@ -135,6 +135,11 @@ class Rows:
             items.append("predecessors")
         return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT COALESCE(gone, false)"
 
+    def within_reach(self, ledger: str, watermark: int) -> str:
+        """The open windows that a record may still come for at a watermark, in microseconds."""
+        gone = self.rules.out_of_reach("window_end", f"{watermark}L")
+        return f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}"
+
     def of_corrected(self, corrected: str, remains: str, leaves: str) -> str:
         """The partials of a backfill's view of corrected windows: the state of those that remain, the end of others.
 

@@ -105,11 +105,11 @@ class DuckExecution:
 
     def restore(self, ledger: str, clock: Clock, generation: int) -> Windows:
         """The state that a ledger's partials add up to, after the epoch of `clock`; `ledger` is a relation of them."""
-        names, gone = self._names, self.rules.out_of_reach("window_end", f"{clock.watermark}L")
+        names = self._names
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
         own = ", ".join(map(quoted, self._types))
-        text = in_duckdb_once(f"SELECT {own} FROM ({self.rows.restored(names['ledger'])}) WHERE NOT {gone}")
+        text = in_duckdb_once(f"SELECT {own} FROM ({self.rows.within_reach(names['ledger'], clock.watermark)})")
         self.connection.execute(f"INSERT INTO {names['state']} BY NAME {text}")
         self.connection.execute(f"DROP VIEW {names['ledger']}")
         return Windows(clock, generation, self._count(names["state"]))

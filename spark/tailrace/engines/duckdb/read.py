@@ -22,7 +22,7 @@ from tailrace.engines.duckdb.records import registered
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.filters import EVERYTHING
-from tailrace.lake.naming import known_as
+from tailrace.lake.naming import known_as, schema_at
 from tailrace.model.log import Log
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan
@@ -132,11 +132,14 @@ def path_of(address: str) -> str:
     return address.removeprefix("file://") if address.startswith("file://") else address.removeprefix("file:")
 
 
-def as_declared(lake: Lake, log: Log, rows: str) -> str:
-    """Write the query of a log's rows with the names and types that its definition declares."""
+def as_declared(lake: Lake, log: Log, rows: str, snapshot: int | None = None) -> str:
+    """Write the query of a log's rows with the names and types that its definition declares.
+
+    The rows have the names of a snapshot of the table, or else those of today.
+    """
     declared = {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
     loaded = lake.table(log.name)
-    names = known_as(loaded, declared, {field.name for field in loaded.schema().fields})
+    names = known_as(loaded, declared, {field.name for field in schema_at(loaded, snapshot).fields})
     items = (
         f"CAST({'NULL' if (live := names[name]) is None else name_of(live)} AS {column_type(type)}) AS {name_of(name)}"
         for name, type in declared.items()

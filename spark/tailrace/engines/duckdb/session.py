@@ -6,7 +6,7 @@ Relations are views and tables of a database of the session's own, so whatever d
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
@@ -17,17 +17,19 @@ import pyarrow as pa
 from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.execution import in_python
+from tailrace.engines.duckdb.execution import Moved, Windows, in_python
 from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.engines.duckdb.read import as_declared, scanned
 from tailrace.engines.duckdb.records import registered
+from tailrace.engines.duckdb.showing import shown
+from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.steps import caller
 from tailrace.engines.session import Counted, OverBatches, OverTables
 from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import shape_of
+from tailrace.lake.contracts import ledger_contract, shape_of
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
-from tailrace.lake.shapes import arrow_schema
+from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.tables import Change
 from tailrace.model.elementwise import Each, ElementWise
 from tailrace.model.log import Log
@@ -40,6 +42,25 @@ ROWS_A_CALL = 200_000
 
 ROWS_A_FILE = 1_000_000
 """How many rows of a table are written at once."""
+
+
+class Gathered:
+    """A table of the database that takes the ledger's rows of epochs, many epochs at once."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+        self.connection, self.relation = connection, relation
+        self._waiting: list[pa.Table] = []
+
+    def take(self, stepped: Moved, before: Windows) -> None:
+        self._waiting.append(stepped.rows)
+        if sum(rows.num_rows for rows in self._waiting) >= ROWS_A_CALL:
+            self.settle()
+
+    def settle(self) -> None:
+        if self._waiting:
+            with registered(self.connection, pa.concat_tables(self._waiting)) as rows:
+                self.connection.execute(f"INSERT INTO {self.relation} SELECT * FROM {rows}")
+            self._waiting = []
 
 
 class DuckSession:
@@ -67,7 +88,7 @@ class DuckSession:
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
         rows = self.table(log.name, where, snapshot)
-        return self._named("VIEW", as_declared(self.lake, log, rows))
+        return self._named("VIEW", as_declared(self.lake, log, rows, snapshot))
 
     def given(self, rows: pa.Table) -> str:
         return self._taken_over(rows)
@@ -95,8 +116,11 @@ class DuckSession:
         return Counted(relation, {name: int(row[name]) for name in counts})
 
     def rows(self, text: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.connection.execute(in_duckdb_once(text)).to_arrow_table().to_pylist()
+        found: list[dict[str, Any]] = self._fetched(text).to_pylist()
         return found
+
+    def shown(self, text: str) -> list[dict[str, Any]]:
+        return shown(self._fetched(text))
 
     def count(self, relation: str) -> int:
         (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
@@ -132,6 +156,20 @@ class DuckSession:
                     self.connection.execute(f"INSERT INTO {made} SELECT * FROM {some}")
         self.free(source)
         return made
+
+    def side(self, pipeline: Pipeline) -> DuckSide:
+        return DuckSide(self.connection, self.lake, pipeline, self.choice)
+
+    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[pa.Table]:
+        # Taken over once, for each look at the files opens them all.
+        rows = self.kept(text)
+        for epoch in epochs:
+            yield self._fetched(f"SELECT * FROM {rows} WHERE _epoch = {epoch}")
+        self.free(rows)
+
+    def gathered(self, pipeline: Pipeline) -> Gathered:
+        schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
+        return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
         files = []
@@ -175,6 +213,10 @@ class DuckSession:
         stay = ", ".join(name_of(name) for name in columns if name in left)
         gone = f"SELECT {stay} FROM {relation} WHERE {FAILED} IS NOT NULL"
         return self._named("VIEW", f"SELECT * FROM {made} UNION ALL BY NAME {gone}")
+
+    def _fetched(self, text: str) -> pa.Table:
+        """The rows of a text, all at once: those of an epoch, or a few."""
+        return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 
     def _read(self, text: str) -> pa.RecordBatchReader:
         """The rows of a text, a batch at a time; by another connection, for this one writes what comes of them."""

@@ -13,7 +13,7 @@ from tailrace.engines.duckdb.read import scanned
 from tailrace.engines.protocol import FIRED, REASONS, Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED
-from tailrace.lake.filters import equal, every
+from tailrace.lake.filters import at_most, equal, every
 from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
@@ -42,8 +42,10 @@ class DuckSide:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Windows:
-        with scanned(self.connection, self.lake, self.ledger, equal("kind", PARTIAL), snapshot) as rows:
-            return self.execution.restore(rows, clock, generation)
+        where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
+        with scanned(self.connection, self.lake, self.ledger, where, snapshot) as rows:
+            until = f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})"
+            return self.execution.restore(until, clock, generation)
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         return self.execution.consume(bundle, state)

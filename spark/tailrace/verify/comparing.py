@@ -1,4 +1,4 @@
-"""A ledger's rows held against replayed ones, as multisets, in Spark SQL (law L3).
+"""A ledger's rows held against replayed ones, as multisets, in the common SQL (law L3).
 
 Accumulators that Python merges may be written in several ways: their lists are compared in no order, and what is no
 list is left to the panes that it comes to.
@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
-
+from tailrace.engines.session import Session
 from tailrace.lake.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners import Merge
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.showing import shown
 from tailrace.sql.algebra import quoted
 from tailrace.sql.windows import listed, names
 
@@ -54,7 +52,7 @@ class Difference:
 
 
 def compared(
-    spark: SparkSession, pipeline: Pipeline, ledger: str, replayed: str
+    session: Session, pipeline: Pipeline, ledger: str, replayed: str
 ) -> tuple[dict[str, Count], tuple[Difference, ...]]:
     """How many rows two queries of ledger rows have in common, by kind, and the first differences.
 
@@ -65,16 +63,18 @@ def compared(
     sides = ((ledger, "1L AS _ledger, 0L AS _replay"), (replayed, "0L AS _ledger, 1L AS _replay"))
     both = " UNION ALL ".join(f"SELECT {items}, {side} FROM {rows}" for rows, side in sides)
     by = listed([quoted(name) for name in columns])
-    grouped = f"SELECT {by}, SUM(_ledger) AS _ledger, SUM(_replay) AS _replay FROM ({both}) GROUP BY {by}"
-    totals = "SUM(_ledger), SUM(_replay), SUM(LEAST(_ledger, _replay))"
-    found = spark.sql(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind").collect()
-    counts = {row[0]: Count(*row[1:]) for row in found}
+    per = ", ".join(f"CAST(SUM({side}) AS bigint) AS {side}" for side in _SIDES)
+    grouped = f"SELECT {by}, {per} FROM ({both}) GROUP BY {by}"
+    sums = {"ledger": "_ledger", "replay": "_replay", "same": "LEAST(_ledger, _replay)"}
+    totals = ", ".join(f"CAST(SUM({term}) AS bigint) AS {name}" for name, term in sums.items())
+    found = session.rows(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind")
+    counts = {row.pop("kind"): Count(**row) for row in found}
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
-    frame = spark.sql(f"SELECT * FROM ({grouped}) WHERE _ledger <> _replay")
-    order = ["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE]
+    order = listed(["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE])
     # A place has at most a row of either side, but for rows that are doubled.
-    rows = shown(frame.orderBy(*order).limit(2 * SHOWN))
+    most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
+    rows = session.shown(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
     return counts, tuple(_differences(pipeline, rows))[:SHOWN]
 
 

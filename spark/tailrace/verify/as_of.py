@@ -1,0 +1,134 @@
+"""What a stage knew as of one of its epochs: its clock, its open windows, and the answers it had given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.session import Session
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
+from tailrace.lake.filters import at_most, equal, every
+from tailrace.lake.shapes import arrow_schema
+from tailrace.model.clock import Clock
+from tailrace.model.pipeline import Pipeline
+from tailrace.sql.algebra import quoted
+from tailrace.sql.answers import latest
+from tailrace.sql.ledger_rows import Rows, state_types
+from tailrace.sql.windows import listed, names
+from tailrace.verify.keeping import check_new, kept_in
+from tailrace.verify.recording import Recording
+
+OPEN = "__open"
+"""What the name of the table of open windows ends with, where they are kept."""
+
+_INSTANTS = {"window_start", "window_end", "waiting_since"}
+"""The columns of an open window that are microseconds, and shown as instants."""
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """How a stage stood after the epoch of `clock`; `latest` is the last one that there is.
+
+    `windows` and `answers` are how many open windows and answers there were, of one key where that was asked for, and
+    `first_windows` and `first_answers` some of them as rows. `tables` holds them all, where they were kept.
+    """
+
+    clock: Clock
+    latest: int
+    windows: int
+    answers: int
+    first_windows: tuple[Mapping[str, Any], ...]
+    first_answers: tuple[Mapping[str, Any], ...]
+    engine: Choice
+    tables: tuple[str, ...] = ()
+
+
+def as_of(
+    lake: Lake,
+    pipeline: Pipeline,
+    epoch: int,
+    *,
+    rows: int = 10,
+    key: Sequence[Any] | None = None,
+    keep: str | None = None,
+) -> AsOf:
+    """The state of one stage as of an epoch, with at most `rows` open windows and answers, of one key or of all.
+
+    The windows that end first come first, and the answers that are the latest. A backfill counts from the epoch that it
+    pinned. `keep` names a table for all the answers; that of the open windows has `OPEN` behind the name. Raises
+    `ReplayError` where the epoch is not there, its clock is not known any more, or a table of the name is there.
+    """
+    recording = Recording(lake, pipeline)
+    recording.check([epoch], fold=False)
+    if keep is not None:
+        check_new(lake, keep, f"{keep}{OPEN}")
+
+    def work(session: Session) -> AsOf:
+        windows, answers = (
+            session.kept(text) for text in (_windows(recording, session, epoch), _answers(recording, session, epoch))
+        )
+        tables: tuple[str, ...] = ()
+        if keep is not None:
+            found = zip((answers, windows), _contracts(pipeline, epoch, keep), strict=True)
+            for relation, contract in found:
+                kept_in(session, contract, f"SELECT * FROM {relation}")
+                tables += (contract.table,)
+        one = "" if key is None else _of(session, pipeline, key)
+        windows, answers = (f"{relation} w{one}" for relation in (windows, answers))
+        soonest = listed(["window_end", "window_start"], names(pipeline))
+        newest = listed(["window_end DESC", "window_start DESC"], names(pipeline))
+        return AsOf(
+            recording.clock(epoch),
+            recording.last,
+            session.count(windows),
+            session.count(answers),
+            tuple(session.shown(f"SELECT * FROM {windows} ORDER BY {soonest} LIMIT {rows}")),
+            tuple(session.shown(f"SELECT * FROM {answers} ORDER BY {newest} LIMIT {rows}")),
+            session.choice,
+            tables,
+        )
+
+    return recording.run("as of", recording.reads(epoch, epoch)[:1], work)
+
+
+def _windows(recording: Recording, session: Session, epoch: int) -> str:
+    """The open windows, with the state of each."""
+    ledger = recording.ledger(session, every(equal("kind", PARTIAL), at_most("epoch", epoch)))
+    partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)"
+    open_ = Rows(recording.pipeline).within_reach(partials, recording.clock(epoch).watermark)
+    items = [
+        f"TIMESTAMP_MICROS({name}) AS {name}" if name in _INSTANTS else quoted(name)
+        for name in state_types(recording.pipeline)
+    ]
+    return f"SELECT {', '.join(items)} FROM ({open_})"
+
+
+def _answers(recording: Recording, session: Session, epoch: int) -> str:
+    """What table `p` has as of the epoch: of each window the last pane's answer, unless it takes that back."""
+    ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
+    panes = f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)"
+    return f"SELECT * EXCEPT (retraction) FROM ({latest(recording.pipeline, panes)}) WHERE NOT retraction"
+
+
+def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
+    """The condition that a row `w` is of a key."""
+    types = key_columns(pipeline)
+    schema = arrow_schema({name: shape_of(type) for name, type in types.items()})
+    given = session.given(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
+    same = " AND ".join(f"w.{name} <=> k.{name}" for name in names(pipeline))
+    return f" WHERE EXISTS (SELECT 1 FROM {given} k WHERE {same})"
+
+
+def _contracts(pipeline: Pipeline, epoch: int, keep: str) -> tuple[Contract, Contract]:
+    """The tables that all the answers and the open windows are kept in."""
+    doc = f"of pipeline {pipeline.name} as of epoch {epoch}"
+    types = {name: "timestamp" if name in _INSTANTS else type for name, type in state_types(pipeline).items()}
+    columns = {name: Column(shape_of(type), "as a partial of the ledger has it") for name, type in types.items()}
+    given = {name: replace(column, required=False) for name, column in answer_contract(pipeline).columns.items()}
+    answers = Contract(keep, f"the answers {doc}", given)
+    return answers, Contract(f"{keep}{OPEN}", f"the open windows {doc}", columns)
