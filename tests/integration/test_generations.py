@@ -114,7 +114,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     beside = threading.Thread(target=lambda: within(running, lambda: dropped_of(told)))
     with polled(case.lake, "hourly") as seen:
         beside.start()
-        done = apply(plain, case.lake, CHANGED, reason="half hours")
+        done = apply(case.lake, CHANGED, reason="half hours")
         assert done.run is not None
         assert (done.run.status, done.run.generation, done.left) == ("committed", 2, 1)
         case.land(*NOON)
@@ -143,13 +143,13 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     old = "SELECT who, window_start, window_end, n, cents FROM hourly VERSION AS OF 'generation_1'"
     assert sorted(tuple(row) for row in plain.sql(old).collect()) == before
     # Nothing to do twice.
-    assert apply(plain, case.lake, CHANGED).run is None
+    assert apply(case.lake, CHANGED).run is None
 
     gone = rollback(case.lake, HOURLY)
     assert gone.run is not None
     assert (gone.left, gone.run.generation, gone.epoch) == (2, 3, 2)
     assert rows(plain, "hourly") == before
-    assert apply(plain, case.lake, HOURLY).run is None
+    assert apply(case.lake, HOURLY).run is None
     tail = Tailing(plain, case.lake, [HOURLY])
     tail.run(once=True)
     tail.close()
@@ -161,11 +161,13 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     running.close()
 
 
-@pytest.mark.parametrize("place", ["before the ledger", "after the ledger", "after both"])
+@pytest.mark.parametrize(
+    ("place", "engine"), [("before the ledger", "duckdb"), ("after the ledger", "spark"), ("after both", "duckdb")]
+)
 def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
-    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, engine: str
 ) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
+    case = Case(plain, settings.model_copy(update={"engine": engine}), tmp_path / "landing")
     for bundle in MORNING:
         case.land(*bundle)
     case.drain(HOURLY)
@@ -189,19 +191,20 @@ def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
         else:
             patched.setattr(applying._Generation, "take_over", dies_after(applying._Generation.take_over))
         with pytest.raises(KeyboardInterrupt):
-            apply(plain, case.lake, CHANGED)
+            apply(case.lake, CHANGED)
     assert scratch(case.lake, "hourly") == [2]
     if place == "before the ledger":
         assert rows(plain, "hourly") == kept
-        done = apply(plain, case.lake, CHANGED)
+        done = apply(case.lake, CHANGED)
         assert done.run is not None
         assert done.run.generation == 3
+        assert done.run.engine == str(done.engine) == f"{engine}: TAILRACE_ENGINE is {engine}"
         assert [run.status for run in Runs(case.lake, CHANGED).all()] == ["started", "gave_way", "committed"]
     else:
         # A stream brings the answers up, an apply as well.
         case.land(*NOON)
         case.drain(CHANGED)
-        assert apply(plain, case.lake, CHANGED).run is None
+        assert apply(case.lake, CHANGED).run is None
     assert scratch(case.lake, "hourly") == []
     if place == "before the ledger":
         case.land(*NOON)
@@ -222,10 +225,10 @@ def test_of_two_that_apply_at_once_the_later_one_goes_on(
     def overtaken(self: Any, doing: Any) -> None:
         build(self, doing)
         monkeypatch.setattr(applying._Generation, "build", build)
-        assert apply(another(settings), case.lake, other).gave_way is None
+        assert apply(case.lake, other).gave_way is None
 
     monkeypatch.setattr(applying._Generation, "build", overtaken)
-    first = apply(plain, case.lake, CHANGED)
+    first = apply(case.lake, CHANGED)
     assert first.gave_way is not None
     assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "gave_way", "committed"]
     assert case.lake.head("hourly__ledger").said["fingerprint"] == other.fingerprint
@@ -249,10 +252,10 @@ def test_a_generation_does_not_take_over_tables_that_were_evolved_while_it_was_b
     with monkeypatch.context() as patched:
         patched.setattr(applying._Generation, "build", evolved)
         with pytest.raises(ApplyError, match="changed their shape while this was built: apply again"):
-            apply(plain, case.lake, CHANGED)
+            apply(case.lake, CHANGED)
     assert rows(plain, "hourly") == [(*row, None) for row in kept]
     assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "failed"]
-    done = apply(plain, case.lake, CHANGED)
+    done = apply(case.lake, CHANGED)
     assert done.run is not None
     assert rows(plain, "hourly") == fresh(case, CHANGED)
     assert audit(case.lake, CHANGED).ok
@@ -275,7 +278,7 @@ def test_definitions_are_added_and_taken_away_beside_a_stream_that_runs_on(
     running.start()
     within(running, lambda: running.folds[2].epoch == 0)
     with pytest.raises(ApplyError, match="a later stage reads the panes"):
-        apply(plain, case.lake, CHANGED)
+        apply(case.lake, CHANGED)
     # A new one, and one that it takes from the stream.
     tail = Tailing(plain, case.lake, [HOURLY, replace(CHANGED, name="added")])
     tail.run(once=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract
+from tailrace.lake.commits import CLOCK
+from tailrace.lake.contracts import log_contract, rejected_contract
 from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
@@ -37,23 +39,25 @@ def record(
     """
     log = log_contract(pipeline.log)
     first = lake.head(log.table).number("epoch") + 1 if lake.has(log.table) else 0
-    lake.ensure(log)
+    for contract in (log, rejected_contract(pipeline.log)):
+        lake.ensure(contract)
     fold = None
     for place, (records, clock) in enumerate(epochs, first):
         bundle = arrow_bundle(pipeline, records, place)
-        land(lake, log.table, bundle, place)
+        clock = replace(clock, epoch=place)
+        land(lake, log.table, bundle, clock)
         if fold is None or place - first in set(restarts):
             if fold is not None:
                 fold.close()
             fold = Fold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
         given = bundle if spark is None else spark.createDataFrame(bundle)
-        fold.stage(given, Clock(place, clock.watermark, clock.processing_time, clock.signals), Phases())
+        fold.stage(given, clock, Phases())
         fold.publish()
     if fold is not None:
         fold.close()
 
 
-def land(lake: Lake, log: str, rows: pa.Table, epoch: int) -> None:
-    """Append an epoch's records to a log."""
-    change = Change(tuple(lake.written(log, rows)))
-    lake.change(log, change, {"epoch": str(epoch)}, lake.head(log).snapshot)
+def land(lake: Lake, log: str, rows: pa.Table, clock: Clock) -> None:
+    """Append an epoch's records to a log, with what its commit says of the clock."""
+    said = {name: str(getattr(clock, name)) for name in ("epoch", *CLOCK)}
+    lake.change(log, Change(tuple(lake.written(log, rows))), said, lake.head(log).snapshot)

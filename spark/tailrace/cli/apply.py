@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,17 +11,15 @@ import typer
 from tailrace.cli.console import Output, facts, output_for
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status
-from tailrace.cli.options import Definition, Json
+from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.progress import Progress
-from tailrace.cli.sessions import session, waiting
+from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import span
 from tailrace.model.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tailrace.lake.catalog import Lake
     from tailrace.spark.applying import Applied
 
@@ -31,6 +30,7 @@ def apply(
     definition: Definition,
     once: Annotated[bool, typer.Option("--once", help="End as soon as the new generation is in place.")] = False,
     reason: Reason = None,
+    engine: EngineName = None,
     json: Json = False,
 ) -> None:
     """Build a changed definition's generation beside the old one from the log, and swap it in.
@@ -39,34 +39,36 @@ def apply(
     this command then folds what is landed, until a stream of the new definition takes over or it is told to stop (exit
     status 130). Of two at once the later one goes on, and the other gives way (exit status 4).
     """
-    pipeline, settings = load(definition), Settings()
+    pipeline, settings = load(definition), on_engine(Settings(), engine)
     output = output_for(settings, json=json)
     with ExitStack() as spinning:
-        doing = spinning.enter_context(waiting(output, "starting Spark"))
-        with session(settings, f"tailrace apply {pipeline.name}") as spark:
+        doing = spinning.enter_context(waiting(output, f"applying {pipeline.name}"))
+        with ending_spark():
             from tailrace.lake.catalog import Lake
             from tailrace.spark.applying import apply as run
 
             lake = Lake(settings)
-            found = run(spark, lake, pipeline, reason=reason, doing=doing)
+            found = run(lake, pipeline, reason=reason, doing=doing)
             spinning.close()
             _told(output, pipeline, found)
             if found.gave_way is not None:
                 raise typer.Exit(Status.GAVE_WAY)
             if not once and found.run is not None:
-                _folded_on(output, spark, lake, pipeline)
+                _folded_on(output, lake, pipeline)
 
 
-def _folded_on(output: Output, spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
+def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
     """Fold what the log gets, until another process takes over. Raises `typer.Exit` where it is told to stop."""
     from tailrace.lake.errors import FencedError
+    from tailrace.spark.session import open_session
     from tailrace.spark.tailing import Tailing
 
+    starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
     output.say("folding what the log gets, until a stream of the changed definition takes over (Ctrl-C to stop)")
     progress = Progress(output, unit="record")
     with Stop() as stop:
         try:
-            tailing = Tailing(spark, lake, [pipeline], watch=progress.epoch)
+            tailing = Tailing(starting, lake, [pipeline], watch=progress.epoch)
             progress.begun()
             tailing.run(stop=lambda: bool(stop))
             progress.doing("bringing the answers up with the ledger")
@@ -119,6 +121,8 @@ def _told(output: Output, pipeline: Pipeline, found: Applied) -> None:
             ("took over from", f"generation {found.left}, at epoch {found.epoch}"),
             ("lease borrowed", f"for {span(found.lent)}"),
         ]
+    if found.engine is not None:
+        rows.append(("engine", str(found.engine)))
     rows.append(("took", span(found.seconds)))
     output.text(facts(rows))
 
@@ -136,5 +140,7 @@ def _data(pipeline: Pipeline, found: Applied) -> dict[str, Any]:
         "epoch": found.epoch,
         "seconds": round(found.seconds, 3),
         "lent_seconds": round(found.lent, 3),
+        "engine": found.engine.engine.value if found.engine else None,
+        "engine_because": found.engine.why if found.engine else None,
         "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
     }

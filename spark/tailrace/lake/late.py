@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -86,7 +86,7 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     ledger = lake.table(ledger_contract(pipeline).table)
     watermark = head_of(ledger).number("watermark", BEGINNING)
     names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
-    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow()
+    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow_batch_reader()
     came = list(_came(lake, pipeline, _counted(rows, names)))
     runs = Runs(lake, pipeline).all() if lake.has(f"{pipeline.name}__runs") else []
     open_ = [one for one in came if not _repaired(one, runs)]
@@ -106,10 +106,18 @@ def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
     return spans
 
 
-def _counted(rows: pa.Table, names: Iterable[str]) -> list[dict[str, Any]]:
-    """The rows by these columns, with how many there are and the largest `behind`."""
-    grouped = rows.group_by(list(names)).aggregate([([], "count_all"), ("behind", "max")])
-    found: list[dict[str, Any]] = grouped.to_pylist()
+def _counted(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows by these columns, with how many there are and the largest `behind`; a batch is in memory at a time."""
+    many = [
+        pa.Table.from_batches([batch]).group_by(names).aggregate([([], "count_all"), ("behind", "max")])
+        for batch in rows
+    ]
+    if not many:
+        return []
+    totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
+    found: list[dict[str, Any]] = totals.rename_columns(
+        {"count_all_sum": "count_all", "behind_max_max": "behind_max"}
+    ).to_pylist()
     return found
 
 

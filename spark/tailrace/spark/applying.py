@@ -14,9 +14,9 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from pyspark.sql import SparkSession
-
+from tailrace.engines.choose import Choice
 from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.commits import ONWARD
 from tailrace.lake.contracts import answer_contract, ledger_contract
@@ -45,6 +45,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.spark.folding import Fold
 from tailrace.spark.folds import Folds
+from tailrace.spark.session import open_session
 
 NEAR = 2
 """So many epochs behind the log is near enough to borrow the lease for the rest."""
@@ -66,7 +67,8 @@ class ApplyError(TailraceError, RuntimeError):
 class Applied:
     """What a run did: the generation that it put in place, up to which epoch, and how long the lease was borrowed.
 
-    `run` is None where there was nothing to do. `left` is the generation that it took the place of. Seconds.
+    `run` is None where there was nothing to do. `left` is the generation that it took the place of. `engine` is what
+    folded the log, None where nothing was folded. Seconds.
     """
 
     run: Run | None
@@ -75,6 +77,7 @@ class Applied:
     seconds: float = 0.0
     lent: float = 0.0
     gave_way: Run | None = None
+    engine: Choice | None = None
 
 
 class _GaveWayError(Exception):
@@ -85,7 +88,6 @@ class _GaveWayError(Exception):
 
 
 def apply(
-    spark: SparkSession,
     lake: Lake,
     pipeline: Pipeline,
     *,
@@ -94,8 +96,9 @@ def apply(
 ) -> Applied:
     """Build the generation of a changed definition beside the old one, and put it in place.
 
-    Where the definition is what the lake holds there is nothing to do, but to end what an earlier run may have left.
-    Raises `ApplyError` where it cannot be.
+    The log is folded in the process while that has room for it (`Sides`), and Spark is started where it has not. Where
+    the definition is what the lake holds there is nothing to do, but to end what an earlier run may have left. Raises
+    `ApplyError` where it cannot be.
     """
     if (why := refused(lake, pipeline)) is not None:
         raise ApplyError(why)
@@ -115,15 +118,15 @@ def apply(
             if other.kind == "apply" and other.status == "started" and other.generation < run.generation:
                 runs.note(other, status="gave_way", reason=f"generation {run.generation} (run {run.run}) began")
         _swept(lake, pipeline.name)
-        one = _Generation(spark, lake, pipeline, run)
+        one = _Generation(lake, pipeline, run)
         doing(f"building generation {run.generation} of {pipeline.name} beside")
         one.build(doing)
         run = runs.note(run, log_epoch=one.epoch)
         doing(f"generation {run.generation} takes over")
         before, lent = one.take_over(runs)
         _swept(lake, pipeline.name)
-        run = runs.note(run, status="committed", log_epoch=one.epoch)
-        return Applied(run, before, one.epoch, time.perf_counter() - started, lent)
+        run = runs.note(run, status="committed", log_epoch=one.epoch, engine=str(one.engine))
+        return Applied(run, before, one.epoch, time.perf_counter() - started, lent, engine=one.engine)
     except Exception as error:
         above = error.above if isinstance(error, _GaveWayError) else _later(runs, run)
         if above is not None:
@@ -173,7 +176,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
 class _Generation:
     """A generation that is built beside."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, run: Run) -> None:
+    def __init__(self, lake: Lake, pipeline: Pipeline, run: Run) -> None:
         self.lake, self.pipeline, self.run = lake, pipeline, run
         self.table = ledger_contract(pipeline).table
         self.name = name_beside(pipeline.name, run.generation)
@@ -181,11 +184,17 @@ class _Generation:
         self.shapes = self._shapes()
         beside(lake, ledger_contract(pipeline), f"{self.name}__ledger", first)
         beside(lake, answer_contract(pipeline), self.name, {})
-        self.folds = Folds(spark, lake, [_named(pipeline, self.name)], follow_every=1)
+        starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
+        self.folds = Folds(starting, lake, [_named(pipeline, self.name)], follow_every=1)
 
     @property
     def epoch(self) -> int:
         return self._fold.epoch
+
+    @property
+    def engine(self) -> Choice:
+        """What has folded the log, in the end."""
+        return self._fold.side.choice
 
     @property
     def _fold(self) -> Fold:

@@ -1,0 +1,105 @@
+"""What operators do to a lake that fits the process starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
+from tailrace.lake.catalog import Lake
+from tailrace.lake.generations import generation_of, scratch
+from tailrace.lake.late import late_report
+from tailrace.lake.restoring import restore
+from tailrace.lake.runs import Runs
+from tailrace.model.clock import Clock
+from tailrace.model.time import END_OF_TIME, instant
+from tailrace.settings import Settings
+from tailrace.spark import applying
+from tailrace.spark.applying import apply, rollback
+from tailrace.spark.tailing import Tailing
+from tailrace.verify.as_of import as_of
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
+from tests.support.recorded import no_spark, record
+from tests.support.strategies import BASE, LOG
+
+PLACES = Pipeline(
+    name="places", log=replace(LOG, percentiles={}), key="place", what={"n": Count(), "sum": Sum("value")},
+    where=Fixed(minutes(1)), when=AfterWatermark(early=AfterCount(2)),
+)  # fmt: skip
+HALVES = replace(PLACES, what={"n": Sum("value"), "most": Max("value")}, where=Fixed(minutes(0.5)))
+"""Other windows, and a result of the same name that means something else."""
+
+EPOCHS = 4
+
+
+@pytest.fixture
+def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake with a stream's epochs, some of whose records came too late; to start Spark is to fail."""
+    monkeypatch.setattr(applying, "open_session", lambda *_, **__: no_spark())
+    found = Lake(settings)
+
+    def epoch(number: int) -> tuple[Sequence[dict[str, Any]], Clock]:
+        seconds = [20 * number, 20 * number + 70, 5]
+        rows = [
+            {"id": n, "place": "ab"[n % 2], "value": n + number, "at": BASE + timedelta(seconds=at)}
+            for n, at in enumerate(seconds)
+        ]
+        last = number == EPOCHS - 1
+        watermark = END_OF_TIME if last else instant(BASE + timedelta(seconds=40 * number))
+        return rows, Clock(number, watermark, instant(BASE) + number)
+
+    record(found, PLACES, [epoch(number) for number in range(EPOCHS)])
+    return found
+
+
+def answers(lake: Lake, name: str) -> list[tuple[Any, ...]]:
+    """The answers without their versions."""
+    left_out = {"timing", "generation", "epoch", "pane_index"}
+    rows = lake.table(name).scan().to_arrow().to_pylist()
+    return sorted(tuple(value for column, value in row.items() if column not in left_out) for row in rows)
+
+
+def test_a_replay_a_look_at_an_epoch_and_what_came_too_late_are_read_in_the_process(lake: Lake) -> None:
+    found = replay(lake, PLACES, keep="folded")
+    assert found.ok, found.differences
+    assert found.counts["late"].same == late_report(lake, PLACES).records == 1
+    ledger, kept = (lake.table(name).scan().to_arrow() for name in ("places__ledger", "folded"))
+    assert sorted(map(repr, kept.to_pylist())) == sorted(map(repr, ledger.select(kept.column_names).to_pylist()))
+    then = as_of(lake, PLACES, EPOCHS - 1, rows=100, keep="then")
+    assert then.tables == ("then", "then__open")
+    assert (then.windows, then.answers) == (0, len(answers(lake, "places")))
+    assert answers(lake, "then") == answers(lake, "places")
+    assert {found.engine.engine.value, then.engine.engine.value} == {"duckdb"}
+
+
+def test_a_generation_is_built_put_in_place_and_gone_back_from_in_the_process(lake: Lake) -> None:
+    before = answers(lake, "places")
+    done = apply(lake, HALVES)
+    assert done.run is not None
+    assert done.engine is not None
+    assert done.engine.engine.value == "duckdb"
+    assert (done.run.status, done.left, done.epoch, scratch(lake, "places")) == ("committed", 1, EPOCHS - 1, [])
+    assert Runs(lake, HALVES).all()[-1].engine == str(done.engine)
+    assert audit(lake, HALVES).ok
+    # What is folded in one step at the last epoch's clock is what a stream says once the watermark has passed.
+    assert answers(lake, "places") != before
+    gone = rollback(lake, PLACES)
+    assert (gone.engine, answers(lake, "places")) == (None, before)
+    assert generation_of(lake.table("places__ledger")) == 3
+
+
+def test_a_restored_epoch_is_what_was_known_then_and_the_rest_is_folded_again(lake: Lake) -> None:
+    before, then = answers(lake, "places"), as_of(lake, PLACES, 1, rows=100)
+    restore(lake, [PLACES], 1)
+    found = as_of(lake, PLACES, 1, rows=100)
+    assert (found.latest, found.first_windows, found.first_answers) == (1, then.first_windows, then.first_answers)
+    assert then.answers < len(before)
+    tailing = Tailing(no_spark, lake, [PLACES])
+    tailing.run(once=True)
+    tailing.close()
+    assert answers(lake, "places") == before
