@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+import os
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tailrace.cli import maintain as command
 from tailrace.cli.main import app
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.spark import maintaining
 from tailrace.spark.maintaining import Maintained, Maintenance
 from tests.support import small_lake
+from tests.support.recorded import no_spark
 from tests.support.small_lake import DEFINITION, append
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
@@ -74,12 +75,33 @@ def test_a_lake_without_tables_is_an_error_that_says_what_to_do(definition: str)
 
 DONE = Maintenance(
     (
-        Maintained("rides", {"data files": (1200, 2), "manifests": (30, 1)}, 7, 1221, 3, (), (), 2.5),
+        Maintained(
+            "rides", {"data files": (1200, 2), "manifests": (30, 1)}, 7, 1221, 3, (), (), 2.5, ("rewrite_data_files",)
+        ),
         Maintained("hourly_rides", {}, 0, 0, 0, ("follow_audit",), ("rewrite_data_files",), 0.5),
         Maintained("hourly_rides__runs", {}, 0, 0, 0, (), (), 0.1),
     ),
     ("hourly_rides__replay_0123abcd",),
 )
+
+
+def test_a_lake_that_needs_nothing_is_maintained_without_spark(
+    settings: Settings, definition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = small_lake.make(settings)
+    data = Path(lake.table("rides").location().removeprefix("file://")) / "data"
+    monkeypatch.setenv("TAILRACE_KEEP_SNAPSHOTS", "1d")
+    monkeypatch.setattr("tailrace.spark.session.open_session", lambda *_, **__: no_spark())
+    for file in data.rglob("*"):
+        os.utime(file, (time.time() - 4 * 86400,) * 2)
+    result = run(definition)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "in the process: nothing to rewrite, expire or delete"
+    # What a dead writer left behind is Spark's to delete.
+    (data / "old.parquet").write_bytes(b"")
+    os.utime(data / "old.parquet", (time.time() - 4 * 86400,) * 2)
+    with pytest.raises(AssertionError, match="in the process"):
+        maintaining.maintain(no_spark, lake, small_lake.HOURLY)
 
 
 def test_what_was_done_is_reported(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,18 +111,14 @@ def test_what_was_done_is_reported(definition: str, monkeypatch: pytest.MonkeyPa
         seen.append(lake.settings.keep_snapshots)
         return DONE
 
-    @contextmanager
-    def session(*args: Any) -> Any:
-        yield None
-
     monkeypatch.setattr(maintaining, "maintain", done)
-    monkeypatch.setattr(command, "session", session)
     shown = [" ".join(line.split()) for line in run(definition).stdout.splitlines()]
     assert shown[1:] == [
         "rides 1,200 data files written to 2; 30 manifests written to 1; 7 snapshots expired, 1,221 files deleted with "
         "them; 3 orphan files deleted 2.5 s",
         "hourly_rides 1 leftover removed; rewrite_data_files overtaken by other commits, for the next time 0.5 s",
         "hourly_rides__runs as it was 0.1 s",
+        "spark: rewrite_data_files",
         "hourly_rides__replay_0123abcd: dropped, left over by a replay that died",
     ]
     found = json.loads(run(definition, "--json").stdout)

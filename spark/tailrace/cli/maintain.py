@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from tailrace.cli.console import Output, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import without_pandas
-from tailrace.cli.sessions import session, waiting
+from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, span
 from tailrace.model.chains import Definition as Named
 from tailrace.settings import Settings
@@ -49,11 +50,13 @@ def maintain(
         else:
             output.text(*_plan_shown(plan))
         return
-    with waiting(output, "starting Spark") as doing, session(settings, f"tailrace maintain {found.name}") as spark:
+    with waiting(output, f"looking at the tables of {found.name}") as doing, ending_spark():
         from tailrace.lake.catalog import Lake
         from tailrace.spark.maintaining import maintain as run
+        from tailrace.spark.session import open_session
 
-        done = run(spark, Lake(settings), found, watch=lambda name: doing(f"maintaining {name}"))
+        starting = partial(open_session, settings, app=f"tailrace maintain {found.name}")
+        done = run(starting, Lake(settings), found, watch=lambda name: doing(f"maintaining {name}"))
     if json:
         output.data(maintained_data(found, done))
     else:
@@ -108,6 +111,7 @@ def _table_data(one: Maintained) -> dict[str, Any]:
         "leftovers": list(one.names),
         "overtaken": list(one.overtaken),
         "seconds": round(one.seconds, 3),
+        "by_spark": list(one.by_spark),
     }
 
 
@@ -116,6 +120,9 @@ def _done_shown(done: Maintenance) -> Iterator[Any]:
     for one in done.tables:
         rows.add_row(one.table, "; ".join(_told(one)) or "as it was", span(one.seconds))
     yield rows
+    called = list(dict.fromkeys(what for one in done.tables for what in one.by_spark))
+    why = f"spark: {', '.join(called)}" if called else "in the process: nothing to rewrite, expire or delete"
+    yield Text(why, style="dim")
     yield from (Text(f"{name}: dropped, left over by a replay that died") for name in done.dropped)
 
 

@@ -25,8 +25,9 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.spark.folding import Fold, Folded, Phases
 from tailrace.spark.intake import recorded_clock
 from tailrace.spark.pacing import Pace
+from tailrace.spark.session import Starting
 from tailrace.spark.side import Bundled
-from tailrace.spark.sides import Sides, Starting
+from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Folding
 from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker

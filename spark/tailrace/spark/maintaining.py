@@ -1,5 +1,8 @@
 """Maintenance beside running streams and backfills, by Iceberg's own procedures (rule X3).
 
+What the tables need is told from their metadata in the process. Those procedures are Spark's, which is started for the
+first that is called: where there is nothing to rewrite, to expire or to delete, it never is.
+
 Of each table, in this order: what dead writers left behind is removed; small files are written together, deletes are
 applied, manifests are merged; the commit on top says again what the last epoch's says; what the commits say that are to
 expire is archived, and they expire with the files that only they have; files that no snapshot names are deleted.
@@ -30,9 +33,11 @@ from tailrace.lake.errors import LakeError
 from tailrace.lake.generations import scratch
 from tailrace.lake.leftovers import milliseconds
 from tailrace.lake.maintenance import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
+from tailrace.lake.orphans import may_have_orphans
 from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.retention import expired
 from tailrace.model.chains import Definition
+from tailrace.spark.session import Starting, when_needed
 from tailrace.sql.algebra import quoted
 
 TRIES = 3
@@ -61,7 +66,8 @@ class MaintenanceError(LakeError):
 class Maintained:
     """What was done to a table: files taken and what was made of them, by what they are, and what has gone.
 
-    `overtaken` names what another commit got in the way of, each time that it was tried.
+    `overtaken` names what another commit got in the way of, each time that it was tried, and `by_spark` the procedures
+    that Spark was called for.
     """
 
     table: str
@@ -72,6 +78,7 @@ class Maintained:
     names: tuple[str, ...]
     overtaken: tuple[str, ...]
     seconds: float
+    by_spark: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,12 +90,15 @@ class Maintenance:
 
 
 def maintain(
-    spark: SparkSession, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
+    spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
     """Maintain the tables of a definition and of those it reads, and their registries; `watch` is told each.
 
+    Spark is started where a table needs it.
+
     Raises `LakeError` where there are none yet, and `MaintenanceError` where one could not be maintained.
     """
+    session = when_needed(spark)
     plan: Plan = planned(lake, definition, milliseconds())
     for table in plan.leftovers:
         # Another maintenance may have dropped it meanwhile.
@@ -97,18 +107,18 @@ def maintain(
     done = []
     for one in plan.needs:
         watch(one.kept.table)
-        done.append(_Table(spark, lake, one.kept).maintain(one))
+        done.append(_Table(session, lake, one.kept).maintain(one))
     # The first archive of a table's commits is made on the way.
     known = {one.kept.table for one in plan.needs}
     for new in (one for one in kept(lake, definition) if one.table not in known):
         watch(new.table)
-        done.append(_Table(spark, lake, new).maintain(need(lake, new, milliseconds())))
+        done.append(_Table(session, lake, new).maintain(need(lake, new, milliseconds())))
     registries = shared(lake)
     for contract in registry_contracts(definition):
         if registries.has(contract.table):
             watch(contract.table)
             registry = Kept(contract)
-            done.append(_Table(spark, registries, registry).maintain(need(registries, registry, milliseconds())))
+            done.append(_Table(session, registries, registry).maintain(need(registries, registry, milliseconds())))
     return Maintenance(tuple(done), plan.leftovers)
 
 
@@ -116,10 +126,11 @@ def maintain(
 class _Table:
     """The maintenance of one table."""
 
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
     lake: Lake
     kept: Kept
     overtaken: list[str] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
 
     def maintain(self, one: Need) -> Maintained:
         started = time.perf_counter()
@@ -130,7 +141,8 @@ class _Table:
         gone, deleted = self._expire()
         orphans = self._orphans()
         seconds = time.perf_counter() - started
-        return Maintained(table, rewritten, gone, deleted, orphans, one.names, tuple(self.overtaken), seconds)
+        told = (tuple(self.overtaken), seconds, tuple(dict.fromkeys(self.called)))
+        return Maintained(table, rewritten, gone, deleted, orphans, one.names, *told)
 
     def _rewritten(self, what: str, procedure: str, arguments: str) -> tuple[str, tuple[int, int]] | None:
         row = self._tried(procedure, lambda: self._call(procedure, arguments))
@@ -162,6 +174,8 @@ class _Table:
             # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
+        if not may_have_orphans(self.lake, self.kept.table, until):
+            return 0
         arguments = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
             # By the client that wrote them: Hadoop may have none for the addresses of S3.
@@ -185,9 +199,10 @@ class _Table:
 
     def _rows(self, procedure: str, arguments: str) -> list[Any]:
         settings = self.lake.settings
+        self.called.append(procedure)
         table = f"table => '{settings.namespace}.{self.kept.table}'"
         given = f"{table}, {arguments}" if arguments else table
-        return self.spark.sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({given})").collect()
+        return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({given})").collect()
 
     def _failed(self, what: str, error: Exception) -> MaintenanceError:
         first = str(error).split("\n", 1)[0]

@@ -15,9 +15,10 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -32,6 +33,15 @@ _starting = threading.Lock()
 """Held by the thread that starts Spark, or asks whether it was started."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
+"""A session of Spark, or what starts one where it is wanted."""
+
+
+def when_needed(starting: Starting) -> Callable[[], SparkSession]:
+    """Give what gives the session: the first that asks for it has it started."""
+    return (lambda: starting) if isinstance(starting, SparkSession) else cache(starting)
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import EngineError, RoomError
 from tailrace.engines.duckdb.read import bytes_read
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.session import Session
+from tailrace.engines.session import EVERYTHING, Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import Filter
 from tailrace.model.chains import Definition
@@ -65,4 +65,9 @@ def session_for(
 def _bytes(lake: Lake, table: str, where: Filter) -> int:
     if not lake.has(table):
         return 0
-    return bytes_read(lake.table(table).scan(row_filter=where))
+    loaded = lake.table(table)
+    if where is EVERYTHING and (current := loaded.current_snapshot()) is not None and current.summary is not None:
+        size = current.summary.additional_properties.get("total-files-size")
+        if size is not None:
+            return int(size)
+    return bytes_read(loaded.scan(row_filter=where))

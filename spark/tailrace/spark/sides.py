@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlparse
 
 import duckdb
@@ -27,25 +27,23 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.spark.follow import Follower
 from tailrace.spark.logged import as_declared as as_declared_frame
 from tailrace.spark.preparing import prepare
+from tailrace.spark.session import Starting, when_needed
 from tailrace.spark.side import Bundled, SparkSide
 from tailrace.spark.sources import Files, Source
 from tailrace.sql.steps import needs_spark
-
-Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
-"""A session of Spark, or what starts one where it is wanted."""
 
 
 class Sides:
     """The engines of one stream. All of its folds on DuckDB share one database."""
 
     def __init__(self, spark: Starting, lake: Lake) -> None:
-        self._starting, self.lake = spark, lake
+        self._spark, self.lake = when_needed(spark), lake
         self.bounds = Bounds.of(lake.settings)
 
-    @cached_property
+    @property
     def spark(self) -> SparkSession:
         """Spark, started by the first that needs it."""
-        return self._starting if isinstance(self._starting, SparkSession) else self._starting()
+        return self._spark()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:

@@ -17,7 +17,7 @@ from tailrace.model.chains import Definition
 from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, landed, only_log
 from tailrace.spark.landing import Landed
-from tailrace.spark.sides import Starting
+from tailrace.spark.session import Starting
 from tailrace.spark.stream import EpochReport, Watch
 
 _POLL = 0.2
