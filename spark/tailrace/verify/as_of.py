@@ -74,10 +74,8 @@ def as_of(
         )
         tables: tuple[str, ...] = ()
         if keep is not None:
-            found = zip((answers, windows), _contracts(pipeline, epoch, keep), strict=True)
-            for relation, contract in found:
-                kept_in(session, contract, f"SELECT * FROM {relation}")
-                tables += (contract.table,)
+            texts = (f"SELECT * FROM {relation}" for relation in (answers, windows))
+            tables = kept_in(session, *zip(_contracts(pipeline, epoch, keep), texts, strict=True))
         one = "" if key is None else _of(session, pipeline, key)
         windows, answers = (f"{relation} w{one}" for relation in (windows, answers))
         soonest = listed(["window_end", "window_start"], names(pipeline))

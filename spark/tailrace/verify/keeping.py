@@ -19,17 +19,20 @@ def check_new(lake: Lake, table: str, *more: str) -> None:
             raise ReplayError(f"there is a table {one} already: give another name, or drop it first")
 
 
-def kept_in(session: Session, contract: Contract, text: str) -> None:
-    """Make a table of a text's rows; where that fails there is none."""
-    lake, done = session.lake, False
-    lake.ensure(contract)
+def kept_in(session: Session, *tables: tuple[Contract, str]) -> tuple[str, ...]:
+    """Make tables of the rows of texts, and give their names; where one fails there is none of them."""
+    lake, made = session.lake, list[str]()
     try:
-        branch = Branch(lake, contract.table, "keep", direct=session.direct)
-        branch.start()
-        session.write(text, branch, {})
-        branch.publish()
-        branch.drop()
-        done = True
-    finally:
-        if not done:
-            lake.drop(contract.table)
+        for contract, text in tables:
+            lake.ensure(contract)
+            made.append(contract.table)
+            branch = Branch(lake, contract.table, "keep", direct=session.direct)
+            branch.start()
+            session.write(text, branch, {})
+            branch.publish()
+            branch.drop()
+    except BaseException:
+        for table in made:
+            lake.drop(table)
+        raise
+    return tuple(made)

@@ -78,7 +78,7 @@ def replay(
         if keep is not None:
             contract = ledger_contract(pipeline)
             doc = f"{contract.table}, epochs {first} to {last} folded again"
-            kept_in(session, replace(contract, table=keep, doc=doc), f"SELECT * FROM {gathered.relation}")
+            kept_in(session, (replace(contract, table=keep, doc=doc), f"SELECT * FROM {gathered.relation}"))
         seconds = time.perf_counter() - started
         return Replayed(first, last, recording.last, counts, differences, seconds, session.choice, keep)
 
