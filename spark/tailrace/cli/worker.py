@@ -221,11 +221,11 @@ class _Run:
         from tailrace.lake.catalog import Lake
         from tailrace.spark.maintaining import maintain
 
-        spark = self.server.session()
-        self._cancellable(spark)
-        done = maintain(
-            spark, Lake(self.server.settings), found, watch=lambda name: self.say(doing=f"maintaining {name}")
-        )
+        def told(name: str) -> None:
+            self.asker.check()
+            self.say(doing=f"maintaining {name}")
+
+        done = maintain(self._spark, Lake(self.server.settings), found, watch=told)
         return maintained_data(found, done)
 
     def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
@@ -239,12 +239,14 @@ class _Run:
         self.asker.cancel = session.cancel
         self.asker.check()
 
-    def _cancellable(self, spark: SparkSession) -> None:
-        """What Spark does for this thread from now on ends when whoever asked for it goes away."""
+    def _spark(self) -> SparkSession:
+        """Open a session, of which all that this thread does ends when whoever asked for it goes away."""
         from tailrace.spark.session import cancellable
 
+        spark = self.server.session()
         self.asker.cancel = cancellable(spark, "a run of a scheduler")
         self.asker.check()
+        return spark
 
 
 def _spark_lives() -> bool:

@@ -12,9 +12,9 @@ from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import EngineError, RoomError
 from tailrace.engines.duckdb.read import bytes_read
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.session import EVERYTHING, Session
+from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import Filter
+from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.model.chains import Definition
 
 T = TypeVar("T")
