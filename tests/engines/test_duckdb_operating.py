@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,17 +11,25 @@ from typing import Any
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
+from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import computation_contract
 from tailrace.lake.generations import generation_of, scratch
 from tailrace.lake.late import late_report
 from tailrace.lake.restoring import restore
 from tailrace.lake.runs import Runs
 from tailrace.model.clock import Clock
 from tailrace.model.time import END_OF_TIME, instant
+from tailrace.model.visits import example
 from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import apply, rollback
+from tailrace.spark.folding import Fold, Phases
+from tailrace.spark.pacing import Pace
+from tailrace.spark.sides import Sides
 from tailrace.spark.tailing import Tailing
+from tailrace.sql.changes import productions
 from tailrace.verify.as_of import as_of
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay
@@ -34,7 +43,7 @@ PLACES = Pipeline(
 HALVES = replace(PLACES, what={"n": Sum("value"), "most": Max("value")}, where=Fixed(minutes(0.5)))
 """Other windows, and a result of the same name that means something else."""
 
-EPOCHS = 4
+EPOCHS, HERE = 4, Choice(Engine.DUCKDB, "it is a test")
 
 
 @pytest.fixture
@@ -75,6 +84,39 @@ def test_a_replay_a_look_at_an_epoch_and_what_came_too_late_are_read_in_the_proc
     assert (then.windows, then.answers) == (0, len(answers(lake, "places")))
     assert answers(lake, "then") == answers(lake, "places")
     assert {found.engine.engine.value, then.engine.engine.value} == {"duckdb"}
+
+
+def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(settings: Settings) -> None:
+    visits, lake = example(name="seen"), Lake(settings)
+    long = Pipeline(
+        name="long",
+        log=visits.produced,
+        key="who",
+        what={"n": Count(), "clicks": Sum("clicks")},
+        where=Fixed(minutes(1)),
+    )
+    ledger = computation_contract(visits)
+    lake.ensure(ledger, {"epoch": "-1"})
+    fold = Fold(lake, long, Sides(no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+    for number in range(3):
+        rows = [
+            {"kind": "production", "who": who, "epoch": number, "clicks": number + 1, "source_offset": place}
+            | {"event_time": BASE + timedelta(seconds=50 * number + place), "source_partition": who}
+            for place, who in enumerate("ab")
+        ]
+        other = {"kind": "partial", "who": "a", "epoch": number, "gone": True}
+        lake.enter(ledger.table, [*rows, other], {"epoch": str(number)}, lake.head(ledger.table).snapshot)
+        with closing(DuckSession(lake, HERE)) as session:
+            text = productions(visits, session.table(ledger.table))
+            (bundle,) = session.bundles(text, [number])
+        watermark = END_OF_TIME if number == 2 else instant(BASE + timedelta(seconds=50 * number))
+        fold.stage(bundle, Clock(number, watermark, instant(BASE) + number), Phases())
+        fold.publish()
+    fold.close()
+    found = replay(lake, long)
+    assert found.ok, found.differences
+    assert found.counts["pane"].same == len(answers(lake, "long")) == 4
+    assert replay(lake, long, 1, 2).ok
 
 
 def test_a_generation_is_built_put_in_place_and_gone_back_from_in_the_process(lake: Lake) -> None:

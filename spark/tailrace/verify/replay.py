@@ -106,7 +106,7 @@ def _fold(
         stepped = side.step(before, side.consume(bundle, before), recording.clock(epoch))
         gathered.take(stepped, state)
         state = stepped.state
-        if epoch in handed:
+        if epoch in handed and epoch != epochs[-1]:
             gathered.settle()
             state.forget()
             state = after(epoch)
