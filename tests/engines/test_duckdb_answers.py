@@ -25,9 +25,9 @@ from tailrace.model.windows import Window
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows
-from tests.support.duck import arrow_bundle, said_by_rows
+from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
-from tests.support.native import Said, said_by_reference
+from tests.support.native import Said, arrow_bundle, said_by_reference
 from tests.support.sessions import in_process
 from tests.support.stages import chains
 from tests.support.strategies import DEEP, Epochs, bundles, epochs, everything, pipelines
@@ -53,7 +53,7 @@ def session() -> Iterator[DuckSession]:
 
 
 def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
-    log = session.given(arrow_bundle(pipeline.stages[0], records, 0))
+    log = session.given(arrow_bundle(pipeline.stages[0].log, records, 0))
     by = answering(session, pipeline.finished)
     return {
         (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
@@ -114,10 +114,10 @@ def same(
     one = execution(session.connection, pipeline)
     state, rows = one.nothing(), list[pa.Table]()
     for bundle, at in faulty:
-        moved = one.step(state, one.consume(arrow_bundle(pipeline, bundle, at.epoch), state), at)
+        moved = one.step(state, one.consume(arrow_bundle(pipeline.log, bundle, at.epoch), state), at)
         state, rows = moved.state, [*rows, moved.rows]
     ledger = pa.concat_tables(rows)
-    log = session.given(pa.concat_tables([arrow_bundle(pipeline, b, c.epoch) for b, c in made[:place]]))
+    log = session.given(pa.concat_tables([arrow_bundle(pipeline.log, b, c.epoch) for b, c in made[:place]]))
     by = answering(session, pipeline)
     written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correction = corrects(session, pipeline, written)
@@ -136,7 +136,7 @@ def same(
     both = session.given(pa.concat_tables([ledger, more]))
     state, said = one.restore(both, clock, expected.state.generation), Said()
     for bundle, at in made[place:]:
-        moved = one.step(state, one.consume(arrow_bundle(pipeline, bundle, at.epoch), state), at)
+        moved = one.step(state, one.consume(arrow_bundle(pipeline.log, bundle, at.epoch), state), at)
         state, said = moved.state, reduce(Said.__add__, [said, said_by_rows(one, moved.rows)])
     one.close()
     assert said == said_by_reference(pipeline, after.panes, after.late)

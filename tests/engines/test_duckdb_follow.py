@@ -24,7 +24,8 @@ from tailrace.model.panes import answers
 from tailrace.model.reference import fold
 from tailrace.model.time import instant
 from tailrace.settings import Settings
-from tests.support.duck import CONNECTION, arrow_bundle
+from tests.support.duck import CONNECTION
+from tests.support.native import arrow_bundle
 
 PIPELINE = examples.figure(14)
 EPOCHS = examples.element_at_a_time()
@@ -48,7 +49,7 @@ class Ledger:
     def fold(self, epoch: int) -> None:
         records, clock = EPOCHS[epoch]
         moved = self.one.step(
-            self.state, self.one.consume(arrow_bundle(PIPELINE, records, clock.epoch), self.state), clock
+            self.state, self.one.consume(arrow_bundle(PIPELINE.log, records, clock.epoch), self.state), clock
         )
         self.state = moved.state
         self._publish(Change(tuple(self.lake.written(self.table, moved.rows))), {"epoch": str(clock.epoch)})

@@ -13,29 +13,32 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
+from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.catalog import Lake
 from tailrace.model import stateful
 from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError
 from tailrace.settings import Settings
-from tailrace.spark.computing import Computing
 from tailrace.spark.execution import schema_of
+from tailrace.spark.keys import SparkKeys
 from tests.support.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land
-from tests.support.ledgers import as_ever, expected, run
+from tests.support.ledgers import as_ever, expected, on, run
 
 TYPES = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
 """Where a record came from."""
 
 
-def test_X2_computations_come_and_go_and_their_ledgers_are_those_of_one_run(
+def test_X2_computations_come_and_go_and_change_their_engine_and_their_ledgers_are_those_of_one_run(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     folder, lake = tmp_path / "landing", Lake(settings)
     land(folder, 0, 2)
-    run(plain, lake, folder, VISITS)
+    (*_, report) = run(plain, lake, folder, VISITS)
+    assert report.folded["visits"].engine == "duckdb"
     # New ones catch up from the log, while the one that is there goes on.
     land(folder, 2, 2)
-    reports = run(plain, lake, folder, BUSY, QUICK)
+    reports = run(plain, on(lake, "spark"), folder, BUSY, QUICK)
+    assert reports[-1].folded["visits"].engine == "spark"
     assert [report.epoch for report in reports if report.recovered] == [0, 1]
     assert all(set(report.folded) == {"busy", "quick"} for report in reports if report.recovered)
     as_ever(plain, lake, [VISITS, BUSY, QUICK])
@@ -76,10 +79,11 @@ def brittle_on(flag: str) -> Computation:
     return Brittle(name="brittle", log=CLICKS, key="who", flag=flag, allowed_lateness=timedelta(hours=1))
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_a_computation_that_fails_commits_nothing_and_goes_on_when_it_is_mended(
-    plain: SparkSession, settings: Settings, tmp_path: Path
+    plain: SparkSession, settings: Settings, tmp_path: Path, engine: str
 ) -> None:
-    folder, lake, broken = tmp_path / "landing", Lake(settings), tmp_path / "broken"
+    folder, lake, broken = tmp_path / "landing", on(Lake(settings), engine), tmp_path / "broken"
     broken.touch()
     land(folder, 0, 2)
     brittle = brittle_on(str(broken))
@@ -107,9 +111,11 @@ class Totals(Computation):
         context.state.total = (context.state.total or 0) + 1
 
 
-def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_the_epochs(plain: SparkSession) -> None:
-    totals = Totals(name="totals", log=CLICKS, key="who")
-    execution, schema = Computing(plain, totals), schema_of({**CLICKS.columns, **TYPES})
+def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_the_epochs(
+    plain: SparkSession, settings: Settings
+) -> None:
+    totals, spark = Totals(name="totals", log=CLICKS, key="who"), Choice(Engine.SPARK, "a test")
+    execution, schema = SparkKeys(plain, Lake(settings), totals, spark), schema_of({**CLICKS.columns, **TYPES})
     keys, state, partitions = execution.nothing(), stateful.State(), list[int]()
     for epoch in range(6):
         who = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
@@ -121,7 +127,7 @@ def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_
         computed = execution.step(keys, plain.createDataFrame(records, schema), clock)
         assert computed.rows.where("kind = 'partial'").count() == len(who), "those that had something to do"
         keys.forget()
-        keys, state = computed.keys, stateful.step(totals, state, records, clock).state
+        keys, state = computed.state, stateful.step(totals, state, records, clock).state
         held = {(row["who"],): row["state"]["total"] for row in keys.frame.collect()}
         assert held == {key: one.fields["total"] for key, one in state.keys.items()}
         partitions.append(keys.frame.rdd.getNumPartitions())

@@ -19,6 +19,7 @@ from tailrace.spark.stream import EpochReport, Stream, StreamError
 from tailrace.verify.audit import audit
 from tailrace.verify.audit_computation import audit_computation
 from tests.support.groups import LINKS, Groups, by_hand
+from tests.support.ledgers import on
 
 GROUPS = Groups(name="groups", log=LINKS, key="one")
 CHANGES = Pipeline(name="changes", log=GROUPS.produced, key="group", what={"n": Count()}, where=Fixed(days(1)))
@@ -91,7 +92,8 @@ def test_X2_a_loop_comes_to_rest_whatever_dies_and_whatever_is_restored(
     # Those who read what it produces wait for what is in flight.
     assert status.onward <= status.watermark
     clean(plain, lake)
-    reports = run(plain, lake, folder)
+    reports = run(plain, on(lake, "spark"), folder)
+    assert {report.folded["groups"].engine for report in reports} == {"spark"}, "what DuckDB left is in flight there"
     assert {report.landed.records for report in reports} == {0}, "what is left has no record of the log"
     assert groups(plain) == by_hand(CHAIN)
     assert len({*by_hand(CHAIN).values()}) == 2

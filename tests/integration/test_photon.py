@@ -18,12 +18,17 @@ from tailrace.settings import Settings
 from tailrace.spark.maintaining import maintain
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tests.support.ledgers import on
 from tests.support.regions import PHOTON, Region, made, otherwise
 
 
-def regions(settings: Settings, folder: Path, log: list[Delivery]) -> tuple[Region, Region]:
+def regions(
+    settings: Settings, folder: Path, log: list[Delivery], engines: tuple[str, str] = ("duckdb", "spark")
+) -> tuple[Region, Region]:
+    """Two regions, each on an engine of its own, and with the records of its log in an order of its own."""
     logs = {"eu": log, "us": otherwise(log, Random(1))}
-    eu, us = (Region(settings.model_copy(update={"namespace": n}), folder / n, one) for n, one in logs.items())
+    named = [settings.model_copy(update={"namespace": n, "engine": e}) for n, e in zip(logs, engines, strict=True)]
+    eu, us = (Region(one, folder / one.namespace, logs[one.namespace]) for one in named)
     return eu, us
 
 
@@ -78,7 +83,7 @@ def test_X6_two_regions_join_every_click_once_and_one_that_was_down_catches_up(
 def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded_again(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eu, us = regions(settings, tmp_path, made(4))
+    eu, us = regions(settings, tmp_path, made(4), ("duckdb", "duckdb"))
     eu.lands(1)
     drain(eu)
     eu.lands()
@@ -99,6 +104,8 @@ def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded
     us.lands()
     drain(us)
     assert sum(us.claimed.values()) == claimed
+    # What one engine claimed is its own to the other.
+    eu.lake = on(eu.lake, "spark")
     drain(eu)
     assert sum(eu.joined.values()) == claimed
     for one in (eu, us):
@@ -107,14 +114,15 @@ def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded
     assert set((eu.joined + us.joined).values()) == {1}
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_what_comes_twice_in_one_log_counts_once_in_an_epoch_and_over_epochs(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, engine: str
 ) -> None:
     # Without its ids, the log has what was brought twice.
     twice, log = replace(PHOTON, log=replace(PHOTON.log, record_id=())), made(5, rate=3)
     clicks = [one for one in log if one.record["kind"] == "click"][:40]
     again = [replace(one, known=one.known + (number % 2) * 5 * MINUTE) for number, one in enumerate(clicks)]
-    region, _ = regions(settings, tmp_path, in_order([*log, *again]))
+    region, _ = regions(settings, tmp_path, in_order([*log, *again]), (engine, engine))
     region.lands()
     stream = Stream(region.spark, region.lake, [twice], Files(str(region.folder), "json", 3))
     stream.start(once=True)

@@ -10,26 +10,15 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.execution import DuckExecution, Windows, executed
-from tailrace.lake.contracts import log_contract
-from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING
 from tailrace.settings import Settings
-from tests.support.native import Said, _exact, _plain
+from tests.support.native import Said, _exact, arrow_bundle
 
 CONNECTION = connect(Settings(memory="1GB"))
 """One database for all tests of a process: each execution's tables have names of their own."""
-
-
-def arrow_bundle(pipeline: Pipeline, records: Sequence[Record], epoch: int) -> pa.Table:
-    """The records as rows of the log."""
-    rows = [
-        {**{n: _plain(record.get(n), t) for n, t in pipeline.log.columns.items()}, "_epoch": epoch, "_offset": place}
-        for place, record in enumerate(records)
-    ]
-    return pa.Table.from_pylist(rows, schema=iceberg_schema(log_contract(pipeline.log)).as_arrow())
 
 
 def run_on_duckdb(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]) -> list[Said]:
@@ -38,7 +27,7 @@ def run_on_duckdb(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], C
     states: list[Windows] = [one.nothing() for one in stages]
     said = [Said() for _ in stages]
     for records, clock in epochs:
-        bundle, time = arrow_bundle(pipeline.stages[0], records, clock.epoch), clock
+        bundle, time = arrow_bundle(pipeline.stages[0].log, records, clock.epoch), clock
         for place, one in enumerate(stages):
             moved = one.step(states[place], one.consume(bundle, states[place]), time)
             said[place] += said_by_rows(one, moved.rows)

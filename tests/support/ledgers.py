@@ -24,6 +24,11 @@ from tailrace.spark.stream import EpochReport, Stream
 from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 
+def on(lake: Lake, engine: str) -> Lake:
+    """The same lake with a setting that names the engine."""
+    return Lake(lake.settings.model_copy(update={"engine": engine}), lake.tell)
+
+
 def run(spark: SparkSession, lake: Lake, folder: Path, *definitions: Definition) -> list[EpochReport]:
     reports: list[EpochReport] = []
     stream = Stream(spark, lake, definitions, Files(str(folder), "json", 1), watch=reports.append)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.model.clock import Clock
+from tailrace.model.log import Log
 from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
@@ -67,15 +68,18 @@ def in_parts(count: int, *, of: int) -> Callable[[Law], Callable[[SparkSession, 
     return of_law
 
 
-def bundle_frame(spark: SparkSession, pipeline: Pipeline, records: Sequence[Record], epoch: int) -> DataFrame:
-    """The records as rows of the log. They go through Arrow, which needs no Python worker."""
-    contract = log_contract(pipeline.log)
+def arrow_bundle(log: Log, records: Sequence[Record], epoch: int) -> pa.Table:
+    """The records as rows of the log."""
     rows = [
-        {**{n: _plain(record.get(n), t) for n, t in pipeline.log.columns.items()}, "_epoch": epoch, "_offset": place}
+        {**{n: _plain(record.get(n), t) for n, t in log.columns.items()}, "_epoch": epoch, "_offset": place}
         for place, record in enumerate(records)
     ]
-    table = pa.Table.from_pylist(rows, schema=iceberg_schema(contract).as_arrow())
-    return spark.createDataFrame(table)
+    return pa.Table.from_pylist(rows, schema=iceberg_schema(log_contract(log)).as_arrow())
+
+
+def bundle_frame(spark: SparkSession, pipeline: Pipeline, records: Sequence[Record], epoch: int) -> DataFrame:
+    """The records as Spark has them. They go through Arrow, which needs no Python worker."""
+    return spark.createDataFrame(arrow_bundle(pipeline.log, records, epoch))
 
 
 def _plain(value: Any, type: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tailrace.engines.choose import Choice
+from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.lake.publish import Branch
 from tailrace.model.clock import Clock
 
@@ -21,7 +22,8 @@ REASONS = ("expired", "finished")
 class Told:
     """How many rows of each kind an epoch writes: panes by timing, late records by reason.
 
-    `open` is how many windows are open after it.
+    `open` is how many windows are open after it. Of a computation there are `productions`, what was `claimed` by
+    another, what it `fed_back`, and the records that came too `late`.
     """
 
     retractions: int = 0
@@ -29,6 +31,18 @@ class Told:
     timings: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, int] = field(default_factory=dict)
     open: int | None = None
+    productions: int = 0
+    claimed: int = 0
+    fed_back: int = 0
+    late: int = 0
+
+    @classmethod
+    def of_keys(cls, kinds: Mapping[str, int]) -> Told:
+        """Say how many rows of each kind the epoch of a computation has."""
+        productions, claimed, fed_back, late, rejected = (
+            kinds.get(kind, 0) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
+        )
+        return cls(rejected=rejected, productions=productions, claimed=claimed, fed_back=fed_back, late=late)
 
 
 class Side(Protocol):

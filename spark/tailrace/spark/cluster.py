@@ -135,11 +135,11 @@ class ClusterSession:
         self._gathered.append(made)
         return made
 
-    def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
+    def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
         brought = {name: rows for name, rows in self._brought.items() if name in text}
         if brought:
             with suppress(duckdb.OutOfMemoryException):
-                self._here.write(text, branch, said)
+                self._here.write(text, branch, said, of)
                 return
         for name, rows in brought.items():
             self.spark.createDataFrame(rows).createOrReplaceTempView(name)

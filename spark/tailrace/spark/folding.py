@@ -1,4 +1,4 @@
-"""One pipeline's fold in a stream: each epoch is stepped natively and is one commit to its ledger (rules X1, X2)."""
+"""One definition's fold in a stream: each epoch is stepped and is one commit to its ledger (rules X1, X2)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tailrace.engines.protocol import Side, Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ENGINE, ONWARD
 from tailrace.lake.contracts import answer_contract, ledger_contract
@@ -19,6 +20,7 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.notices import WentOver
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
+from tailrace.model.chains import Definition
 from tailrace.model.clock import Clock
 from tailrace.model.meaning import kept
 from tailrace.model.pipeline import Pipeline
@@ -78,53 +80,28 @@ class _Staged:
     folded: Folded
 
 
-class Fold:
-    """The running fold of one stage: its lease on the ledger, its open windows, and table `p` following.
+class LedgerFold:
+    """The running fold of one definition: its lease on the ledger, and what it keeps between two epochs.
 
-    `feeds` says that a later stage reads its panes, and wants to know how far its own watermark may go. Without
-    `answers` it makes no table `p`; one that is there is followed all the same. `landing` is
+    `feeds` says that a later stage reads it, and wants to know how far its own watermark may go. `landing` is
     the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
     goes over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
     """
 
+    side: Side
+
     def __init__(
-        self,
-        lake: Lake,
-        pipeline: Pipeline,
-        sides: Sides,
-        *,
-        pace: Pace,
-        answers: bool = True,
-        feeds: bool = False,
-        landing: Lease | None = None,
+        self, lake: Lake, definition: Definition, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
     ) -> None:
-        self.lake, self.pipeline, self.trailing = lake, pipeline, Trailing(pipeline.name, pace)
-        self.feeds = feeds
-        self.sides = sides
-        self.side = self.sides.first(pipeline)
-        ledger = ledger_contract(pipeline)
-        check_definition(lake, pipeline)
-        if not lake.has(ledger.table):
-            run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
-            first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
-            told = {MEANING: kept(pipeline), GENERATION: str(run.generation)}
-            lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
-        self._answers = lake.has(pipeline.name)
-        if answers and not self._answers:
-            made, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
-            lake.ensure(replace(made, properties={**made.properties, **told}))
-            self._answers = True
-        settle(lake, pipeline.name)
-        self.lease = Lease.take(lake, ledger.table, landing, direct=self.side.direct)
-        self.follower = self.sides.follower(pipeline, f"stream_{self.lease.token}", self.side)
+        self.lake, self.definition, self.sides, self.feeds = lake, definition, sides, feeds
+        self.side = sides.first(definition)
+        check_definition(lake, definition)
+        self._ensure()
+        self.lease = Lease.take(lake, f"{definition.name}__ledger", landing, direct=self.side.direct)
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
         self._due: tuple[Any, int | None] | None = None
-
-    @property
-    def definition(self) -> Pipeline:
-        return self.pipeline
 
     @property
     def epoch(self) -> int:
@@ -133,10 +110,7 @@ class Fold:
 
     def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> Folded:
         """Step the epoch of `clock` and write it to the ledger's branch."""
-        self._taken_over(bundle)
-        consumed = self.side.consume(bundle, self.state)
-        phases.end("consume")
-        return self._step(consumed, clock, phases)
+        return self._step(self._consumed(bundle, phases), clock, phases)
 
     def stage_after(self, earlier: Folding, phases: Phases) -> Folded:
         """Step the epoch that the one before it has staged: what that passes on are this one's records (rule T3)."""
@@ -150,64 +124,15 @@ class Fold:
         return self._stage_on(earlier.passed_on_again(epoch, said), phases)
 
     def passed_on(self) -> Passed:
-        """The panes of the staged epoch as records of a later stage."""
+        """What the staged epoch has, as records of a later stage."""
         staged = self._staged
         assert staged is not None
         return Passed(self.side.passed(staged.stepped), staged.folded.clock, staged.said)
 
     def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
-        """The same of an epoch that the ledger has."""
-        if not self.side.holds:
-            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
-        return Passed(
-            self.side.passed_again(epoch),
-            Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said)),
-            said,
-        )
-
-    def _stage_on(self, passed: Passed, phases: Phases) -> Folded:
-        self._taken_over(passed.bundle)
-        consumed = self.side.consume(passed.bundle, self.state)
-        phases.end("consume")
-        return self._step(consumed, passed.clock_after(self.state.clock), phases)
-
-    def _taken_over(self, bundle: Bundled) -> None:
-        """Go over to Spark where the bundle is Spark's, or the state has too many windows for this process."""
-        side = self.sides.next(self.side, self.pipeline, bundle, self.state)
-        if side is self.side:
-            return
-        self.side.close()
-        self.side = side
-        self.lease.branch.direct = side.direct
-        self.lease.head = self.lease.branch.start(self.lease.head)
-        self.state.forget()
-        self.state = self._restored()
-        self.lake.tell(WentOver(self.pipeline.name, side.choice.engine.value, side.choice.why))
-
-    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> Folded:
-        stepped = self.side.step(self.state, consumed, clock)
-        said = {
-            "epoch": str(clock.epoch),
-            "watermark": str(clock.watermark),
-            "processing_time": str(clock.processing_time),
-            "generation": str(self.generation),
-            "fingerprint": self.pipeline.fingerprint,
-            ENGINE: str(self.side.choice),
-            **self.lease.says,
-        }
-        if clock.signals:
-            said[NAMES] = ",".join(clock.signals)
-        if self.feeds:
-            said[ONWARD] = str(self.side.onward(stepped.state))
-        folded = self._write(stepped, said, clock)
-        self._staged = _Staged(stepped, said, folded)
-        phases.end("step")
-        return folded
-
-    @property
-    def in_flight(self) -> int:
-        """None: a pipeline has no loop."""
-        return 0
+        """What an epoch has that is in the ledger."""
+        clock = Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said))
+        return Passed(self.side.passed_again(epoch), clock, said)
 
     def publish(self) -> bool:
         """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
@@ -224,7 +149,6 @@ class Fold:
             return False
         self.state.forget()
         self.state, self._staged = staged.stepped.state, None
-        self.trailing.published()
         return True
 
     def anew(self) -> None:
@@ -236,6 +160,131 @@ class Fold:
         self.generation = self.lease.head.number("generation", 1)
         self.state.forget()
         self.state, self._staged = self._restored(), None
+
+    def leave(self) -> None:
+        """Let go of it as it is: another process has it, and brings `p` up."""
+        self._staged = None
+        self.lease.give_back()
+        self.side.close()
+
+    def _ensure(self) -> None:
+        """Make the tables that are not there yet."""
+        raise NotImplementedError
+
+    def _said(self, folded: Told, clock: Clock) -> Folded:
+        """What an epoch gave, of what was written."""
+        raise NotImplementedError
+
+    def _settled(self, stepped: Any, clock: Clock) -> Any:
+        """What an epoch gave, once all is settled that is to be before it is written."""
+        return stepped
+
+    def _stage_on(self, passed: Passed, phases: Phases) -> Folded:
+        consumed = self._consumed(passed.bundle, phases)
+        return self._step(consumed, passed.clock_after(self.state.clock), phases)
+
+    def _consumed(self, bundle: Bundled, phases: Phases) -> Any:
+        self._taken_over(bundle)
+        consumed = self.side.consume(bundle, self.state)
+        phases.end("consume")
+        return consumed
+
+    def _taken_over(self, bundle: Bundled) -> None:
+        """Go over to Spark where the bundle is Spark's, or the state has too much for this process."""
+        side = self.sides.next(self.side, self.definition, bundle, self.state)
+        if side is self.side:
+            return
+        self.side.close()
+        self.side = side
+        self.lease.branch.direct = side.direct
+        self.lease.head = self.lease.branch.start(self.lease.head)
+        self.state.forget()
+        self.state = self._restored()
+        self.lake.tell(WentOver(self.definition.name, side.choice.engine.value, side.choice.why))
+
+    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> Folded:
+        stepped = self.side.step(self.state, consumed, clock)
+        said = {
+            "epoch": str(clock.epoch),
+            "watermark": str(clock.watermark),
+            "processing_time": str(clock.processing_time),
+            "generation": str(self.generation),
+            "fingerprint": self.definition.fingerprint,
+            ENGINE: str(self.side.choice),
+            **self.lease.says,
+        }
+        if clock.signals:
+            said[NAMES] = ",".join(clock.signals)
+        if self.feeds:
+            said[ONWARD] = str(self.side.onward(stepped.state))
+        stepped = self._settled(stepped, clock)
+        folded = self._write(stepped, said, clock)
+        self._staged = _Staged(stepped, said, folded)
+        phases.end("step")
+        return folded
+
+    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> Folded:
+        return self._said(self.side.write(stepped, self.lease.branch, said), clock)
+
+    def _restored(self) -> Any:
+        head = self.lease.head
+        if head.number("epoch") < 0:
+            return self.side.nothing(self.generation)
+        clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
+        return self.side.restored(head.snapshot, clock, self.generation)
+
+
+class Fold(LedgerFold):
+    """The running fold of one stage: its open windows, and table `p` following.
+
+    Without `answers` it makes no table `p`; one that is there is followed all the same.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        pipeline: Pipeline,
+        sides: Sides,
+        *,
+        pace: Pace,
+        answers: bool = True,
+        feeds: bool = False,
+        landing: Lease | None = None,
+    ) -> None:
+        self.pipeline, self.trailing, self._answers = pipeline, Trailing(pipeline.name, pace), answers
+        super().__init__(lake, pipeline, sides, feeds=feeds, landing=landing)
+        self.follower = self.sides.follower(pipeline, f"stream_{self.lease.token}", self.side)
+
+    def _ensure(self) -> None:
+        lake, pipeline = self.lake, self.pipeline
+        ledger = ledger_contract(pipeline)
+        if not lake.has(ledger.table):
+            run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
+            first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
+            told = {MEANING: kept(pipeline), GENERATION: str(run.generation)}
+            lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+        there = lake.has(pipeline.name)
+        if self._answers and not there:
+            made, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
+            lake.ensure(replace(made, properties={**made.properties, **told}))
+        self._answers = self._answers or there
+        settle(lake, pipeline.name)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        if not self.side.holds:
+            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
+        return super().passed_on_again(epoch, said)
+
+    @property
+    def in_flight(self) -> int:
+        """None: a pipeline has no loop."""
+        return 0
+
+    def publish(self) -> bool:
+        staged, done = self._staged, super().publish()
+        if staged is not None and done:
+            self.trailing.published()
+        return done
 
     def due(self) -> int | None:
         """The processing time at which an open window may fire without any record, in microseconds; None if none may.
@@ -271,27 +320,17 @@ class Fold:
         self.side.close()
 
     def leave(self) -> None:
-        """Let go of it as it is: another process has it, and brings `p` up."""
-        self._staged = None
         self.follower.close()
-        self.lease.give_back()
-        self.side.close()
+        super().leave()
 
     def _follow(self, epochs: int) -> None:
         # Whose the ledger is, the next publication finds out.
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
 
-    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> Folded:
-        told, engine = self.side.write(stepped, self.lease.branch, said), self.side.choice.engine.value
+    def _said(self, folded: Told, clock: Clock) -> Folded:
         return Folded(
-            clock, sum(told.timings.values()), told.retractions, sum(told.reasons.values()), told.rejected,
-            told.timings, told.reasons, told.open, self.generation, self.lease.token, engine=engine,
+            clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
+            folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
+            engine=self.side.choice.engine.value,
         )  # fmt: skip
-
-    def _restored(self) -> Any:
-        head = self.lease.head
-        if head.number("epoch") < 0:
-            return self.side.nothing(self.generation)
-        clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
-        return self.side.restored(head.snapshot, clock, self.generation)

@@ -89,7 +89,7 @@ class Folds(Sequence[Folding]):
             )  # fmt: skip
         earlier = before(stage)
         after = None if earlier is None else self._by_name[earlier.name]
-        return ComputationFold(self.sides.spark, self.lake, stage, after=after, feeds=feeds, landing=self.landing)
+        return ComputationFold(self.lake, stage, self.sides, after=after, landing=self.landing)
 
     def there(self, fold: Folding) -> bool:
         """Whether a fold is still one of them."""

@@ -16,15 +16,19 @@ from pyspark.sql import SparkSession
 from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.follow import ProcessFollower
+from tailrace.engines.duckdb.keys import DuckKeys
 from tailrace.engines.duckdb.read import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import above, at_most, every
 from tailrace.lake.following import Following
+from tailrace.model.chains import Definition
+from tailrace.model.computation import Computation
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.follow import Follower
+from tailrace.spark.keys import SparkKeys
 from tailrace.spark.logged import as_declared as as_declared_frame
 from tailrace.spark.preparing import prepare
 from tailrace.spark.session import Starting, when_needed
@@ -76,29 +80,47 @@ class Sides:
         table = self.spark.table(self.lake.spark_name(log.name).replace("`", ""))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
-    def first(self, pipeline: Pipeline) -> Side:
+    def first(self, definition: Definition) -> Side:
         """The engine that a fold begins on."""
-        choice = self.bounds.for_stream(pipeline)
-        if choice.engine is Engine.SPARK:
-            return SparkSide(self.spark, self.lake, pipeline, choice)
-        steps = partial(self._by_spark, pipeline) if needs_spark(pipeline) else None
-        return DuckSide(self.database.cursor(), self.lake, pipeline, choice, steps)
+        choice = self.bounds.for_stream(definition)
+        return self._by_cluster(definition, choice) if choice.engine is Engine.SPARK else self._here(definition, choice)
+
+    def _here(self, definition: Definition, choice: Choice) -> Side:
+        connection = self.database.cursor()
+        if isinstance(definition, Computation):
+            return DuckKeys(connection, self.lake, definition, choice)
+        steps = partial(self._by_spark, definition) if needs_spark(definition) else None
+        return DuckSide(connection, self.lake, definition, choice, steps)
+
+    def _by_cluster(self, definition: Definition, choice: Choice) -> Side:
+        if isinstance(definition, Computation):
+            return SparkKeys(self.spark, self.lake, definition, choice)
+        return SparkSide(self.spark, self.lake, definition, choice)
 
     def _by_spark(self, pipeline: Pipeline, bundle: pa.Table) -> pa.Table:
         """A bundle's records after steps that are written for Spark."""
         return prepare(self.spark.createDataFrame(bundle), pipeline).toArrow()
 
-    def next(self, side: Side, pipeline: Pipeline, bundle: Bundled, state: Any) -> Side:
+    def next(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
         """The engine that a fold takes its next bundle on: once it is Spark, it stays so until a restart."""
-        if isinstance(side, SparkSide):
+        if not side.direct:
             return side
         if not isinstance(bundle, pa.Table):
             why = f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}"
         elif not self.bounds.holds(rows=state.count):
-            why = f"{state.count:,} windows are open, too many for TAILRACE_MEMORY, {self.bounds.limit}"
+            what = "keys are kept" if isinstance(definition, Computation) else "windows are open"
+            why = f"{state.count:,} {what}, too many for TAILRACE_MEMORY, {self.bounds.limit}"
         else:
             return side
-        return SparkSide(self.spark, self.lake, pipeline, Choice(Engine.SPARK, why))
+        return self._by_cluster(definition, Choice(Engine.SPARK, why))
+
+    def beside(self, definition: Definition, bundle: Bundled) -> Side:
+        """The engine that takes one bundle, beside what a fold is on."""
+        side = self.first(definition)
+        if not side.direct or isinstance(bundle, pa.Table):
+            return side
+        side.close()
+        return self._by_cluster(definition, side.choice)
 
     def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
         """What keeps table `p` up with the ledger of a fold."""

@@ -39,7 +39,10 @@ def claimed_ids(computation: Computation, rows: str) -> str:
     about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
     if once.keep is not None:
         about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
-    items = [f"CAST({quoted(once.by)} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
+    by = quoted(once.by)
+    # An instant as its clock shows it in UTC: engines write a zone each in its own way, or not at all.
+    text = f"CAST({by} AS TIMESTAMP_NTZ)" if types[once.by] == "timestamp" else by
+    items = [f"CAST({text} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
     return f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}"
 
 

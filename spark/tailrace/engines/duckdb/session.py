@@ -68,14 +68,15 @@ class DuckSession:
 
     direct = True
 
-    def __init__(self, lake: Lake, choice: Choice) -> None:
-        self.lake, self.choice = lake, choice
+    def __init__(self, lake: Lake, choice: Choice, database: duckdb.DuckDBPyConnection | None = None) -> None:
+        """Open it on a database of its own, or on one that is there."""
+        self.lake, self.choice, self._database = lake, choice, database
         self._relations: dict[str, ExitStack] = {}
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The database of the session."""
-        return connect(self.lake.settings)
+        return connect(self.lake.settings) if self._database is None else self._database.cursor()
 
     def in_python(self, pipeline: Pipeline) -> bool:
         return in_python(pipeline)
@@ -171,10 +172,10 @@ class DuckSession:
         schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
         return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
-    def write(self, text: str, branch: Branch, said: Mapping[str, str]) -> None:
+    def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
         files = []
         for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
-            files += self.lake.written(branch.table, pa.Table.from_batches([batch]))
+            files += (of or self.lake).written(branch.table, pa.Table.from_batches([batch]))
         branch.hold(Change(tuple(files)), said)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:

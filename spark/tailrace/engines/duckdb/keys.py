@@ -1,0 +1,232 @@
+"""One computation on DuckDB: what its keys have is a table of the database, the step runs in this process.
+
+An epoch costs what it touches: the keys that have a record, or something that is due, go through the step, and the
+others are only looked through for those. The table is a cache of what the ledger's partials add up to: whoever fails
+between two steps restores it from there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.claiming import Claiming
+from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, name_of
+from tailrace.engines.duckdb.read import scanned
+from tailrace.engines.duckdb.records import registered
+from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
+from tailrace.engines.protocol import Told
+from tailrace.engines.python.keys import KeyStep
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
+from tailrace.lake.filters import among, equal, every
+from tailrace.lake.publish import Branch
+from tailrace.lake.shapes import arrow_schema, iceberg_schema
+from tailrace.lake.tables import Change
+from tailrace.model.clock import Clock
+from tailrace.model.computation import Computation
+from tailrace.model.log import PANE_TIME
+from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import productions
+from tailrace.sql.clock import row_of
+from tailrace.sql.keys import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
+
+
+@dataclass(frozen=True)
+class KeysHere:
+    """The keys after an epoch: its clock, how many there are, and what is in flight to them, as rows of the ledger.
+
+    They themselves are in the side's table, which stands at the last of these.
+    """
+
+    clock: Clock | None
+    loop: pa.Table
+    count: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """How many records are in flight on the loop."""
+        return int(self.loop.num_rows)
+
+    def forget(self) -> None:
+        """Nothing is held for it alone."""
+
+
+@dataclass(frozen=True)
+class ComputedHere:
+    """The result of an epoch: the rows to write to the ledger, and the state after it."""
+
+    rows: pa.Table
+    state: KeysHere
+
+
+class DuckKeys:
+    """The engine of small work, for one computation. Bundles are Arrow tables."""
+
+    direct = True
+    holds = True
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: Choice
+    ) -> None:
+        self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
+        self.ledger = f"{computation.name}__ledger"
+        self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
+        types = kept_types(computation)
+        self._kept, self._loop = (
+            arrow_schema({name: shape_of(type) for name, type in some.items()})
+            for some in (types, loop_types(computation))
+        )
+        self._table = f"tailrace_{computation.name}_{uuid.uuid4().hex[:8]}"
+        listed = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in types.items())
+        self._awake, self._bundle, self._back, self._clock = (
+            f"{self._table}_{name}" for name in ("awake", "bundle", "back", "clock")
+        )
+        self._made = f"CREATE OR REPLACE TABLE {self._table} ({listed})"
+
+    def nothing(self, generation: int = 1) -> KeysHere:
+        self.connection.execute(self._made)
+        return KeysHere(None, self._loop.empty_table())
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int = 1) -> KeysHere:
+        kinds = [PARTIAL, FEEDBACK] if self.computation.loops else [PARTIAL]
+        with scanned(self.connection, self.lake, self.ledger, among("kind", kinds), snapshot) as rows:
+            return self.restore(rows, clock)
+
+    def restore(self, ledger: str, clock: Clock) -> KeysHere:
+        """The state that a relation of a ledger's rows adds up to, after the epoch of `clock`."""
+        self.connection.execute(self._made)
+        text = in_duckdb_once(restored_keys(self.computation, ledger, clock.epoch))
+        self.connection.execute(f"INSERT INTO {self._table} BY NAME {text}")
+        loop = self._loop.empty_table()
+        if self.computation.loops:
+            text = in_duckdb_once(restored_loop(self.computation, ledger, clock.epoch))
+            loop = self.connection.execute(text).to_arrow_table().cast(self._loop)
+        return KeysHere(clock, loop, self._count())
+
+    def consume(self, bundle: pa.Table, state: KeysHere) -> pa.Table:
+        return bundle
+
+    def step(self, state: KeysHere, consumed: pa.Table, clock: Clock) -> ComputedHere:
+        """Take the keys through an epoch. Raises `ClockError` if the clock goes back."""
+        clock.after(state.clock)
+        step = KeyStep(self.computation, clock, state.clock, self._kept, self.schema)
+        awake = self._awake
+        with self._there(consumed, state.loop, clock):
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {awake} AS {self._touched}")
+            touched = self._value(f"SELECT COUNT(*) FROM {awake}")
+            made = [step(*some) for some in self._parts(touched, consumed, state.loop)]
+        if touched and touched == state.count:
+            self.connection.execute(self._made)
+        elif touched:
+            self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {awake})")
+        for one in made:
+            with registered(self.connection, one.kept) as kept:
+                self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {kept}")
+        rows = pa.concat_tables([one.said for one in made])
+        in_flight = rows.filter(pc.equal(rows["kind"], FEEDBACK)).select(self._loop.names).cast(self._loop)
+        return ComputedHere(rows, KeysHere(clock, in_flight, self._count()))
+
+    def settled(self, stepped: ComputedHere, claiming: Claiming, epoch: int) -> ComputedHere:
+        with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
+            given = session.lent(stepped.rows)
+            found = claiming.settled(session, given, epoch)
+            if found == given:
+                return stepped
+            rows = session.connection.execute(f"SELECT * FROM {found}").to_arrow_table()
+        return replace(stepped, rows=rows.select(self.schema.names).cast(self.schema))
+
+    def write(self, stepped: ComputedHere, branch: Branch, said: Mapping[str, str]) -> Told:
+        rows = stepped.rows
+        if self.computation.productions == "weak":
+            rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
+        branch.hold(Change(tuple(self.lake.written(self.ledger, rows))), said)
+        counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
+        return Told.of_keys(counts)
+
+    def onward(self, state: KeysHere) -> int:
+        assert state.clock is not None
+        flying = pc.min(state.loop[PANE_TIME]).cast(pa.int64()).as_py() if state.in_flight else None
+        held = (self._least(HOLDS), flying)
+        return min([self.computation.reached(state.clock.watermark), *(one for one in held if one is not None)])
+
+    def due(self, state: KeysHere, periods: Iterable[tuple[int, int]] = (), delays: Iterable[int] = ()) -> int | None:
+        return self._least(WALL)
+
+    def passed(self, stepped: ComputedHere) -> pa.Table:
+        with registered(self.connection, stepped.rows) as rows:
+            return self._produced(rows)
+
+    def passed_again(self, epoch: int) -> pa.Table:
+        where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
+        with scanned(self.connection, self.lake, self.ledger, where) as rows:
+            return self._produced(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)")
+
+    def close(self) -> None:
+        """Drop the table of keys."""
+        self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
+
+    def _produced(self, rows: str) -> pa.Table:
+        text = in_duckdb_once(productions(self.computation, rows))
+        return self.connection.execute(text).to_arrow_table()
+
+    @cached_property
+    def _touched(self) -> str:
+        """The keys that something is due of, or that have a record in the bundle or in flight."""
+        keys = [quoted(name) for name in self.computation.key]
+        same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
+        brought = [self._bundle, *([self._back] if self.computation.loops else [])]
+        met = " OR ".join(f"EXISTS (SELECT 1 FROM {one} b WHERE {same})" for one in brought)
+        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c WHERE {STIRS} OR {met}"
+        return in_duckdb_once(found)
+
+    @contextmanager
+    def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
+        """What comes to the keys in an epoch, and its clock, as relations."""
+        now = in_duckdb_once(row_of({"_watermark": clock.watermark, "_now": clock.processing_time}))
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
+        self.connection.register(self._bundle, records)
+        self.connection.register(self._back, in_flight)
+        try:
+            yield
+        finally:
+            self.connection.unregister(self._bundle)
+            self.connection.unregister(self._back)
+
+    def _parts(
+        self, touched: int, records: pa.Table, in_flight: pa.Table
+    ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
+        """What keys have, their records and what is in flight to them: of so many keys at once as may be objects."""
+        count = touched + records.num_rows + in_flight.num_rows
+        parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
+        if parts == 1:
+            yield self._some(self._awake, "true"), records, in_flight
+            return
+        bucket = f"hash({', '.join(map(name_of, self.computation.key))}) % {parts}"
+        for part in range(parts):
+            held, some, back = (
+                self._some(one, f"{bucket} = {part}") for one in (self._awake, self._bundle, self._back)
+            )
+            yield held, some, back
+
+    def _some(self, relation: str, where: str) -> pa.Table:
+        return self.connection.execute(f"SELECT * FROM {relation} WHERE {where}").to_arrow_table()
+
+    def _least(self, column: str) -> int | None:
+        found = self._value(f"SELECT MIN({column}) FROM {self._table}")
+        return None if found is None else int(found)
+
+    def _count(self) -> int:
+        return int(self._value(f"SELECT COUNT(*) FROM {self._table}"))
+
+    def _value(self, text: str) -> Any:
+        return (self.connection.execute(text).fetchone() or (None,))[0]

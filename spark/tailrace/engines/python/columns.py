@@ -1,0 +1,88 @@
+"""Turn columns of Arrow into the model's values and back, a column at a time: instants are what Arrow is slow with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.time import moment
+
+Column: TypeAlias = "pa.Array | pa.ChunkedArray"
+
+
+def values(column: Column) -> list[Any]:
+    """Give the values of a column; instants are in UTC.
+
+    >>> values(pa.array([0, None], pa.timestamp("us", "UTC")))
+    [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None]
+    """
+    if pa.types.is_timestamp(column.type):
+        return [None if one is None else moment(one) for one in micros(column)]
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def micros(column: Column) -> list[Any]:
+    """Give the instants of a column in microseconds."""
+    found: list[Any] = column.cast(pa.int64()).to_pylist()
+    return found
+
+
+def rows(columns: Iterable[Column], count: int) -> Iterator[tuple[Any, ...]]:
+    """Give the rows of so many columns of this length; of none of them they are empty."""
+    found = [values(column) for column in columns]
+    return zip(*found, strict=True) if found else iter([()] * count)
+
+
+def fields(column: Column) -> Iterator[Column]:
+    """Give the columns of a struct's fields, in order."""
+    return (pc.struct_field(column, place) for place in range(column.type.num_fields))
+
+
+def grouped(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Give what became of a list column's elements, row by row; `elements` are those of all rows, in order."""
+    left = iter(elements)
+    return (tuple(islice(left, length or 0)) for length in pc.list_value_length(column).to_pylist())
+
+
+def elements(column: Column) -> Column:
+    """Give the elements of all rows of a list column."""
+    return pc.list_flatten(column)
+
+
+def array(given: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """Make a column of values."""
+    return pa.array(given, type)
+
+
+def instants(given: Sequence[int | None], type: pa.DataType) -> pa.Array:
+    """Make a column of instants that are in microseconds."""
+    return pa.array(given, pa.int64()).cast(type)
+
+
+def alike(value: Any, count: int, type: pa.DataType) -> pa.Array:
+    """Make a column of one value."""
+    return pa.repeat(pa.scalar(value, type), count)
+
+
+def structs(columns: Sequence[pa.Array], type: pa.StructType) -> pa.Array:
+    """Make a column of structs, of the columns of their fields."""
+    return pa.StructArray.from_arrays(columns, fields=list(type))
+
+
+def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
+    """Make a column of lists of these lengths, of the elements of all of them."""
+    ends = [0, *accumulate(lengths)]
+    if pa.types.is_large_list(type):
+        return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), of, type=type)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), of, type=type)
+
+
+def batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Make so many rows of a schema; columns that are not given are null."""
+    made = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(made, schema=schema)

@@ -1,0 +1,236 @@
+"""Take the keys of a computation through an epoch by the reference step, between Arrow tables.
+
+Whoever hands them over has found the keys that the epoch touches: the others stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tailrace.engines.python import columns
+from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.model.clock import Clock
+from tailrace.model.computation import Computation
+from tailrace.model.context import EVENT, PROCESSING, Domain, Timer
+from tailrace.model.log import PANE_TIME
+from tailrace.model.panes import Key, Rejected
+from tailrace.model.stateful import (
+    NOTHING,
+    PLACE,
+    Feedback,
+    KeyState,
+    Late,
+    Outcome,
+    Production,
+    State,
+    Work,
+    source_of,
+    step,
+)
+from tailrace.model.time import BEGINNING, instant
+from tailrace.sql.keys import DUE, HOLDS, SOURCE, WALL
+
+_DOMAINS = {domain.value: domain for domain in Domain}
+
+
+class KeyRows(NamedTuple):
+    """What an epoch gives for some keys: the rows of those that have something after it, and rows of the ledger."""
+
+    kept: pa.Table
+    said: pa.Table
+
+
+@dataclass(frozen=True)
+class KeyStep:
+    """The step of one epoch; `kept` and `said` are the schemas of a key's row and of the ledger."""
+
+    computation: Computation
+    clock: Clock
+    before: Clock | None
+    kept: pa.Schema
+    said: pa.Schema
+
+    def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
+        """Take what the keys have, their records, and what is in flight to them, as rows of the ledger."""
+        in_flight = () if loop is None else tuple(self._in_flight(loop))
+        state = State(keys_of(self.computation, held), self.before, in_flight)
+        outcome = step(self.computation, state, self._records(bundle), self.clock)
+        return self._rows_of(outcome)
+
+    def _records(self, bundle: pa.Table) -> Iterator[dict[str, Any]]:
+        names = [*self.computation.log.columns, *PLACE]
+        for row in columns.rows((bundle[name] for name in names), bundle.num_rows):
+            yield dict(zip(names, row, strict=True))
+
+    def _in_flight(self, loop: pa.Table) -> Iterator[Feedback]:
+        keys = columns.rows((loop[name] for name in self.computation.key), loop.num_rows)
+        names = list(type(self.computation).feedback)
+        given = columns.rows(columns.fields(loop["feedback"]) if names else (), loop.num_rows)
+        places = columns.rows((loop[name] for name in SOURCE), loop.num_rows)
+        for key, row, at, (epoch, out_of, place) in zip(
+            keys, given, columns.micros(loop[PANE_TIME]), places, strict=True
+        ):
+            yield Feedback(key, dict(zip(names, row, strict=True)), at, epoch, out_of, place)
+
+    def _rows_of(self, outcome: Outcome) -> KeyRows:
+        gone = [key for key in outcome.work if key not in outcome.state.keys]
+        keys = [*outcome.state.keys, *gone]
+        states = [*outcome.state.keys.values(), *([NOTHING] * len(gone))]
+        found = self._key_columns(keys) | self._state_columns(states)
+        left = len(outcome.state.keys)
+        kept = {name: column[:left] for name, column in found.items()} | self._looked_at(states[:left])
+        said = [
+            self._partials(keys, found, outcome.work, left),
+            self._productions(outcome.productions),
+            self._fed_back(outcome.state.in_flight),
+            self._late(outcome.late),
+            self._rejected(outcome.rejected),
+        ]
+        return KeyRows(
+            pa.Table.from_batches([columns.batch(kept, left, self.kept)]), pa.Table.from_batches(said, self.said)
+        )
+
+    def _key_columns(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
+        names, types = self.computation.key, self.said
+        return {name: columns.array([key[n] for key in keys], types.field(name).type) for n, name in enumerate(names)}
+
+    def _state_columns(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
+        found = {"timers": self._timers([one.timers for one in states])}
+        if self.computation.fields:
+            defaults = {name: one.default for name, one in self.computation.fields.items()}
+            full = [one.fields or defaults for one in states]
+            type = self.said.field("state").type
+            made = [columns.array([one[field.name] for one in full], field.type) for field in type]
+            found["state"] = columns.structs(made, type)
+        if self.computation.ordered:
+            type = self.said.field("waiting").type
+            flat = [record for one in states for record in one.waiting]
+            made = [columns.array([record.get(one.name) for record in flat], one.type) for one in type.value_type]
+            of = columns.structs(made, type.value_type)
+            found["waiting"] = columns.lists((len(one.waiting) for one in states), of, type)
+        return found
+
+    def _timers(self, timers: Sequence[Sequence[Timer]]) -> pa.Array:
+        type, flat = self.said.field("timers").type, [timer for some in timers for timer in some]
+        fields = {field.name: field.type for field in type.value_type}
+        made = [
+            columns.array([timer.name for timer in flat], fields["name"]),
+            columns.array([timer.domain.value for timer in flat], fields["domain"]),
+            columns.instants([timer.time for timer in flat], fields["at"]),
+            columns.instants([timer.holds for timer in flat], fields["holds"]),
+        ]
+        return columns.lists(map(len, timers), columns.structs(made, type.value_type), type)
+
+    def _looked_at(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
+        at = self.computation.log.event_time
+        due, wall, holds = list[int | None](), list[int | None](), list[int | None]()
+        for one in states:
+            # Timers are in the order in which they are due, those of processing time first.
+            first = one.timers[0] if one.timers else None
+            wall.append(first.time if first is not None and first.domain is PROCESSING else None)
+            events = [timer.time for timer in one.timers if timer.domain is EVENT][:1]
+            events += [instant(record[at]) + 1 for record in one.waiting[:1]]
+            due.append(min(events, default=None))
+            holds.append(min((timer.holds for timer in one.timers if timer.holds is not None), default=None))
+        return {name: columns.array(made, pa.int64()) for name, made in ((DUE, due), (WALL, wall), (HOLDS, holds))}
+
+    def _partials(
+        self, keys: Sequence[Key], found: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int
+    ) -> pa.RecordBatch:
+        if len(work) < len(keys):
+            # A key whose records all came too late has nothing new.
+            places = [place for place, key in enumerate(keys) if key in work]
+            found = {name: column.take(pa.array(places, pa.int64())) for name, column in found.items()}
+            gone, keys = [place >= left for place in places], [keys[place] for place in places]
+        else:
+            gone = [place >= left for place in range(len(keys))]
+        done = [work[key] for key in keys]
+        counts: dict[str, Sequence[Any]] = {
+            "gone": gone,
+            "taken": [one.taken for one in done],
+            "timers_set": [one.set for one in done],
+        }
+        counts |= {"timers_fired": [one.fired for one in done], "timers_dropped": [one.dropped for one in done]}
+        if self.computation.loops:
+            counts["returned"] = [one.returned for one in done]
+        return self._rows(PARTIAL, len(keys), {**self._arrays(counts), **found})
+
+    def _productions(self, made: Sequence[Production]) -> pa.RecordBatch:
+        given = self._places((one.epoch, source_of(one.key), one.place) for one in made)
+        given |= {name: [one.values[name] for one in made] for name in type(self.computation).produces}
+        return self._told(PRODUCTION, [one.key for one in made], [one.at for one in made], given)
+
+    def _fed_back(self, made: Sequence[Feedback]) -> pa.RecordBatch:
+        given = self._places((one.epoch, one.out_of, one.place) for one in made)
+        own = self._told(FEEDBACK, [one.key for one in made], [one.at for one in made], given)
+        if not type(self.computation).feedback:
+            return own
+        type_ = self.said.field("feedback").type
+        values = [columns.array([one.values[field.name] for one in made], field.type) for field in type_]
+        return own.set_column(self.said.get_field_index("feedback"), "feedback", columns.structs(values, type_))
+
+    def _late(self, late: Sequence[Late]) -> pa.RecordBatch:
+        at, before = self.computation.log.event_time, self.before.watermark if self.before else BEGINNING
+        given = self._places(tuple(one.record[name] for name in PLACE) for one in late)
+        given |= {"behind": [one.behind for one in late]}
+        times = [instant(one.record[at]) for one in late]
+        own = self._told(LATE, [one.key for one in late], times, given)
+        watermark = columns.instants([before] * len(late), self.said.field("watermark").type)
+        return own.set_column(self.said.get_field_index("watermark"), "watermark", watermark)
+
+    def _rejected(self, rejected: Sequence[Rejected]) -> pa.RecordBatch:
+        at = self.computation.log.event_time
+        given = self._places(tuple(one.record[name] for name in PLACE) for one in rejected)
+        given |= {"reason": [one.reason for one in rejected]}
+        if self.computation.loops:
+            given["returned"] = [int(one.returned) for one in rejected]
+        keys = [tuple([one.record[name] for name in self.computation.key]) for one in rejected]
+        times = [instant(one.record[PANE_TIME if one.returned else at]) for one in rejected]
+        return self._told(REJECTED, keys, times, given)
+
+    def _told(
+        self, kind: str, keys: Sequence[Key], times: Sequence[int], given: Mapping[str, Sequence[Any]]
+    ) -> pa.RecordBatch:
+        at = columns.instants(times, self.said.field(PANE_TIME).type)
+        return self._rows(kind, len(keys), {**self._key_columns(keys), **self._arrays(given), PANE_TIME: at})
+
+    def _places(self, places: Iterable[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
+        found = list(places)
+        return {name: [one[n] for one in found] for n, name in enumerate(SOURCE)}
+
+    def _arrays(self, given: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
+        return {name: columns.array(made, self.said.field(name).type) for name, made in given.items()}
+
+    def _rows(self, kind: str, count: int, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Rows of the ledger, of a kind and of this epoch."""
+        now = columns.instants([self.clock.processing_time], self.said.field("processing_time").type)[0]
+        own = {
+            "kind": columns.alike(kind, count, self.said.field("kind").type),
+            "epoch": columns.alike(self.clock.epoch, count, self.said.field("epoch").type),
+            "processing_time": pa.repeat(now, count),
+        }
+        return columns.batch(own | dict(given), count, self.said)
+
+
+def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
+    """What keys have, of their rows."""
+    count, names = held.num_rows, list(computation.fields)
+    keys = columns.rows((held[name] for name in computation.key), count)
+    given = columns.rows(columns.fields(held["state"]) if names else (), count)
+    name, domain, at, holds = columns.fields(columns.elements(held["timers"]))
+    parts = zip(name.to_pylist(), columns.micros(at), domain.to_pylist(), columns.micros(holds), strict=True)
+    timers = columns.grouped(held["timers"], (Timer(n, t, _DOMAINS[d], h) for n, t, d, h in parts))
+    waiting: Iterable[tuple[Any, ...]] = [()] * count
+    if computation.ordered:
+        flat = columns.elements(held["waiting"])
+        fields = [field.name for field in flat.type]
+        records = (dict(zip(fields, row, strict=True)) for row in columns.rows(columns.fields(flat), len(flat)))
+        waiting = columns.grouped(held["waiting"], records)
+    return {
+        key: KeyState(dict(zip(names, row, strict=True)), pending, waits)
+        for key, row, pending, waits in zip(keys, given, timers, waiting, strict=True)
+    }
