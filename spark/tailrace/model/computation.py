@@ -125,6 +125,16 @@ class Computation:
         given = {name: Field(one) if isinstance(one, str) else one for name, one in type(self).state.items()}
         return MappingProxyType({n: Field(one.type, value_of(one.default, one.type)) for n, one in given.items()})
 
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The fields' values before one was set."""
+        return {name: one.default for name, one in self.fields.items()}
+
+    @cached_property
+    def lists(self) -> tuple[str, ...]:
+        """The fields that are lists, which code may change where they are."""
+        return tuple([name for name, one in self.fields.items() if element_type(one.type)])
+
     @property
     def source(self) -> Log:
         """The log that a source fills, which it reads, or what is made of it."""
@@ -188,9 +198,9 @@ def value_of(given: Any, type: str) -> Any:
     if given is None:
         return None
     if inner := element_type(type):
-        if isinstance(given, str | Mapping):
+        if not isinstance(given, list) and isinstance(given, str | Mapping):
             raise TypeError
-        return [value_of(one, inner) for one in given]
+        return [None if one is None else of_value(one, inner) for one in given]
     return of_value(given, type)
 
 

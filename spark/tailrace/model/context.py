@@ -60,10 +60,11 @@ class Values:
     _held: dict[str, Any]
 
     def __init__(self, computation: Computation, held: Mapping[str, Any]) -> None:
-        fields = computation.fields
-        full = {name: held.get(name, one.default) for name, one in fields.items()}
-        # Lists may be changed where they are.
-        copied = {name: list(value) if isinstance(value, list | tuple) else value for name, value in full.items()}
+        copied = {**computation.defaults, **held}
+        for name in computation.lists:
+            if copied[name] is not None:
+                # It may be changed where it is.
+                copied[name] = list(copied[name])
         object.__setattr__(self, "_computation", computation)
         object.__setattr__(self, "_held", copied)
 
@@ -119,7 +120,6 @@ class Context:
         key: Key,
         held: Mapping[str, Any],
         timers: Mapping[str, Timer],
-        *,
         floor: int,
         default: int,
         watermark: int,
@@ -180,8 +180,9 @@ class Context:
         self, did: str, declared: str, types: Mapping[str, str], record: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         """A record's columns, as they are declared."""
-        given = dict(record or {})
-        if unknown := sorted(set(given) - set(types)):
+        given: Mapping[str, Any] = record or {}
+        if not given.keys() <= types.keys():
+            unknown = sorted(set(given) - set(types))
             raise ComputationError(
                 f"{self._computation.name}: {did} {', '.join(unknown)}: expected the columns "
                 f"{', '.join(types) or '(none)'}; declare it in {declared}"

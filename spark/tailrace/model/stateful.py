@@ -10,8 +10,11 @@ is in its state, and what is in flight to it beside that, so an epoch is one com
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import is_
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tailrace.model.clock import Clock
@@ -31,15 +34,14 @@ MOST = 1_000_000
 """So many timers of one key may be due in one epoch: a timer that sets itself again for ever would never end it."""
 
 
-@dataclass(frozen=True)
-class KeyState:
+class KeyState(NamedTuple):
     """What one key has between two epochs: its fields, its pending timers, and the records that wait for their turn.
 
     Timers are in the order in which they are due, records in that of their event times. A key that has the defaults of
     all fields, no timer and no record is not kept.
     """
 
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = MappingProxyType({})
     timers: tuple[Timer, ...] = ()
     waiting: tuple[Record, ...] = ()
 
@@ -47,8 +49,7 @@ class KeyState:
 NOTHING = KeyState()
 
 
-@dataclass(frozen=True)
-class Feedback:
+class Feedback(NamedTuple):
     """A record that a key fed back, in flight to a key. `at` is its event time, in microseconds.
 
     `place` is its place among those that the key it came `out_of` fed back in the epoch.
@@ -74,8 +75,7 @@ class State:
     in_flight: tuple[Feedback, ...] = ()
 
 
-@dataclass(frozen=True)
-class Production:
+class Production(NamedTuple):
     """A record that a computation produced. `at` is its event time, in microseconds.
 
     `place` is its place among those that the key produced in the epoch: with the key and the epoch it is unique.
@@ -88,8 +88,7 @@ class Production:
     place: int
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(NamedTuple):
     """A record that came too late for its computation, by so many microseconds behind the watermark."""
 
     record: Record
@@ -98,8 +97,7 @@ class Late:
     epoch: int
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What one key did in an epoch: records that were taken, timers that were set, fired, and deleted or set anew.
 
     `returned` is how many records came round the loop, those that it rejected included.
@@ -184,9 +182,17 @@ def in_turn(productions: Iterable[Production]) -> list[Production]:
 
 def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
     """Records in the order in which a key takes them: by event time, then by their places in the source."""
-    return sorted(
-        records, key=lambda one: (instant(one[event_time]), one.get("_source") or "", one.get("_offset") or 0)
-    )
+    return [record for _, record in _in_order([(instant(record[event_time]), record) for record in records])]
+
+
+Arrival = tuple[int, Record]
+"""A record with its event time in microseconds."""
+
+
+def _in_order(arrivals: list[Arrival]) -> list[Arrival]:
+    if len(arrivals) < 2:
+        return arrivals
+    return sorted(arrivals, key=lambda one: (one[0], one[1].get("_source") or "", one[1].get("_offset") or 0))
 
 
 class _Step:
@@ -195,6 +201,7 @@ class _Step:
     def __init__(self, computation: Computation, state: State, clock: Clock) -> None:
         self.computation, self.state, self.clock = computation, state, clock
         self.before = state.clock.watermark if state.clock else BEGINNING
+        self.columns = tuple(computation.log.columns)
 
     def run(self, bundle: Iterable[Record]) -> Outcome:
         late: list[Late] = []
@@ -215,7 +222,7 @@ class _Step:
             rejected += one.rejected
             work[key] = one.work
             after = one.after()
-            if after == NOTHING:
+            if after is NOTHING:
                 keys.pop(key, None)
             else:
                 keys[key] = after
@@ -225,27 +232,34 @@ class _Step:
         """Whether a key has anything to do without a record."""
         if any(self.fires(timer) for timer in held.timers):
             return True
-        return bool(held.waiting) and self.passed(held.waiting[0])
+        return bool(held.waiting) and self.passed(instant(held.waiting[0][self.computation.log.event_time]))
 
     def fires(self, timer: Timer) -> bool:
         """Whether a timer is due."""
         return timer.time <= (self.clock.processing_time if timer.domain is PROCESSING else self.clock.watermark)
 
-    def passed(self, record: Record) -> bool:
-        """Whether the watermark has passed a record: none that is earlier is to come."""
-        return instant(record[self.computation.log.event_time]) < self.clock.watermark
+    def passed(self, at: int) -> bool:
+        """Whether the watermark has passed a record's event time: none that is earlier is to come."""
+        return at < self.clock.watermark
 
-    def _judged(self, bundle: Iterable[Record], late: list[Late]) -> dict[Key, list[Record]]:
+    def _judged(self, bundle: Iterable[Record], late: list[Late]) -> dict[Key, list[Arrival]]:
         """The records by key; what is too late goes to `late` (rules T4, M1)."""
-        at, columns = self.computation.log.event_time, self.computation.key
-        arrived: dict[Key, list[Record]] = {}
+        event_time, columns, reached = self.computation.log.event_time, self.computation.key, self.reached
+        arrived: dict[Key, list[Arrival]] = {}
         for record in bundle:
-            key = tuple([record.get(column) for column in columns])
-            if instant(record[at]) < self.computation.reached(self.before):
-                late.append(Late(record, key, self.before - instant(record[at]), self.clock.epoch))
+            key, at = tuple([record.get(column) for column in columns]), instant(record[event_time])
+            if at < reached:
+                late.append(Late(record, key, self.before - at, self.clock.epoch))
+            elif key in arrived:
+                arrived[key].append((at, record))
             else:
-                arrived.setdefault(key, []).append(record)
+                arrived[key] = [(at, record)]
         return arrived
+
+    @cached_property
+    def reached(self) -> int:
+        """The earliest event time that was not let go of before the epoch, in microseconds."""
+        return self.computation.reached(self.before)
 
 
 class _OneKey:
@@ -253,36 +267,33 @@ class _OneKey:
 
     def __init__(self, step: _Step, key: Key, held: KeyState) -> None:
         self.step, self.computation, self.key = step, step.computation, key
-        self.fields = dict(held.fields)
+        self.fields: Mapping[str, Any] = {**self.computation.defaults, **held.fields}
         self.timers = {timer.name: timer for timer in held.timers}
-        self.waiting = list(held.waiting)
+        at = self.computation.log.event_time
+        self.waiting: list[Arrival] = [(instant(record[at]), record) for record in held.waiting]
         self.productions: list[Production] = []
         self.fed_back: list[Feedback] = []
         self.rejected: list[Rejected] = []
         self.taken = self.set = self.fired = self.dropped = self.returned = 0
 
-    def run(self, arrived: list[Record], returned: list[Feedback]) -> None:
-        at = self.computation.log.event_time
+    def run(self, arrived: list[Arrival], returned: list[Feedback]) -> None:
         for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
             self._return(back)
         if self.computation.ordered:
-            self.waiting = in_order(at, [*self.waiting, *arrived])
+            self.waiting = _in_order([*self.waiting, *arrived])
         else:
-            for come in in_order(at, arrived):
+            for come in _in_order(arrived):
                 self._take(come, self.step.before)
         left = 0
         while True:
-            timer = min((one for one in self.timers.values() if self.step.fires(one)), key=_turn, default=None)
-            record = next(iter(self.waiting[left : left + 1]), None)
-            if record is not None and not self.step.passed(record):
-                record = None
-            if timer is not None and (
-                record is None or timer.domain is PROCESSING or timer.time <= instant(record[at])
-            ):
+            timer = self._next_timer()
+            passed = left < len(self.waiting) and self.step.passed(self.waiting[left][0])
+            come = self.waiting[left] if passed else None
+            if timer is not None and (come is None or timer.domain is PROCESSING or timer.time <= come[0]):
                 self._fire(timer)
-            elif record is not None:
+            elif come is not None:
                 left += 1
-                self._take(record, self.step.clock.watermark)
+                self._take(come, self.step.clock.watermark)
             else:
                 break
         del self.waiting[:left]
@@ -293,35 +304,40 @@ class _OneKey:
         return Work(self.taken, self.set, self.fired, self.dropped, self.returned)
 
     def after(self) -> KeyState:
-        """What the key has after the epoch."""
-        fields = {name: self.fields.get(name, one.default) for name, one in self.computation.fields.items()}
-        plain = all(fields[name] == one.default for name, one in self.computation.fields.items())
-        timers = tuple(sorted(self.timers.values(), key=_turn))
-        if plain and not timers and not self.waiting:
+        """What the key has after the epoch: `NOTHING` itself where that is nothing."""
+        if not self.timers and not self.waiting and self.fields == self.computation.defaults:
             return NOTHING
-        return KeyState(fields, timers, tuple(self.waiting))
+        timers = sorted(self.timers.values(), key=_turn) if len(self.timers) > 1 else self.timers.values()
+        return KeyState(self.fields, tuple(timers), tuple([record for _, record in self.waiting]))
 
-    def _take(self, record: Record, watermark: int) -> None:
-        at = instant(record[self.computation.log.event_time])
-        shown = {name: record.get(name) for name in self.computation.log.columns}
-        if self._shown("process_record", shown, Rejected(record, "", self.step.clock.epoch), at, watermark):
+    def _next_timer(self) -> Timer | None:
+        """The timer that fires next, None where none is due."""
+        if not self.timers:
+            return None
+        due = [timer for timer in self.timers.values() if self.step.fires(timer)]
+        return min(due, key=_turn) if due else None
+
+    def _take(self, come: Arrival, watermark: int) -> None:
+        at, record = come
+        shown = {name: record.get(name) for name in self.step.columns}
+        context = self._context(self._floor(at), at, watermark)
+        if self._shown("process_record", context, shown, record):
             self.taken += 1
 
     def _return(self, back: Feedback) -> None:
         record = returned_of(self.computation, back)
         shown = {name: value for name, value in record.items() if name not in PLACE}
-        rejected = Rejected(record, "", self.step.clock.epoch, returned=True)
-        self._shown("process_feedback", shown, rejected, back.at, self.step.before)
+        context = self._context(self._floor(back.at), back.at, self.step.before)
+        self._shown("process_feedback", context, shown, record, returned=True)
         self.returned += 1
 
-    def _shown(self, hook: str, shown: Record, rejected: Rejected, at: int, watermark: int) -> bool:
+    def _shown(self, hook: str, context: Context, shown: Record, record: Record, *, returned: bool = False) -> bool:
         """Have a method take a record; gives whether it did not reject it."""
-        context = self._context(min([at, *self._held()]), at, watermark)
         try:
             getattr(self.computation, hook)(context, shown)
             kept = self._checked(context)
         except RecordError as error:
-            self.rejected.append(replace(rejected, reason=str(error)))
+            self.rejected.append(Rejected(record, str(error), self.step.clock.epoch, returned=returned))
             return False
         except Exception as error:
             raise self._failed(hook, f"the record {shown!r:.300}", error) from error
@@ -336,31 +352,38 @@ class _OneKey:
                 "the input all of them are due; set it only while there is something to wait for"
             )
         del self.timers[timer.name]
-        floor = self.computation.reached(self.step.before) if timer.holds is None else timer.holds
+        floor = self.step.reached if timer.holds is None else timer.holds
         default = max(timer.time, floor) if timer.holds is None else timer.holds
-        context = self._context(min([floor, *self._held()]), default, self.step.clock.watermark)
+        context = self._context(self._floor(floor), default, self.step.clock.watermark)
         try:
             self.computation.process_timer(context, timer)
             kept = self._checked(context)
         except Exception as error:
             raise self._failed("process_timer", f"timer {timer.name!r} of {timer.at.isoformat()}", error) from error
-        self._keep(context, kept, fired=1)
+        self._keep(context, kept)
+        self.fired += 1
 
-    def _held(self) -> Iterator[int]:
-        """The event times that the key's pending timers hold."""
-        return (timer.holds for timer in self.timers.values() if timer.holds is not None)
+    def _floor(self, at: int) -> int:
+        """The earliest event time that a call may produce at: its own, or one that a pending timer holds."""
+        for timer in self.timers.values():
+            if timer.holds is not None and timer.holds < at:
+                at = timer.holds
+        return at
 
     def _context(self, floor: int, default: int, watermark: int) -> Context:
         now = self.step.clock.processing_time
-        times = {"floor": floor, "default": default, "watermark": watermark, "now": now}
-        return Context(self.computation, self.key, self.fields, self.timers, **times)
+        return Context(self.computation, self.key, self.fields, self.timers, floor, default, watermark, now)
 
     def _checked(self, context: Context) -> dict[str, Any]:
         """The fields after a call; a list may have been changed where it was."""
         held = context.state._held
-        return {n: self.computation.stored(n, v) if isinstance(v, list) else v for n, v in held.items()}
+        for name in self.computation.lists:
+            value, before = held[name], self.fields[name]
+            if value and not (before and len(value) == len(before) and all(map(is_, value, before))):
+                held[name] = self.computation.stored(name, value)
+        return held
 
-    def _keep(self, context: Context, kept: dict[str, Any], fired: int = 0) -> None:
+    def _keep(self, context: Context, kept: dict[str, Any]) -> None:
         epoch = self.step.clock.epoch
         self.fields, self.timers = kept, context._timers
         for given in context._given:
@@ -369,7 +392,6 @@ class _OneKey:
             out_of, place = source_of(self.key), len(self.fed_back)
             self.fed_back.append(Feedback(back.key, back.values, back.at, epoch, out_of, place))
         self.set += context._set
-        self.fired += fired
         self.dropped += context._dropped
 
     def _failed(self, hook: str, what: str, error: Exception) -> ComputationError:

@@ -35,6 +35,7 @@ def is_type(name: object) -> bool:
     return name in SIMPLE or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
 
 
+@lru_cache(maxsize=256)
 def element_type(name: str) -> str | None:
     """The type of what a list of this type holds, None for any type that is no list's.
 

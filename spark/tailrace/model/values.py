@@ -31,14 +31,19 @@ def number(given: Any, type: str) -> Any:
         return given
     if type == "double":
         return float(given)
+    if isinstance(given, int) and type in _WHOLE:
+        return given if given in _WHOLE[type] else no_value()
     exact = Decimal(given)
     precision, scale = decimal_parts(type) or (None, 0)
     if not exact.is_finite() or exact != round(exact, scale):
         raise ValueError
     if precision is not None:
         return round(exact, scale) if abs(exact) < 10 ** (precision - scale) else no_value()
-    bits = 31 if type == "int" else 63
-    return int(exact) if -(2**bits) <= exact < 2**bits else no_value()
+    return int(exact) if int(exact) in _WHOLE[type] else no_value()
+
+
+_WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
+"""The whole numbers of each type."""
 
 
 def zoned(at: datetime) -> datetime:

@@ -5,7 +5,9 @@ Whoever hands them over has found the keys that the epoch touches: the others st
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,10 +58,11 @@ class KeyStep:
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Take what the keys have, their records, and what is in flight to them, as rows of the ledger."""
-        in_flight = () if loop is None else tuple(self._in_flight(loop))
-        state = State(keys_of(self.computation, held), self.before, in_flight)
-        outcome = step(self.computation, state, self._records(bundle), self.clock)
-        return self._rows_of(outcome)
+        with _uncollected():
+            in_flight = () if loop is None else tuple(self._in_flight(loop))
+            state = State(keys_of(self.computation, held), self.before, in_flight)
+            outcome = step(self.computation, state, self._records(bundle), self.clock)
+            return self._rows_of(outcome)
 
     def _records(self, bundle: pa.Table) -> Iterator[dict[str, Any]]:
         names = [*self.computation.log.columns, *PLACE]
@@ -160,7 +163,8 @@ class KeyStep:
         return self._rows(PARTIAL, len(keys), {**self._arrays(counts), **found})
 
     def _productions(self, made: Sequence[Production]) -> pa.RecordBatch:
-        given = self._places((one.epoch, source_of(one.key), one.place) for one in made)
+        sources = {key: source_of(key) for key in {one.key for one in made}}
+        given = self._places((one.epoch, sources[one.key], one.place) for one in made)
         given |= {name: [one.values[name] for one in made] for name in type(self.computation).produces}
         return self._told(PRODUCTION, [one.key for one in made], [one.at for one in made], given)
 
@@ -214,6 +218,18 @@ class KeyStep:
             "processing_time": pa.repeat(now, count),
         }
         return columns.batch(own | dict(given), count, self.said)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Have Python look for no cycles meanwhile: it does as objects are made, and most of these have none."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
