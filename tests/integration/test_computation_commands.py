@@ -32,7 +32,10 @@ def test_the_commands_of_the_page_run_beside_a_stream_of_another_log(tmp_path: P
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     first, last = date(2013, 3, 7), date(2013, 3, 10)
     write_files(load(first, last), tmp_path / "landing", landing_cuts(first, last, fine_day=date(2013, 3, 8)))
-    env = os.environ | {"TAILRACE_JARS": str(ROOT / "build" / "jars"), "PYTHONPATH": str(ROOT)}
+    env = os.environ | {
+        "TAILRACE_JARS": str(ROOT / "build" / "jars"),
+        "PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}",
+    }
     definition = tmp_path / "visits.py"
     definition.write_text("from tests.support.clicks import BUSY\n")
     land(tmp_path / "clicks", 0, 3)

@@ -32,7 +32,7 @@ def environment(settings: Settings, more: Mapping[str, str] | None = None) -> di
     named = {"warehouse": settings.warehouse, "catalog_uri": settings.catalog_uri, "namespace": settings.namespace}
     named |= {"driver_memory": "1g", "shuffle_partitions": "1"}
     env = os.environ | {f"TAILRACE_{name.upper()}": str(value) for name, value in named.items()}
-    return env | {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": BRISK} | dict(more or {})
+    return env | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}", "SPARK_SUBMIT_OPTS": BRISK} | dict(more or {})
 
 
 def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random, within: float = 2.5) -> bool:

@@ -282,13 +282,12 @@ class _OneKey:
         if self.computation.ordered:
             self.waiting = _in_order([*self.waiting, *arrived])
         else:
-            for come in _in_order(arrived):
-                self._take(come, self.step.before)
+            for one in _in_order(arrived):
+                self._take(one, self.step.before)
         left = 0
         while True:
             timer = self._next_timer()
-            passed = left < len(self.waiting) and self.step.passed(self.waiting[left][0])
-            come = self.waiting[left] if passed else None
+            come = self._next_waiting(left)
             if timer is not None and (come is None or timer.domain is PROCESSING or timer.time <= come[0]):
                 self._fire(timer)
             elif come is not None:
@@ -316,6 +315,12 @@ class _OneKey:
             return None
         due = [timer for timer in self.timers.values() if self.step.fires(timer)]
         return min(due, key=_turn) if due else None
+
+    def _next_waiting(self, place: int) -> Arrival | None:
+        """The record at a place among those that wait, None where the watermark has not passed it."""
+        if place >= len(self.waiting) or not self.step.passed(self.waiting[place][0]):
+            return None
+        return self.waiting[place]
 
     def _take(self, come: Arrival, watermark: int) -> None:
         at, record = come
