@@ -18,8 +18,12 @@ from tests.support.dying import POINT
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.regions import DEFINITION, Region, made, otherwise
 
-POINTS = [f"move {table} {when}" for table in ("joined_clicks", "photon__ledger") for when in ("before", "after")]
-"""Claims that are written, claims that are published; an epoch that is written, one that is published."""
+TABLES = ("joined_clicks", "photon__ledger")
+POINTS = [
+    *[("duckdb", f"change {table} {when}") for table in TABLES for when in ("before", "after")],
+    *[("spark", f"move {table} before") for table in TABLES],
+]
+"""Claims that are written, claims that are published; an epoch that is written, one that is published; by engine."""
 
 
 def command(region: Region, *more: str, module: str = "tailrace.cli.main") -> list[str]:
@@ -45,10 +49,10 @@ def test_X6_two_regions_of_which_one_dies_again_and_again_join_every_click_once(
                     f"seed {SEED}"
                 )
                 us.lands(3)
-            for point in POINTS:
+            for engine, point in POINTS:
                 eu.lands(3)
                 dying = command(eu, "--per-epoch", "1", "--once", module="tests.support.dying")
-                env, out = environment(eu.settings) | {POINT: point}, subprocess.PIPE
+                env, out = environment(eu.settings) | {POINT: point, "TAILRACE_ENGINE": engine}, subprocess.PIPE
                 done = subprocess.run(dying, env=env, stdout=out, stderr=out, check=False, start_new_session=True)
                 assert done.returncode == -signal.SIGKILL, f"{point}: {done.stderr.decode()}"
                 us.lands(3)
