@@ -1,0 +1,209 @@
+"""Folds of computations in this process, where no Spark is: what they commit, and what another finds there (X2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from tailrace import Computation, Context, RecordError
+from tailrace.engines.choose import Engine
+from tailrace.lake.catalog import Lake
+from tailrace.lake.commits import ENGINE
+from tailrace.lake.contracts import log_contract
+from tailrace.lake.lease import Lease
+from tailrace.lake.tables import Change
+from tailrace.model.clock import Clock
+from tailrace.model.computation import ComputationError
+from tailrace.model.folded import Run, fold_chain
+from tailrace.model.once import Claims, Id
+from tailrace.model.stateful import State
+from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.settings import Settings
+from tailrace.spark.folding import Phases
+from tailrace.spark.sides import Sides
+from tailrace.spark.stateful import ComputationFold
+from tailrace.verify.audit_computation import audit_computation
+from tests.property.test_once import HASTY, Epochs, epochs, log
+from tests.support.clicks import CLICKS, START, VISITS
+from tests.support.groups import LINKS, Groups, by_hand
+from tests.support.native import arrow_bundle
+
+SECOND = 1_000_000
+
+
+def no_spark() -> Any:
+    raise AssertionError("a session of Spark was asked for")
+
+
+class Folded:
+    """A computation's ledger and its log, folded epoch by epoch; each fold is one as a restarted process makes it."""
+
+    def __init__(self, settings: Settings, computation: Computation) -> None:
+        self.lake, self.computation = Lake(settings), computation
+        self.lake.ensure(log_contract(computation.log), {"epoch": "-1"})
+        self.sides = Sides(no_spark, self.lake)
+        self.fold = self.anew()
+
+    def anew(self) -> ComputationFold:
+        self.fold = ComputationFold(self.lake, self.computation, self.sides, after=None)
+        return self.fold
+
+    def epoch(self, records: Sequence[Mapping[str, Any]], clock: Clock) -> None:
+        """Land an epoch that the log does not have yet, and fold it."""
+        name = self.computation.log.name
+        bundle = arrow_bundle(self.computation.log, records, clock.epoch)
+        head = self.lake.head(name)
+        if head.number("epoch") < clock.epoch:
+            said = {"epoch": clock.epoch, "watermark": clock.watermark, "processing_time": clock.processing_time}
+            files = Change(tuple(self.lake.written(name, bundle)))
+            self.lake.change(name, files, {one: str(value) for one, value in said.items()}, head.snapshot)
+        self.fold.stage(bundle, clock, Phases())
+        assert self.fold.publish()
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        table = self.lake.table(f"{self.computation.name}__ledger")
+        found: list[dict[str, Any]] = table.scan(row_filter=f"kind = '{kind}'").to_arrow().to_pylist()
+        return found
+
+    def clean(self) -> None:
+        found = audit_computation(self.lake, self.computation)
+        assert found.ok, [check for check in found.checks if not check.ok]
+        assert found.engine is not None
+        assert found.engine.engine is Engine.DUCKDB
+
+
+def clicks(epoch: int) -> list[dict[str, Any]]:
+    chance = Random(epoch)
+    times = [instant(START) + (80 * epoch + chance.randrange(-60, 80)) * SECOND for _ in range(15)]
+    return [
+        {"id": 15 * epoch + place, "who": chance.choice("abcde"), "at": moment(at), "seen": moment(at)}
+        for place, at in enumerate(times)
+    ]
+
+
+def test_X2_a_restart_at_every_epoch_leaves_the_ledger_of_the_reference(settings: Settings) -> None:
+    one, made = Folded(settings, VISITS), []
+    for epoch in range(6):
+        clock = Clock(epoch, instant(START) + 80 * (epoch + 1) * SECOND, epoch)
+        made.append(([{**row, "_epoch": epoch, "_offset": n} for n, row in enumerate(clicks(epoch))], clock))
+        one.epoch(clicks(epoch), clock)
+        if epoch % 2:
+            one.fold.close()
+            one.anew()
+    run = fold_chain(VISITS, made)[-1]
+    assert run.late
+    told = Counter(
+        (row["who"], row["epoch"], row["clicks"], instant(row["event_time"])) for row in one.rows("production")
+    )
+    assert told == Counter((*p.key, p.epoch, p.values["clicks"], p.at) for p in run.productions)
+    late = Counter((row["source_epoch"], row["source_offset"], row["behind"]) for row in one.rows("late"))
+    assert late == Counter((lost.epoch, lost.record["_offset"], lost.behind) for lost in run.late)
+    assert one.lake.head("visits__ledger").said[ENGINE].startswith("duckdb")
+    one.clean()
+
+
+def test_keys_at_rest_are_not_written_again(settings: Settings) -> None:
+    one, before = Folded(settings, VISITS), instant(START)
+    rows = [{"id": n, "who": f"key {n}", "at": START, "seen": START} for n in range(50)]
+    one.epoch(rows, Clock(0, before, 0))
+    one.epoch([{**rows[7], "id": 50}], Clock(1, before + SECOND, 1))
+    one.epoch([], Clock(2, before + SECOND, 2))
+    assert Counter(row["epoch"] for row in one.rows("partial")) == {0: 50, 1: 1}
+    # A timer that is due is found without a record: all visits are over.
+    one.epoch([], Clock(3, END_OF_TIME, 3))
+    assert {row["gone"] for row in one.rows("partial") if row["epoch"] == 3} == {True}
+    assert len(one.rows("production")) == 50
+    one.clean()
+
+
+def test_X2_a_loop_comes_to_rest_over_restarts(settings: Settings) -> None:
+    links = [("a", "b"), ("c", "b"), ("d", "c"), ("e", "f"), ("f", "g")]
+    one = Folded(settings, Groups(name="groups", log=LINKS, key="one"))
+    one.epoch([{"one": a, "other": b, "at": START} for a, b in links], Clock(0, instant(START), 0))
+    epoch = 0
+    while one.fold.in_flight:
+        one.clean()
+        one.fold.close()
+        one.anew()
+        epoch += 1
+        one.epoch([], Clock(epoch, instant(START), epoch))
+    latest = {row["one"]: row["state"]["group"] for row in sorted(one.rows("partial"), key=lambda row: row["epoch"])}
+    assert latest == by_hand(links)
+    assert epoch > 2
+    one.clean()
+
+
+class Brittle(Computation):
+    """It fails at one record, and rejects another."""
+
+    state = {"total": "bigint"}
+    produces = {"total": "bigint"}
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        context.state.total = (context.state.total or 0) + 1
+        if record["id"] == 3:
+            raise KeyError("no such thing")
+        if record["id"] == 2:
+            raise RecordError("two")
+        context.produce({"total": context.state.total})
+
+
+def test_a_computation_that_fails_commits_nothing_of_the_epoch(settings: Settings) -> None:
+    one = Folded(settings, Brittle(name="brittle", log=CLICKS, key="who"))
+    rows = [{"id": n, "who": "a", "at": START, "seen": START} for n in range(4)]
+    one.epoch(rows[:3], Clock(0, instant(START), 0))
+    assert [row["reason"] for row in one.rows("rejected")] == ["two"]
+    with pytest.raises(ComputationError, match="process_record raised KeyError: 'no such thing'"):
+        one.epoch(rows[3:], Clock(1, instant(START), 1))
+    one.anew()
+    assert one.fold.epoch == 0
+    assert [row["total"] for row in one.rows("production")] == [1, 2]
+
+
+def regions(settings: Settings) -> tuple[Folded, Folded, Epochs, Epochs]:
+    records = log(3)
+    here, there = (Folded(settings.model_copy(update={"namespace": name}), HASTY) for name in ("eu", "us"))
+    return here, there, epochs(records, Random(1)), epochs(records, Random(2))
+
+
+def joined(one: Folded, kind: str = "production") -> Counter[str]:
+    return Counter(row["click_id"] for row in one.rows(kind) if row["outcome"] == "joined")
+
+
+def test_X6_two_regions_claim_as_the_reference_does_and_one_that_died_in_between_counts_its_claims(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, left, others = regions(settings)
+    registry: dict[Id, str] = {}
+    runs = {one: [Run(State(), claims=Claims(registry, name))] for one, name in ((here, "eu"), (there, "us"))}
+    chance, deaths = Random(4), 0
+    while left or others:
+        one, some = (here, left) if left and (chance.random() < 0.5 or not others) else (there, others)
+        records, clock = some.pop(0)
+        placed = [{**row, "_epoch": clock.epoch, "_source": None, "_offset": n} for n, row in enumerate(records)]
+        fold_chain(HASTY, [(placed, clock)], runs[one])
+        if chance.random() < 0.3:
+            with monkeypatch.context() as patched:
+                # What was claimed is published, the epoch is not.
+                patched.setattr(Lease, "commit", dies)
+                with pytest.raises(RuntimeError, match="it dies here"):
+                    one.epoch(records, clock)
+            one.anew()
+            deaths += 1
+        one.epoch(records, clock)
+    assert deaths > 3
+    for one in (here, there):
+        (run,) = runs[one]
+        assert joined(one) == Counter(p.values["click_id"] for p in run.productions if p.values["outcome"] == "joined")
+        assert joined(one, "claimed") == Counter(p.values["click_id"] for p in run.claimed)
+        one.clean()
+    assert set((joined(here) + joined(there)).values()) == {1}
+    assert min(sum(joined(one, kind).values()) for one in (here, there) for kind in ("production", "claimed")) > 0
+
+
+def dies(lease: Lease, *given: object) -> bool:
+    raise RuntimeError("it dies here")
