@@ -31,7 +31,7 @@ def explain(
     answered = keeping_answers(stages[-1:])
     if json:
         *earlier, last = (
-            computations.data(stage)
+            computations.data(stage, bounds.for_stream(stage))
             if isinstance(stage, Computation)
             else explainer.data(builder.build(stage, answers=stage.name in answered), bounds.for_stream(stage))
             for stage in stages
@@ -41,7 +41,7 @@ def explain(
     for place, stage in enumerate(stages):
         output.text(*([""] if place else []))
         if isinstance(stage, Computation):
-            output.text(computations.shown(stage))
+            output.text(computations.shown(stage, bounds.for_stream(stage)))
             continue
         plan = builder.build(stage, answers=stage.name in answered)
         output.text(explainer.shown(stage, plan, bounds.for_stream(stage)))

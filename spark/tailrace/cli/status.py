@@ -114,6 +114,7 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
         *([] if found.in_flight is None else [("in flight", f"{counted(found.in_flight, 'record')} on the loop")]),
         ("late records", f"{found.late:,}"),
         ("rejected", f"{found.rejected:,}"),
+        *([] if found.engine is None else [("engine", _dimmed(*_engine(found.engine)))]),
         ("fingerprint", computation.fingerprint),
     ]
     output.text(facts(rows))

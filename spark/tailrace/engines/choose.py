@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tailrace.model.chains import Definition
+from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.types import decimal_parts
 from tailrace.settings import Settings
 from tailrace.sql.steps import needs_spark
 
@@ -58,13 +60,18 @@ class Bounds:
         why = f"the files to read, {_megabytes(bytes)}, {how} TAILRACE_MEMORY, {self.limit}"
         if _for_spark(definition):
             return Choice(Engine.SPARK, "a step is written for Spark")
+        if _spells(definition):
+            return Choice(Engine.SPARK, _SPELLING)
         if self.engine is not None:
             return self._named(self.engine)
         return Choice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
     def for_stream(self, definition: Definition) -> Choice:
         """Choose the engine that a stream begins on: it goes over where an epoch or its state does not fit."""
-        why = f"while epochs and open windows are within TAILRACE_MEMORY, {self.limit}"
+        if _spells(definition):
+            return Choice(Engine.SPARK, _SPELLING)
+        kept = "keys" if isinstance(definition, Computation) else "open windows"
+        why = f"while epochs and {kept} are within TAILRACE_MEMORY, {self.limit}"
         if self.engine is not None:
             return self._named(self.engine)
         return Choice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if _for_spark(definition) else why)
@@ -80,6 +87,17 @@ class Bounds:
 
 def _for_spark(definition: Definition | None) -> bool:
     return isinstance(definition, Pipeline) and any(needs_spark(stage) for stage in definition.stages)
+
+
+_SPELLING = "its ids in a registry have more than six decimals, which DuckDB does not write as Spark does"
+
+
+def _spells(definition: Definition | None) -> bool:
+    """Whether a computation claims ids that engines write differently: from seven decimals on Spark has exponents."""
+    if not isinstance(definition, Computation) or definition.once is None:
+        return False
+    parts = decimal_parts(definition.produced.columns[definition.once.by])
+    return parts is not None and parts[1] > 6
 
 
 def _megabytes(bytes: int) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog import Lake, head_of
+from tailrace.lake.commits import ENGINE
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.filters import equal, every
 from tailrace.lake.reports import LEDGER, LogStatus, log_status
@@ -23,7 +24,7 @@ class ComputationStatus:
     `onward` is the watermark of those who read its productions, which trails where a timer holds it. `keys` counts the
     keys that have anything, `timers` their pending timers, and `next` is when the first of those in event time is due.
     `claimed` counts what it made and another had claimed, `in_flight` what its last epoch fed back, None of one
-    without a loop.
+    without a loop. `engine` folded the last epoch, and why it was taken.
     """
 
     computation: str
@@ -41,6 +42,7 @@ class ComputationStatus:
     next: int | None
     in_flight: int | None
     same_definition: bool
+    engine: str | None
     log: LogStatus | None
 
 
@@ -76,6 +78,7 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
         next=min(due, default=None),
         in_flight=_in_flight(ledger, head.number("epoch")) if computation.loops else None,
         same_definition=same,
+        engine=said.get(ENGINE),
         log=log_status(lake, source.name, source) if lake.has(source.name) else None,
     )
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import contracts, spark_type
 from tailrace.model.chains import before
 from tailrace.model.computation import Computation
@@ -46,8 +47,8 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
     yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {', '.join(kinds)}"
 
 
-def shown(computation: Computation) -> RenderableType:
-    """The plan as a page of text."""
+def shown(computation: Computation, engine: Choice) -> RenderableType:
+    """The plan as a page of text, with the engine that a stream of it begins on."""
     reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
     epoch = _grid()
     for number, (name, execution, says) in enumerate(stages(computation), 1):
@@ -60,6 +61,7 @@ def shown(computation: Computation) -> RenderableType:
         tables.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
     return Group(
         Text.assemble((computation.name, "bold"), (f"  {reads}  fingerprint {computation.fingerprint}", "dim")),
+        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
         "",
         Text("an epoch, stage by stage", style="bold"),
         epoch,
@@ -72,11 +74,13 @@ def shown(computation: Computation) -> RenderableType:
     )
 
 
-def data(computation: Computation) -> dict[str, Any]:
-    """The plan as JSON data."""
+def data(computation: Computation, engine: Choice) -> dict[str, Any]:
+    """The plan as JSON data, with the engine that a stream of it begins on."""
     return {
         "computation": computation.name,
         "fingerprint": computation.fingerprint,
+        "engine": engine.engine.value,
+        "engine_because": engine.why,
         "stages": [
             {"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages(computation)
         ],
