@@ -15,6 +15,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ENGINE
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.lease import Lease
+from tailrace.lake.registry import Registry
 from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError
@@ -47,6 +48,10 @@ class Folded:
         self.lake.ensure(log_contract(computation.log), {"epoch": "-1"})
         self.sides = Sides(no_spark, self.lake)
         self.fold = self.anew()
+
+    @property
+    def registry(self) -> Registry | None:
+        return None if self.fold.claiming is None else self.fold.claiming.registry
 
     def anew(self) -> ComputationFold:
         self.fold = ComputationFold(self.lake, self.computation, self.sides, after=None)
@@ -203,6 +208,29 @@ def test_X6_two_regions_claim_as_the_reference_does_and_one_that_died_in_between
         one.clean()
     assert set((joined(here) + joined(there)).values()) == {1}
     assert min(sum(joined(one, kind).values()) for one in (here, there) for kind in ("production", "claimed")) > 0
+
+
+def test_X6_what_two_claim_at_the_same_time_counts_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there, left, others = regions(settings)
+    start, met = Registry.start, list[int]()
+
+    def overtaken(registry: Registry) -> int | None:
+        """The other has an epoch between the look at the registry and the claims."""
+        found = start(registry)
+        if registry is here.registry and others:
+            there.epoch(*others.pop(0))
+            met.append(registry.branch.base != registry.lake.head(registry.table).snapshot)
+        return found
+
+    monkeypatch.setattr(Registry, "start", overtaken)
+    for records, clock in left:
+        here.epoch(records, clock)
+    for records, clock in others:
+        there.epoch(records, clock)
+    assert sum(met) > 3, "it was overtaken"
+    assert set((joined(here) + joined(there)).values()) == {1}
+    here.clean()
+    there.clean()
 
 
 def dies(lease: Lease, *given: object) -> bool:

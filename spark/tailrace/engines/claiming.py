@@ -7,8 +7,9 @@ counts them: what is its own and not in its ledger is still to come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import stamina
 
@@ -27,6 +28,9 @@ from tailrace.sql.changes import claimed_ids
 
 SOONEST, LATEST = 0.05, 5.0
 """Seconds that one waits, at first and at most, who was overtaken by another claimant."""
+
+Known: TypeAlias = Callable[[int | None, int], str]
+"""Gives a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
 
 _ID = ("id", PANE_TIME)
 _PLACE = ("source_partition", "source_offset")
@@ -60,15 +64,16 @@ class Claiming:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
-    def settled(self, session: Session, rows: str, epoch: int) -> str:
+    def settled(self, session: Session, rows: str, epoch: int, known: Known | None = None) -> str:
         """Name the rows of an epoch's ledger of which what is another's is `claimed`, and no production any more.
 
-        `rows` is a relation of them as they were computed; it is given back where all of them count.
+        `rows` is a relation of them as they were computed; it is given back where all of them count. `known` is where
+        the claims of a registry are looked up, the registry itself if left out.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
             return rows
-        counting, all_count = self._counting(session, wanted, epoch)
+        counting, all_count = self._counting(session, wanted, epoch, known)
         if all_count and wanted.ids == wanted.rows:
             return rows
         same = " AND ".join(f"w.{name} = c.{name}" for name in _ID)
@@ -95,14 +100,14 @@ class Claiming:
         (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(place = 1) AS ids, {span} FROM {relation}")
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
-    def _counting(self, session: Session, wanted: _Wanted, epoch: int) -> tuple[str, bool]:
+    def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[str, bool]:
         """The ids that count in this epoch, and whether those are all; those that are nobody's are claimed."""
         ours = ""
         for attempt in stamina.retry_context(
             on=MovedError, attempts=None, timeout=None, wait_initial=SOONEST, wait_max=LATEST
         ):
             with attempt:
-                ours = self._claimed(session, wanted, epoch)
+                ours = self._claimed(session, wanted, epoch, known)
         (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(claimed) AS earlier FROM {ours}")
         if not row["earlier"]:
             return ours, row["n"] == wanted.ids
@@ -112,22 +117,26 @@ class Claiming:
         left = session.kept(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
         return left, session.count(left) == wanted.ids
 
-    def _claimed(self, session: Session, wanted: _Wanted, epoch: int) -> str:
+    def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> str:
         """The ids that are ours, and whether they were before. Raises `MovedError` where another claimed meanwhile."""
         registry, claimant = self.registry, f"'{self.registry.claimant}'"
         registry.branch.direct = session.direct
-        table = session.table(registry.table, wanted.files, registry.start(), registry.lake)
-        known = f"(SELECT * FROM {table} WHERE {wanted.within})"
+        snapshot = registry.start()
+        if known is None:
+            claims = session.table(registry.table, wanted.files, snapshot, registry.lake)
+        else:
+            claims = known(snapshot, wanted.first)
+        there = f"(SELECT * FROM {claims} WHERE {wanted.within})"
         same = " AND ".join(f"w.{name} = k.{name}" for name in _ID)
         ids = ", ".join(f"w.{name}" for name in _ID)
         ours = session.kept(
-            f"SELECT {ids}, k.claimant IS NOT NULL AS claimed FROM {wanted.relation} w LEFT JOIN {known} k ON {same} "
+            f"SELECT {ids}, k.claimant IS NOT NULL AS claimed FROM {wanted.relation} w LEFT JOIN {there} k ON {same} "
             f"WHERE w.place = 1 AND (k.claimant IS NULL OR k.claimant = {claimant})"
         )
         new = f"FROM {ours} WHERE NOT claimed"
         if session.count(f"(SELECT 1 {new})"):
             text = f"SELECT {', '.join(_ID)}, {claimant} AS claimant, {epoch}L AS epoch {new}"
-            session.write(text, registry.branch, {}, registry.lake)
+            session.write(text, registry.branch, registry.said(epoch), registry.lake)
             registry.publish()
         return ours
 

@@ -7,6 +7,7 @@ and published only if the table still stands where it was looked at, so that two
 from __future__ import annotations
 
 import re
+import uuid
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import Column, Contract
@@ -60,6 +61,10 @@ class Registry:
         mine = re.compile(rf"claim_{self._name}_(\d+)")
         found = ((name, mine.fullmatch(name)) for name in self.lake.refs(self.table))
         self.lake.unname(self.table, [name for name, one in found if one and int(one[1]) < token])
+
+    def said(self, epoch: int) -> dict[str, str]:
+        """What a commit of claims says: no two say the same, so a claimant knows its own where the reply was lost."""
+        return {"claimant": self.claimant, "epoch": str(epoch), "claim": uuid.uuid4().hex}
 
     def start(self) -> int | None:
         """Where the registry stands now: claims are looked up as of there, and published on top of it alone."""

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.claiming import Claiming
+from tailrace.engines.duckdb.claims import KnownClaims
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, name_of
 from tailrace.engines.duckdb.read import scanned
 from tailrace.engines.duckdb.records import registered
@@ -80,6 +81,7 @@ class DuckKeys:
     ) -> None:
         self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
         self.ledger = f"{computation.name}__ledger"
+        self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = kept_types(computation)
         self._kept, self._loop = (
@@ -139,7 +141,7 @@ class DuckKeys:
     def settled(self, stepped: ComputedHere, claiming: Claiming, epoch: int) -> ComputedHere:
         with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
             given = session.lent(stepped.rows)
-            found = claiming.settled(session, given, epoch)
+            found = claiming.settled(session, given, epoch, self._claims(claiming).as_of)
             if found == given:
                 return stepped
             rows = session.connection.execute(f"SELECT * FROM {found}").to_arrow_table()
@@ -172,8 +174,16 @@ class DuckKeys:
             return self._produced(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)")
 
     def close(self) -> None:
-        """Drop the table of keys."""
+        """Drop the table of keys, and the claims that are known."""
+        if self._known is not None:
+            self._known.close()
         self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
+
+    def _claims(self, claiming: Claiming) -> KnownClaims:
+        """The claims of the registry, as far as they were read."""
+        if self._known is None:
+            self._known = KnownClaims(self.connection, claiming.registry.lake, claiming.registry.table)
+        return self._known
 
     def _produced(self, rows: str) -> pa.Table:
         text = in_duckdb_once(productions(self.computation, rows))
