@@ -3,91 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 import pytest
 
 from tailrace import Computation, Context, RecordError
-from tailrace.engines.choose import Engine
-from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ENGINE
-from tailrace.lake.contracts import log_contract
 from tailrace.lake.lease import Lease
 from tailrace.lake.registry import Registry
-from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError
 from tailrace.model.folded import Run, fold_chain
 from tailrace.model.once import Claims, Id
 from tailrace.model.stateful import State
-from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.model.time import END_OF_TIME, instant
 from tailrace.settings import Settings
-from tailrace.spark.folding import Phases
-from tailrace.spark.sides import Sides
-from tailrace.spark.stateful import ComputationFold
-from tailrace.verify.audit_computation import audit_computation
-from tests.property.test_once import HASTY, Epochs, epochs, log
 from tests.support.clicks import CLICKS, START, VISITS
+from tests.support.folding_here import SECOND, Folded, clicks
 from tests.support.groups import LINKS, Groups, by_hand
-from tests.support.native import arrow_bundle
-
-SECOND = 1_000_000
-
-
-def no_spark() -> Any:
-    raise AssertionError("a session of Spark was asked for")
-
-
-class Folded:
-    """A computation's ledger and its log, folded epoch by epoch; each fold is one as a restarted process makes it."""
-
-    def __init__(self, settings: Settings, computation: Computation) -> None:
-        self.lake, self.computation = Lake(settings), computation
-        self.lake.ensure(log_contract(computation.log), {"epoch": "-1"})
-        self.sides = Sides(no_spark, self.lake)
-        self.fold = self.anew()
-
-    @property
-    def registry(self) -> Registry | None:
-        return None if self.fold.claiming is None else self.fold.claiming.registry
-
-    def anew(self) -> ComputationFold:
-        self.fold = ComputationFold(self.lake, self.computation, self.sides, after=None)
-        return self.fold
-
-    def epoch(self, records: Sequence[Mapping[str, Any]], clock: Clock) -> None:
-        """Land an epoch that the log does not have yet, and fold it."""
-        name = self.computation.log.name
-        bundle = arrow_bundle(self.computation.log, records, clock.epoch)
-        head = self.lake.head(name)
-        if head.number("epoch") < clock.epoch:
-            said = {"epoch": clock.epoch, "watermark": clock.watermark, "processing_time": clock.processing_time}
-            files = Change(tuple(self.lake.written(name, bundle)))
-            self.lake.change(name, files, {one: str(value) for one, value in said.items()}, head.snapshot)
-        self.fold.stage(bundle, clock, Phases())
-        assert self.fold.publish()
-
-    def rows(self, kind: str) -> list[dict[str, Any]]:
-        table = self.lake.table(f"{self.computation.name}__ledger")
-        found: list[dict[str, Any]] = table.scan(row_filter=f"kind = '{kind}'").to_arrow().to_pylist()
-        return found
-
-    def clean(self) -> None:
-        found = audit_computation(self.lake, self.computation)
-        assert found.ok, [check for check in found.checks if not check.ok]
-        assert found.engine is not None
-        assert found.engine.engine is Engine.DUCKDB
-
-
-def clicks(epoch: int) -> list[dict[str, Any]]:
-    chance = Random(epoch)
-    times = [instant(START) + (80 * epoch + chance.randrange(-60, 80)) * SECOND for _ in range(15)]
-    return [
-        {"id": 15 * epoch + place, "who": chance.choice("abcde"), "at": moment(at), "seen": moment(at)}
-        for place, at in enumerate(times)
-    ]
+from tests.support.searching import HASTY, Epochs, epochs, log
 
 
 def test_X2_a_restart_at_every_epoch_leaves_the_ledger_of_the_reference(settings: Settings) -> None:

@@ -13,43 +13,15 @@ from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
-from tailrace import Computation, Match, Once, minutes
-from tailrace.generate.searches import searches
+from tailrace import Match, Once
 from tailrace.model.clock import Clock
 from tailrace.model.errors import DefinitionError
 from tailrace.model.folded import Run, fold_chain
 from tailrace.model.once import Claims, Id
 from tailrace.model.stateful import State
-from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.model.time import instant, moment
 from tailrace.model.visits import example
-from tailrace.plan.loading import load_any
-
-PHOTON = load_any("pipelines/photon.py:photon")
-assert isinstance(PHOTON, Computation)
-HASTY = replace(PHOTON, waits=minutes(2), allowed_lateness=minutes(1))
-Epochs = list[tuple[list[Mapping[str, Any]], Clock]]
-
-
-def log(seed: int) -> list[dict[str, Any]]:
-    """A few minutes of searches, each record once, in the order in which they become known."""
-    found = {}
-    for number, one in enumerate(searches(rate=1, length=180_000_000, seed=seed, first=1_700_000_000_000_000)):
-        times = {name: moment(one.record[name]) for name in ("at", "known")}
-        found.setdefault(one.record["event_id"], {**one.record, **times, "_source": "log", "_offset": number})
-    return list(found.values())
-
-
-def epochs(records: list[dict[str, Any]], chance: Random) -> Epochs:
-    """The records as a region reads them: some out of their order, cut anyhow, the last ones at the end of time."""
-    mixed = sorted(records, key=lambda one: instant(one["known"]) + chance.randrange(90_000_000))
-    found: Epochs = []
-    watermark, now = 0, 0
-    while mixed:
-        bundle, mixed = mixed[: (cut := chance.randint(1, 40))], mixed[cut:]
-        latest = max(instant(one["at"]) for one in bundle)
-        watermark, now = max(watermark, latest - chance.randrange(240_000_000)), now + 1_000_000
-        found.append((bundle, Clock(len(found), watermark, now)))
-    return [*found, ([], Clock(len(found), END_OF_TIME, now))]
+from tests.support.searching import HASTY, PHOTON, epochs, log
 
 
 def joined(run: Run) -> Counter[str]:
