@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.sql.algebra import Sql, added_up, in_order
 from tests.support.duck import CONNECTION
 
 VALUES = {
@@ -41,6 +42,35 @@ VALUES = {
     "places are counted from 0": "TRANSFORM(ARRAY(5L, 6L), (one, place) -> one + place)",
     "a decimal is rounded as it is cast": "CAST(CAST('2.345' AS decimal(10,3)) AS decimal(10,2))",
 }
+STRUCTS = (
+    ("2L", "NULL", "NULL"), ("NULL", "1L", "'b'"), ("2L", "NULL", "'a'"), ("2L", "1L", "NULL"), ("NULL", "NULL", "'b'"),
+    ("2L", "NULL", "NULL"), ("NULL", "1L", "'b'"),
+)  # fmt: skip
+"""Values of three fields, of which two are in one: what is missing, and what is there twice."""
+
+
+def _row(a: str, b: str, c: str) -> str:
+    inner = f"IF({b} IS NULL AND {c} IS NULL, NULL, NAMED_STRUCT('b', CAST({b} AS bigint), 'c', CAST({c} AS string)))"
+    return f"NAMED_STRUCT('a', CAST({a} AS bigint), 'd', {inner})"
+
+
+def _counted(*values: tuple[str, int]) -> str:
+    rows = (f"NAMED_STRUCT('value', {value}, 'n', {n}L)" for value, n in values)
+    return f"ARRAY({', '.join(rows)})"
+
+
+_TYPE = "struct<a:bigint,d:struct<b:bigint,c:string>>"
+_ROWS = [_row(*fields) for fields in STRUCTS]
+VALUES |= {
+    "structs go field by field, what is missing first": in_order(f"ARRAY({', '.join(_ROWS)})", f"array<{_TYPE}>"),
+    "equal ones count together, and none of which none is left": added_up(
+        _counted(*zip(_ROWS, (1, 2, 3, 1, -1, -1, 2), strict=True)), f"array<struct<value:{_TYPE},n:bigint>>"
+    ),
+    "of no values none": added_up("ARRAY()", "array<struct<value:bigint,n:bigint>>"),
+    "each as often as it is there": Sql().spread(_counted(("1L", 2), ("3L", -1), ("4L", 1))),
+    "the largest that is there": Sql().end(_counted(("1L", 2), ("3L", 1), ("4L", -1)), last=True),
+    "the smallest of none": Sql().end(_counted(("1L", -1)), last=False),
+}
 OF_ROWS = {
     "a list of what is there": "SORT_ARRAY(COLLECT_LIST(n))",
     "a list of nothing": "COLLECT_LIST(IF(n > 9L, n, NULL))",
@@ -64,7 +94,7 @@ ROWS = (
 
 
 def both(spark: SparkSession, text: str) -> list[tuple[Any, ...]]:
-    (on_spark,) = (tuple(row) for row in spark.sql(text).collect())
+    (on_spark,) = (tuple(row.asDict(recursive=True).values()) for row in spark.sql(text).collect())
     (on_duckdb,) = (tuple(row.values()) for row in CONNECTION.execute(in_duckdb(text)).to_arrow_table().to_pylist())
     return list(zip(on_spark, on_duckdb, strict=True))
 

@@ -45,7 +45,9 @@ def said_by_rows(one: DuckExecution, rows: pa.Table) -> Said:
     own = one.connection.cursor()
     own.register("told", rows)
     shape = own.execute("DESCRIBE told").fetchall()
-    items = ", ".join(f'epoch_us("{n}") AS "{n}"' if str(t).startswith("TIMESTAMP") else f'"{n}"' for n, t, *_ in shape)
+    items = ", ".join(
+        f'epoch_us("{n}") AS "{n}"' if t == "TIMESTAMP WITH TIME ZONE" else f'"{n}"' for n, t, *_ in shape
+    )
     found = own.execute(f"SELECT {items} FROM told WHERE kind <> 'partial'").to_arrow_table().to_pylist()
     return Said(_row(one.pipeline, row) for row in found)
 

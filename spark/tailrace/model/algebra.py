@@ -88,14 +88,32 @@ class Algebra(Protocol):
     def alone(self, a: Term, type: str) -> Term:
         """A value in a list of this type; the list that holds nothing of null."""
 
-    def gathered(self, a: Term, b: Term) -> Term:
-        """The values of two lists, each as often as it is there, in order."""
+    def gathered(self, a: Term, b: Term, type: str) -> Term:
+        """The values of two lists of this type, each as often as it is there, in order."""
 
     def united(self, a: Term, b: Term) -> Term:
         """The values of two lists, each once, in order."""
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         """The largest values of two lists, the largest first, and no more than `most`."""
+
+    def once(self, a: Term, type: str) -> Term:
+        """A value in a list of this type of `value`s with how many there are (`n`); nothing of null."""
+
+    def counted(self, a: Term, b: Term, type: str) -> Term:
+        """The values of two such lists of this type, in order, their counts added up; none of which none is left."""
+
+    def opposite(self, a: Term) -> Term:
+        """Such a list with the opposite of each count."""
+
+    def told_apart(self, a: Term) -> Term:
+        """The values of such a list that are there, each once, in order."""
+
+    def spread(self, a: Term) -> Term:
+        """The values of such a list, each as often as it is there, in order."""
+
+    def end(self, a: Term, *, last: bool) -> Term:
+        """The smallest or the largest value of such a list that is there; null of none."""
 
     def length(self, a: Term) -> Term:
         """How many values a list has."""
@@ -196,7 +214,7 @@ class Scalars:
     def alone(self, a: Term, type: str) -> Term:
         return [] if a is None else [a]
 
-    def gathered(self, a: Term, b: Term) -> Term:
+    def gathered(self, a: Term, b: Term, type: str) -> Term:
         return sorted([*a, *b], key=place)
 
     def united(self, a: Term, b: Term) -> Term:
@@ -204,6 +222,29 @@ class Scalars:
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         return sorted([*a, *b], key=place, reverse=True)[:most]
+
+    def once(self, a: Term, type: str) -> Term:
+        return [] if a is None else [{"value": a, "n": 1}]
+
+    def counted(self, a: Term, b: Term, type: str) -> Term:
+        held: dict[Any, dict[str, Any]] = {}
+        for row in (*a, *b):
+            at = place(row["value"])
+            held[at] = {"value": row["value"], "n": row["n"] + (held[at]["n"] if at in held else 0)}
+        return [held[at] for at in sorted(held) if held[at]["n"]]
+
+    def opposite(self, a: Term) -> Term:
+        return [{"value": row["value"], "n": -row["n"]} for row in a]
+
+    def told_apart(self, a: Term) -> Term:
+        return [row["value"] for row in a if row["n"] > 0]
+
+    def spread(self, a: Term) -> Term:
+        return [row["value"] for row in a for _ in range(row["n"])]
+
+    def end(self, a: Term, *, last: bool) -> Term:
+        there = self.told_apart(a)
+        return there[-1 if last else 0] if there else None
 
     def length(self, a: Term) -> Term:
         return len(a)

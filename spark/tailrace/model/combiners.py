@@ -32,6 +32,8 @@ class Merge(Enum):
     """Each value of both once, in order."""
     TOP = "top"
     """The largest values of both, the largest first."""
+    COUNT = "count"
+    """The values of both, each with how many there are of it, in order; those of which none is left are left out."""
     OWN = "own"
     """By a combiner's own function."""
 
@@ -48,7 +50,7 @@ class Part:
     @property
     def is_list(self) -> bool:
         """Whether it is made of values, and not one."""
-        return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP)
+        return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP, Merge.COUNT)
 
     @property
     def has_zero(self) -> bool:
@@ -69,7 +71,9 @@ class Part:
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
         if self.merge is Merge.GATHER:
-            return o.gathered(a, b)
+            return o.gathered(a, b, self.type)
+        if self.merge is Merge.COUNT:
+            return o.counted(a, b, self.type)
         if self.merge is Merge.UNITE:
             return o.united(a, b)
         if self.merge is Merge.TOP:
@@ -199,7 +203,7 @@ class Mean(_Total):
 
 
 @dataclass(frozen=True)
-class _Extreme:
+class Extreme:
     """What `Min` and `Max` share."""
 
     column: str
@@ -223,21 +227,21 @@ class _Extreme:
 
 
 @dataclass(frozen=True)
-class Min(_Extreme):
+class Min(Extreme):
     """The smallest of a column's values; null when there are none. It cannot uncombine."""
 
     _merge: ClassVar[Merge] = Merge.LEAST
 
 
 @dataclass(frozen=True)
-class Max(_Extreme):
+class Max(Extreme):
     """The largest of a column's values; null when there are none. It cannot uncombine."""
 
     _merge: ClassVar[Merge] = Merge.GREATEST
 
 
 @dataclass(frozen=True)
-class AnyValue(_Extreme):
+class AnyValue(Extreme):
     """One of a column's values, the same one in every execution: the smallest. Null when there are none.
 
     For a column that has one value in each window, such as a name that goes with the key.

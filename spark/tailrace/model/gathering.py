@@ -12,7 +12,7 @@ from tailrace.model.errors import Fault
 from tailrace.model.types import struct_fields
 
 
-class _Values:
+class Gathering:
     """What they share: an accumulator that is a list of a column's values."""
 
     column: str
@@ -38,7 +38,7 @@ class _Values:
 
 
 @dataclass(frozen=True)
-class Collect(_Values):
+class Collect(Gathering):
     """All of a column's values, in order; the accumulator grows with them.
 
     A column that is several in one (`tailrace.model.joining.Pack`) is ordered by them, the first one first.
@@ -53,7 +53,7 @@ class Collect(_Values):
 
 
 @dataclass(frozen=True)
-class TopK(_Values):
+class TopK(Gathering):
     """The `count` largest of a column's values, the largest first.
 
     >>> from tailrace.model.algebra import Scalars
@@ -76,7 +76,7 @@ class TopK(_Values):
 
 
 @dataclass(frozen=True)
-class Distinct(_Values):
+class Distinct(Gathering):
     """How many different values a column has, exactly; the accumulator holds each of them once.
 
     >>> from tailrace.model.algebra import Scalars
@@ -96,7 +96,7 @@ class Distinct(_Values):
 
 
 @dataclass(frozen=True)
-class Quantile(_Values):
+class Quantile(Gathering):
     """The smallest of a column's values that a share of them does not exceed: exact, and one of the values.
 
     Null when there are none. The accumulator grows with the values.

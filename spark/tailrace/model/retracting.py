@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tailrace.model.algebra import Algebra, Term, place
-from tailrace.model.combiners import Combiner, Merge, Part
+from tailrace.model.algebra import Algebra, Scalars, Term
+from tailrace.model.combiners import Combiner, Extreme, Merge, Part
 from tailrace.model.errors import Fault
+from tailrace.model.gathering import Gathering
 from tailrace.model.merging import Merging
 from tailrace.model.ordered import ByTime
 from tailrace.model.own import OwnCombiner, OwnPart
@@ -24,19 +25,23 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 
     >>> from tailrace.model.combiners import Max, Sum
     >>> taking_back(Sum("price"), "bigint"), taking_back(Max("price"), "bigint")
-    (Sum(column='price'), Kept(combiner=Max(column='price')))
+    (Sum(column='price'), ByCounts(combiner=Max(column='price')))
     """
     if all(part.merge is Merge.ADD for part in combiner.parts(type)):
         return combiner
     if isinstance(combiner, OwnCombiner) and combiner.uncombines:
         return BothSides(combiner)
-    return Kept(combiner)
+    own = combiner.parts(type)
+    known = isinstance(combiner, BY_VALUE) and len(own) == 1 and "double" not in own[0].type
+    return ByCounts(combiner) if known else Kept(combiner)
 
 
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
     """What taking back a record adds to each part, if `terms` is what the record added."""
     if isinstance(combiner, BothSides):
         return terms[::-1]
+    if isinstance(combiner, ByCounts):
+        return (o.opposite(terms[0]),)
     if isinstance(combiner, Kept):
         return ([row | {"n": -row["n"]} for row in terms[0]],)
     parts = combiner.parts(type)
@@ -61,26 +66,60 @@ class _Wrapped:
         return self.combiner.faults(path, type)  # type: ignore[no-any-return]
 
 
+BY_VALUE = (Extreme, Gathering, ByTime)
+"""The kinds of combiners whose one part is a value, or values, of the records' own: counted values give it."""
+
+
 @dataclass(frozen=True)
-class Kept(_Wrapped):
-    """A combiner that is recomputed from the values of the records that are there, each with how many have it.
+class ByCounts(_Wrapped):
+    """A built-in combiner that is computed from the values of the records that are there, each with how many have it.
 
     >>> from tailrace.model.algebra import Scalars
     >>> from tailrace.model.combiners import Max
-    >>> o, most = Scalars(), Kept(Max("price"))
-    >>> two = most.merge(*most.lift(o, 2, "bigint"), *most.lift(o, 5, "bigint"))
+    >>> o, most = Scalars(), ByCounts(Max("price"))
+    >>> (part,) = most.parts("bigint")
+    >>> two = part.merged(o, *most.lift(o, 2, "bigint"), *most.lift(o, 5, "bigint"))
     >>> most.result(o, {"kept": two}, "bigint")
     5
-    >>> one = most.merge(two, *taken_back(o, most, most.lift(o, 5, "bigint"), "bigint"))
+    >>> one = part.merged(o, two, *taken_back(o, most, most.lift(o, 5, "bigint"), "bigint"))
     >>> most.result(o, {"kept": one}, "bigint")
     2
     """
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        value = type or "boolean"
-        if isinstance(self.combiner, ByTime):
-            value = f"struct<at:bigint,value:{value}>"
-        return (OwnPart("kept", f"array<struct<value:{value},n:bigint>>", Merge.OWN, combiner=self),)
+        return (Part("kept", _kept_type(self.combiner, type), Merge.COUNT),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        return (o.once(value, _kept_type(self.combiner, type)),)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        (own,), held = self.combiner.parts(type), parts["kept"]
+        match own.merge:
+            case Merge.LEAST | Merge.GREATEST:
+                found = o.end(held, last=own.merge is Merge.GREATEST)
+            case Merge.UNITE:
+                found = o.told_apart(held)
+            case Merge.TOP:
+                found = o.largest(o.spread(held), o.no_values(own.type), own.most)
+            case _:
+                found = o.spread(held)
+        return self.combiner.result(o, {own.name: found}, type)
+
+
+def _kept_type(combiner: Combiner, type: str | None) -> str:
+    """The type of the values that are kept for a combiner over a column of this type, each with how many there are."""
+    value = type or "boolean"
+    return (
+        f"array<struct<value:{f'struct<at:bigint,value:{value}>' if isinstance(combiner, ByTime) else value},n:bigint>>"
+    )
+
+
+@dataclass(frozen=True)
+class Kept(_Wrapped):
+    """Any other combiner, which is computed anew from the values, record by record."""
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
 
     def zero(self) -> list[dict[str, Any]]:
         """No value."""
@@ -88,12 +127,8 @@ class Kept(_Wrapped):
 
     def merge(self, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The values of both, with how often each is there; those that are there no more are left out."""
-        held: dict[Any, dict[str, Any]] = {}
-        for row in (*a, *b):
-            at = place(row["value"])
-            n = row["n"] + (held[at]["n"] if at in held else 0)
-            held[at] = {"value": row["value"], "n": n}
-        return [held[at] for at in sorted(held) if held[at]["n"]]
+        counted: list[dict[str, Any]] = Scalars().counted(a, b, "")
+        return counted
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         left_out = value is None and self.combiner.column is not None

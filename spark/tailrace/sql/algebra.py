@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from tailrace.model.algebra import Term
 from tailrace.model.combiners import Merge, Part
-from tailrace.model.types import decimal_parts
+from tailrace.model.types import decimal_parts, element_type, struct_fields
 
 
 def quoted(name: str) -> str:
@@ -35,8 +35,9 @@ AGGREGATES = {
     Merge.ADD: "SUM({})",
     Merge.LEAST: "MIN({})",
     Merge.GREATEST: "MAX({})",
-    Merge.GATHER: "SORT_ARRAY(FLATTEN(COLLECT_LIST({})))",
+    Merge.GATHER: "FLATTEN(COLLECT_LIST({}))",
     # What is there often is in the set once, and no more is held of it.
+    Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
     Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
     Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
 }
@@ -44,7 +45,33 @@ AGGREGATES = {
 
 def total(part: Part, of: str) -> str:
     """What makes one part of the parts of a group, as an aggregate."""
-    return f"CAST({AGGREGATES[part.merge].format(of, most=part.most)} AS {part.type})"
+    made = AGGREGATES[part.merge].format(of, most=part.most)
+    if part.merge is Merge.COUNT:
+        made = added_up(made, part.type)
+    return f"CAST({in_order(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
+
+
+def added_up(values: str, type: str) -> str:
+    """A list of values with how many there are of each (`n`), in order, the counts of equal ones added up.
+
+    Sorted, equal ones lie side by side: `ends` are the places where the next one is another, and what lies between two
+    of them is added up. So each row is looked at a few times, however many are equal.
+    """
+    after, own = (f"TRY_ELEMENT_AT(s, CAST(i + {place} AS int)).value" for place in (2, 1))
+    ends = f"FILTER(TRANSFORM(s, (x, i) -> i), i -> NOT ({own} <=> {after}))"
+    before = "IF(j = 0, -1, TRY_ELEMENT_AT(ends, CAST(GREATEST(j, 1) AS int)))"
+    between = f"SLICE(s, CAST({before} + 2 AS int), CAST(e - {before} AS int))"
+    n = f"AGGREGATE(TRANSFORM({between}, x -> x.n), 0L, (t, x) -> t + x)"
+    row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(s, CAST(e + 1 AS int)).value, 'n', {n})"
+    rows = f"TRANSFORM(ARRAY({ends}), ends -> TRANSFORM(ends, (e, j) -> {row}))"
+    summed = f"TRANSFORM(ARRAY({in_order(values, type)}), s -> TRY_ELEMENT_AT({rows}, 1))"
+    return f"FILTER(TRY_ELEMENT_AT({summed}, 1), x -> x.n <> 0L)"
+
+
+def in_order(values: str, type: str) -> str:
+    """A list of this type, sorted. One of structs is cast to it, for not every dialect finds the fields to sort by."""
+    structs = struct_fields(element_type(type) or "") is not None
+    return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
 
 
 class Sql:
@@ -133,14 +160,32 @@ class Sql:
     def alone(self, a: Term, type: str) -> Term:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY({a}))"
 
-    def gathered(self, a: Term, b: Term) -> Term:
-        return f"SORT_ARRAY(CONCAT({a}, {b}))"
+    def gathered(self, a: Term, b: Term, type: str) -> Term:
+        return in_order(f"CONCAT({a}, {b})", type)
 
     def united(self, a: Term, b: Term) -> Term:
         return f"SORT_ARRAY(ARRAY_UNION({a}, {b}))"
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         return f"SLICE(SORT_ARRAY(CONCAT({a}, {b}), false), 1, {most})"
+
+    def once(self, a: Term, type: str) -> Term:
+        return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY(NAMED_STRUCT('value', {a}, 'n', 1L)))"
+
+    def counted(self, a: Term, b: Term, type: str) -> Term:
+        return added_up(f"CONCAT({a}, {b})", type)
+
+    def opposite(self, a: Term) -> Term:
+        return f"TRANSFORM({a}, x -> NAMED_STRUCT('value', x.value, 'n', -x.n))"
+
+    def told_apart(self, a: Term) -> Term:
+        return f"TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> x.value)"
+
+    def spread(self, a: Term) -> Term:
+        return f"FLATTEN(TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> ARRAY_REPEAT(x.value, CAST(x.n AS int))))"
+
+    def end(self, a: Term, *, last: bool) -> Term:
+        return f"TRY_ELEMENT_AT({self.told_apart(a)}, {-1 if last else 1})"
 
     def length(self, a: Term) -> Term:
         return f"CAST(SIZE({a}) AS bigint)"

@@ -11,7 +11,8 @@ readings the platform relies on:
 | `COUNT_IF` of no rows is 0 | null | `COUNT(*) FILTER (…)` |
 | `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
 | a lambda's second parameter counts from 0 | from 1 | one less |
-| lists sort nulls first, in structs too | last inside structs | such lists are Python's (`reasons`) |
+| `AGGREGATE` adds a list up | lambdas' second parameters are places | `list_sum` |
+| lists sort nulls first, in structs too | last inside structs | sorted by the fields (`ordering`) |
 | instants pass for local times | they have types of their own | macros with `AT TIME ZONE` |
 | `PMOD`, `TIMESTAMP_MICROS`, `UNIX_MICROS`, `CRC32`, … | no such functions | macros and a function (`connection`) |
 
@@ -27,6 +28,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
+from tailrace.engines.duckdb.ordering import in_order
 from tailrace.model.types import decimal_parts, element_type, struct_fields
 
 
@@ -112,10 +114,23 @@ def _inline(node: exp.Expression) -> exp.Expression:
     return exp.Anonymous(this="unnest", expressions=[node.this, deep])
 
 
-def _sorted(node: exp.Expression) -> exp.Expression:
+def _sorted(node: exp.Expression) -> exp.Expr:
     """Spark takes a null for the least, which DuckDB's lists have to be told."""
     down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
-    return exp.Anonymous(this="sorted_down" if down else "sorted_up", expressions=[node.this])
+    return in_order(node.this, down=down)
+
+
+def _added_up(node: exp.Expression) -> exp.Expression:
+    """The sum of a list, the one thing that the texts reduce lists to."""
+    summed = exp.Anonymous(this="list_sum", expressions=[node.this])
+    return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
+
+
+def _part(node: exp.Expression) -> exp.Expression:
+    """A part of a list that begins at a place counted from 1, which sqlglot does not rely on."""
+    if isinstance(node.args["start"], exp.Literal):
+        return node
+    return exp.Anonymous(this="part_of", expressions=[node.this, node.args["start"], node.args["end"]])
 
 
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
@@ -127,6 +142,8 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _anonymous,
     exp.Inline: _inline,
     exp.ArraySort: _sorted,
+    exp.ArraySlice: _part,
+    exp.Reduce: _added_up,
     exp.AtTimeZone: _local("from_utc"),
     exp.FromTimeZone: _local("to_utc"),
 }

@@ -21,13 +21,11 @@ from tailrace.engines.python.steps import caller
 from tailrace.lake.contracts import ledger_contract, shape_of
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.model.clock import Clock
-from tailrace.model.combiners import Merge
 from tailrace.model.elementwise import Each
 from tailrace.model.log import SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
-from tailrace.model.types import element_type, struct_fields
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.changes import changes
 from tailrace.sql.clock import clock_row, times
@@ -336,13 +334,8 @@ def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = N
 
 
 def in_python(pipeline: Pipeline) -> bool:
-    """Whether a definition runs by the reference step: it has code of its own, or sorts values that DuckDB cannot.
-
-    Spark and the reference take a null for the least value inside a struct, too; DuckDB's lists of structs do not.
-    """
-    sorted_ = (Merge.GATHER, Merge.UNITE, Merge.TOP)
-    lists = (element_type(part.type) for part in pipeline.parts.values() if part.merge in sorted_)
-    return bool(reasons(pipeline)) or any(one is not None and struct_fields(one) is not None for one in lists)
+    """Whether a definition runs by the reference step, for what cannot be compiled to SQL."""
+    return bool(reasons(pipeline))
 
 
 def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str:

@@ -1,0 +1,53 @@
+"""Sort lists in DuckDB as Spark does: a null is the least value, inside structs, too, where DuckDB has it last.
+
+DuckDB can be told where the nulls of a list go, but not those of its structs' fields. So a list of structs is sorted by
+its fields' values, each behind whether it is there, and put together again from those. What is no struct is sorted as
+it is. No list that is sorted holds a null itself (`Algebra.alone`).
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp, parse_one
+
+_LIST = "tailrace_sorted"
+
+
+def in_order(values: exp.Expr, *, down: bool) -> exp.Expr:
+    """Write a list sorted; one of structs has to come cast to its type, which says what fields there are.
+
+    >>> print(in_order(parse_one("CAST(a AS ARRAY<STRUCT<x BIGINT>>)", read="spark"), down=False).sql("duckdb"))
+    LIST_TRANSFORM(SORTED_UP(LIST_TRANSFORM(CAST(a AS STRUCT(x BIGINT)[]), LAMBDA e : {'there_0': \
+NOT e."x" IS NULL, 'field_0': e."x"})), LAMBDA k : {'x': k.field_0})
+    """
+    macro = "sorted_down" if down else "sorted_up"
+    if (element := _struct(values)) is None:
+        return exp.Anonymous(this=macro, expressions=[values])
+    keys, whole = _taken_apart(element, "e", "")
+    text = f"TRANSFORM({macro}(TRANSFORM({_LIST}, e -> NAMED_STRUCT({', '.join(keys)}))), k -> {whole})"
+    tree = parse_one(text, read="spark")
+    held = next(one for one in tree.find_all(exp.Column) if one.name == _LIST)
+    held.replace(exp.Cast(this=values.this, to=values.args["to"]))
+    return tree
+
+
+def _struct(values: exp.Expr) -> exp.DataType | None:
+    """The type of the elements of a list that is cast to one of structs."""
+    to = values.args.get("to") if isinstance(values, exp.Cast) else None
+    inner = to.expressions[0] if to is not None and to.is_type(exp.DataType.Type.ARRAY) else None
+    return inner if inner is not None and inner.is_type(exp.DataType.Type.STRUCT) else None
+
+
+def _taken_apart(struct: exp.DataType, of: str, path: str) -> tuple[list[str], str]:
+    """The fields of a struct as those of its key `k`, and the struct that they make again, in Spark's dialect."""
+    keys, fields = list[str](), list[str]()
+    for number, field in enumerate(struct.expressions):
+        own, place = f"{of}.`{field.name}`", f"{path}_{number}"
+        keys.append(f"'there{place}', {own} IS NOT NULL")
+        if field.args["kind"].is_type(exp.DataType.Type.STRUCT):
+            inner, again = _taken_apart(field.args["kind"], own, place)
+            keys += inner
+            fields.append(f"'{field.name}', IF(k.there{place}, {again}, NULL)")
+        else:
+            keys.append(f"'field{place}', {own}")
+            fields.append(f"'{field.name}', k.field{place}")
+    return keys, f"NAMED_STRUCT({', '.join(fields)})"
