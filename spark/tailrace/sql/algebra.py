@@ -60,8 +60,9 @@ def added_up(values: str, type: str) -> str:
     after, own = (f"TRY_ELEMENT_AT(s, CAST(i + {place} AS int)).value" for place in (2, 1))
     ends = f"FILTER(TRANSFORM(s, (x, i) -> i), i -> NOT ({own} <=> {after}))"
     before = "IF(j = 0, -1, TRY_ELEMENT_AT(ends, CAST(GREATEST(j, 1) AS int)))"
-    between = f"SLICE(s, CAST({before} + 2 AS int), CAST(e - {before} AS int))"
-    n = f"AGGREGATE(TRANSFORM({between}, x -> x.n), 0L, (t, x) -> t + x)"
+    # A slice would be a copy of the whole list for each run, in DuckDB.
+    equal = f"TRANSFORM(SEQUENCE({before} + 1, e), k -> TRY_ELEMENT_AT(s, CAST(k + 1 AS int)).n)"
+    n = f"AGGREGATE({equal}, 0L, (t, x) -> t + x)"
     row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(s, CAST(e + 1 AS int)).value, 'n', {n})"
     rows = f"TRANSFORM(ARRAY({ends}), ends -> TRANSFORM(ends, (e, j) -> {row}))"
     summed = f"TRANSFORM(ARRAY({in_order(values, type)}), s -> TRY_ELEMENT_AT({rows}, 1))"
@@ -161,10 +162,10 @@ class Sql:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY({a}))"
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        return in_order(f"CONCAT({a}, {b})", type)
+        return _both(a, b, in_order(f"CONCAT({a}, {b})", type))
 
     def united(self, a: Term, b: Term) -> Term:
-        return f"SORT_ARRAY(ARRAY_UNION({a}, {b}))"
+        return _both(a, b, f"SORT_ARRAY(ARRAY_UNION({a}, {b}))")
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         return f"SLICE(SORT_ARRAY(CONCAT({a}, {b}), false), 1, {most})"
@@ -173,7 +174,7 @@ class Sql:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY(NAMED_STRUCT('value', {a}, 'n', 1L)))"
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
-        return added_up(f"CONCAT({a}, {b})", type)
+        return _both(a, b, added_up(f"CONCAT({a}, {b})", type))
 
     def opposite(self, a: Term) -> Term:
         return f"TRANSFORM({a}, x -> NAMED_STRUCT('value', x.value, 'n', -x.n))"
@@ -196,6 +197,11 @@ class Sql:
 
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"
+
+
+def _both(a: Term, b: Term, merged: Term) -> Term:
+    """Two lists of values merged: where one of them is empty, which is the rule, the other is in order already."""
+    return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 
 
 def _joined(terms: list[str], word: str, empty: str) -> str:

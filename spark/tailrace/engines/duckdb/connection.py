@@ -21,7 +21,6 @@ _MACROS = (
     "timestamp_micros(a) AS make_timestamptz(a)",
     "unix_micros(a) AS epoch_us(a)",
     "array_union(a, b) AS list_distinct(list_concat(a, b))",
-    "part_of(a, first, count) AS a[first:first + count - 1]",
     "array_repeat(a, n) AS repeat([a], n)",
     "sorted_up(a) AS list_sort(a, 'ASC', 'NULLS FIRST')",
     "sorted_down(a) AS list_sort(a, 'DESC', 'NULLS LAST')",

@@ -126,13 +126,6 @@ def _added_up(node: exp.Expression) -> exp.Expression:
     return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
 
 
-def _part(node: exp.Expression) -> exp.Expression:
-    """A part of a list that begins at a place counted from 1, which sqlglot does not rely on."""
-    if isinstance(node.args["start"], exp.Literal):
-        return node
-    return exp.Anonymous(this="part_of", expressions=[node.this, node.args["start"], node.args["end"]])
-
-
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.TryCast: _cast,
     exp.ArrayAgg: _listed,
@@ -142,7 +135,6 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _anonymous,
     exp.Inline: _inline,
     exp.ArraySort: _sorted,
-    exp.ArraySlice: _part,
     exp.Reduce: _added_up,
     exp.AtTimeZone: _local("from_utc"),
     exp.FromTimeZone: _local("to_utc"),
