@@ -66,13 +66,13 @@ def test_a_random_definition_over_random_epochs_says_the_same(data: st.DataObjec
     assert run_on_duckdb(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late)]
 
 
-@pytest.mark.parametrize("python", [False, True], ids=["natively", "in_python"])
-def test_random_stages_over_random_epochs_say_the_same(python: bool) -> None:
+@pytest.mark.parametrize("kept", [False, True], ids=["taken_out", "kept"])
+def test_random_stages_over_random_epochs_say_the_same(kept: bool) -> None:
     @seed(2)
     @settings(EACH_TIME_THE_SAME, max_examples=CASES * DEEP // 10)
     @given(data=st.data())
     def hold(data: st.DataObject) -> None:
-        pipeline = data.draw(chains(python=python))
+        pipeline = data.draw(chains(kept=kept))
         made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
         runs = fold_stages(pipeline, made)
         assume(runs[-1].panes)

@@ -15,7 +15,7 @@ from tests.support.strategies import epochs, everything, examples
 @examples(300)
 @given(data=st.data())
 def test_L1_to_L3_hold_for_every_stage_of_a_random_definition(data: st.DataObject) -> None:
-    pipeline = data.draw(chains(python=True))
+    pipeline = data.draw(chains(kept=True))
     made = data.draw(epochs(pipeline.stages[0]))
     runs = holds_for_stages(pipeline, made)
     alone = sum(1 for run in runs[1:] for pane in run.panes if pane.retraction)
@@ -25,7 +25,7 @@ def test_L1_to_L3_hold_for_every_stage_of_a_random_definition(data: st.DataObjec
 @examples(100)
 @given(data=st.data())
 def test_L1_a_backfill_of_a_later_stage_is_the_batch_over_the_whole_log(data: st.DataObject) -> None:
-    pipeline = data.draw(chains(python=True))
+    pipeline = data.draw(chains(kept=True))
     records = everything(data.draw(epochs(pipeline.stages[0])))
     assert backfilled(pipeline, records, BEGINNING, END_OF_TIME) == batch(pipeline, records)
 
@@ -33,7 +33,7 @@ def test_L1_a_backfill_of_a_later_stage_is_the_batch_over_the_whole_log(data: st
 @examples(100)
 @given(data=st.data())
 def test_L1_arrival_order_and_epochs_do_not_change_where_a_later_stage_ends(data: st.DataObject) -> None:
-    pipeline = data.draw(chains(python=True))
+    pipeline = data.draw(chains(kept=True))
     made = data.draw(epochs(pipeline.stages[0], ends=True))
     run = fold(pipeline, made)
     late = fold(pipeline.stages[0], made).late

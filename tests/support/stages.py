@@ -31,26 +31,26 @@ from tests.support.strategies import pipelines
 
 
 @st.composite
-def chains(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
-    """A random definition of two or three stages; with `python`, some of its combiners do not run natively."""
+def chains(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
+    """A random definition of two or three stages; with `kept`, some of its combiners cannot take a record back."""
     if draw(st.integers(0, 3)) == 0:
-        return draw(joins(python=python))
+        return draw(joins(kept=kept))
     first = draw(_first())
     if first.where.merges or first.where.longest is not None:
         first = replace(first, timestamp=draw(st.sampled_from([END_OF_WINDOW, END_OF_WINDOW, EARLIEST, LATEST])))
-    return draw(_stages(first, python))
+    return draw(_stages(first, kept))
 
 
 @st.composite
-def joins(draw: st.DrawFn, *, python: bool = False) -> Pipeline:
+def joins(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
     """A random definition whose first stage gathers two sides, and whose second one pairs or unpacks them."""
     first, near = draw(_first()), draw(st.none() | NEAR)
     where = first.where if near is None else near.windows
     first = replace(first, each=tuple(SIDES.values()), what=gathering(), where=where)
     if near is None and draw(st.integers(0, 3)) == 0:
         place = draw(st.sampled_from([None, "place_in_list"]))
-        return draw(_stages(first, python, Unpack("lefts", draw(st.sampled_from([None, 1, 2])), place)))
-    return draw(_stages(first, python, Pairs("lefts", "rights", draw(st.sampled_from(KINDS)), near)))
+        return draw(_stages(first, kept, Unpack("lefts", draw(st.sampled_from([None, 1, 2])), place)))
+    return draw(_stages(first, kept, Pairs("lefts", "rights", draw(st.sampled_from(KINDS)), near)))
 
 
 @st.composite
@@ -62,9 +62,9 @@ def _first(draw: st.DrawFn) -> Pipeline:
 
 
 @st.composite
-def _stages(draw: st.DrawFn, first: Pipeline, python: bool, *steps: ElementWise) -> Pipeline:
-    made = draw(_later(first, "second", python, steps))
-    return draw(_later(made, "third", python, ())) if draw(st.integers(0, 2)) == 0 else made
+def _stages(draw: st.DrawFn, first: Pipeline, kept: bool, *steps: ElementWise) -> Pipeline:
+    made = draw(_later(first, "second", kept, steps))
+    return draw(_later(made, "third", kept, ())) if draw(st.integers(0, 2)) == 0 else made
 
 
 SIDES = {
@@ -84,7 +84,7 @@ def gathering() -> dict[str, Combiner]:
 
 
 @st.composite
-def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool, joins: tuple[ElementWise, ...]) -> Pipeline:
+def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tuple[ElementWise, ...]) -> Pipeline:
     steps = list(joins)
     if draw(st.booleans()):
         length = (Col("window_end") - Col("window_start")) // seconds(1)
@@ -113,7 +113,7 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, python: bool, joins: t
             column = draw(st.sampled_from(numbers))
             choices += [Sum(column), Mean(column), Variance(column)]
         choices += [AnyTrue(n) for n, type in columns.items() if type == "boolean"]
-        if python:
+        if kept:
             column = draw(st.sampled_from(plain))
             choices += [Min(column), Max(column), AnyValue(column)] * 2
             choices += [TopK(column, 2), Distinct(column), Collect(column), ApproxDistinct(column)]
