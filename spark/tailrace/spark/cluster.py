@@ -57,6 +57,7 @@ class ClusterSession:
         self._checkpointed: dict[str, DataFrame] = {}
         self._brought: dict[str, pa.Table] = {}
         self._gathered: list[Gathered] = []
+        self._views: list[str] = []
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
 
@@ -162,11 +163,15 @@ class ClusterSession:
             self.free(relation)
         while self._gathered:
             self._gathered.pop().close()
+        # A stream opens one with each epoch that claims.
+        while self._views:
+            self.spark.catalog.dropTempView(self._views.pop())
         self._here.close()
 
     def _named(self, frame: DataFrame) -> str:
         name = f"tailrace_{uuid.uuid4().hex[:12]}"
         frame.createOrReplaceTempView(name)
+        self._views.append(name)
         return name
 
     def _once(self, frame: DataFrame) -> str:
