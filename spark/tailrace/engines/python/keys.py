@@ -5,15 +5,14 @@ Whoever hands them over has found the keys that the epoch touches: the others st
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tailrace.engines.python import columns
+from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation
@@ -58,7 +57,7 @@ class KeyStep:
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Take what the keys have, their records, and what is in flight to them, as rows of the ledger."""
-        with _uncollected():
+        with no_search_for_cycles():
             in_flight = () if loop is None else tuple(self._in_flight(loop))
             state = State(keys_of(self.computation, held), self.before, in_flight)
             outcome = step(self.computation, state, self._records(bundle), self.clock)
@@ -218,18 +217,6 @@ class KeyStep:
             "processing_time": pa.repeat(now, count),
         }
         return columns.batch(own | dict(given), count, self.said)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Have Python look for no cycles meanwhile: it does as objects are made, and most of these have none."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:

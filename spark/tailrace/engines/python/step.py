@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
@@ -39,7 +38,7 @@ class PythonStep:
     schema: pa.Schema
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
-        with _no_search_for_cycles():
+        with no_search_for_cycles():
             state = State(self._windows(held), self.before, self.generation)
             outcome = step(self.pipeline, state, bundle.to_pylist(), self.clock, prepared=True)
             rows = [{"state": row} for row in self._remaining(outcome.state)]
@@ -127,18 +126,3 @@ class PythonStep:
     def _place(self, key: Key, window: Window) -> Row:
         span = {"window_start": window.start, "window_end": window.end}
         return dict(zip(self.pipeline.key, key, strict=True)) | span
-
-
-@contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Leave out Python's search for cycles of garbage: a step's objects are many and in none, and it goes through all.
-
-    What is in no cycle is freed as ever. Of two steps at once the one that began first has it searched for again.
-    """
-    searched = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if searched:
-            gc.enable()
