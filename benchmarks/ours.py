@@ -19,10 +19,12 @@ from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_contract
+from tailrace.lake.contracts import answer_contract, ledger_of
 from tailrace.lake.runs import Runs
+from tailrace.model.chains import Ranged
 from tailrace.model.combiners import Count, Sum
 from tailrace.model.log import Log
+from tailrace.model.maps import Map
 from tailrace.model.panes import ACCUMULATING
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
@@ -70,7 +72,7 @@ def definition(name: str, log: str = "views") -> Pipeline:
 
 
 def run_stream(
-    spark: SparkSession, lake: Lake, pipeline: Pipeline, views: Views, per_epoch: int | None, behind: int = BEHIND
+    spark: SparkSession, lake: Lake, pipeline: Ranged, views: Views, per_epoch: int | None, behind: int = BEHIND
 ) -> Streamed:
     """Drain a folder into a pipeline's tables, in epochs of `per_epoch` files, None for all of them in one."""
     streamed = Streamed()
@@ -104,8 +106,8 @@ def warmed(task: Task) -> Lake:
     return Lake(task.settings)
 
 
-def deploy(lake: Lake, pipeline: Pipeline) -> None:
-    """Tables of a pipeline that stands at the log's last epoch with the input at its end, and has no answers yet."""
+def deploy(lake: Lake, pipeline: Ranged) -> None:
+    """Tables of a definition that stands at the log's last epoch with the input at its end, and has no answers yet."""
     run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
     landed = lake.head(pipeline.source.name)
     said = {
@@ -115,7 +117,9 @@ def deploy(lake: Lake, pipeline: Pipeline) -> None:
         "generation": str(run.generation),
         "fingerprint": pipeline.fingerprint,
     }
-    lake.ensure(ledger_contract(pipeline), said)
+    lake.ensure(ledger_of(pipeline), said)
+    if isinstance(pipeline, Map):
+        return
     lake.ensure(answer_contract(pipeline))
     # A stream has stamped table `p` with the snapshot of the ledger.
     with closing(connect(lake.settings)) as connection:

@@ -17,4 +17,4 @@ PERSON, AUCTION, BID = (Match("kind", "==", kind) for kind in ("person", "auctio
 AT_ONCE = Repeat(AfterCount(1))
 """Each epoch says what it changed."""
 
-SECOND, TEN = Fixed(seconds(1)), Fixed(seconds(10))
+TEN = Fixed(seconds(10))

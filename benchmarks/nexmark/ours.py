@@ -15,6 +15,7 @@ from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.nexmark.queries import TIMES, Query, beside, query
 from benchmarks.ours import deploy, run_stream
 from tailrace.lake.catalog import Lake
+from tailrace.model.maps import Map
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.spark.session import open_session
@@ -24,12 +25,13 @@ WARM = 2
 
 
 def leave(spark: SparkSession, task: Task, one: Query, mark: str = "") -> None:
-    """Write what table `p` answers, and when its windows end, for the comparison."""
-    rows = spark.table(one.pipeline.name + mark)
-    named = [F.col(ours).alias(theirs) for theirs, ours in one.columns]
-    if TIMES in one.pipeline.what:
+    """Write what a query answers, and when its windows end, if it has any, for the comparison."""
+    ends = [] if isinstance(one.definition, Map) else ["window_end"]
+    rows = spark.sql(one.read(mark, *ends))
+    named = [F.col(ours).alias(theirs) for theirs, ours in one.columns] + [F.col(name).alias("ends") for name in ends]
+    if one.times:
         rows = rows.withColumn("_each", F.explode(F.array_repeat(F.lit(1), F.col(TIMES).cast("int"))))
-    pq.write_table(rows.select(*named, F.col("window_end").alias("ends")).toArrow(), task.home / f"{one.name}.parquet")
+    pq.write_table(rows.select(*named).toArrow(), task.home / f"{one.name}.parquet")
 
 
 def stream(task: Task) -> Outcome:
@@ -39,8 +41,8 @@ def stream(task: Task) -> Outcome:
     for place, name in enumerate(("warm_up", *task.variant.split("+"))):
         one = query("q0" if place == 0 else name)
         mark = f"_{place}"
-        pipeline = beside(one.pipeline, mark, log=True)
-        streamed = run_stream(spark, lake, pipeline, task.views if place else task.warm_up, task.per_epoch)
+        definition = beside(one.definition, mark, log=True)
+        streamed = run_stream(spark, lake, definition, task.views if place else task.warm_up, task.per_epoch)
         took[name], phases[name] = steady(streamed.seconds), streamed.phases(len(streamed.epochs) // 2)
         if place:
             leave(spark, task, one, mark)
@@ -50,7 +52,7 @@ def stream(task: Task) -> Outcome:
 def land(task: Task) -> Outcome:
     """The events in the log, in epochs of 25 files, by the stream of the query that has the fewest answers."""
     spark, lake = open_session(task.settings), Lake(task.settings)
-    return Outcome([run_stream(spark, lake, beside(query("q2").pipeline, "_landing"), task.views, 25).total])
+    return Outcome([run_stream(spark, lake, beside(query("q2").definition, "_landing"), task.views, 25).total])
 
 
 def batch(task: Task) -> Outcome:
@@ -61,11 +63,11 @@ def batch(task: Task) -> Outcome:
         one, seconds, spent = query(name), [], 0.0
         for repeat in range(-WARM, task.repeats):
             mark = f"_{task.number}_{repeat + WARM}"
-            pipeline = beside(one.pipeline, mark)
-            for stage in pipeline.stages:
+            definition = beside(one.definition, mark)
+            for stage in definition.stages:
                 deploy(lake, stage)
             started, before = time.perf_counter(), cpu_seconds()
-            backfill_stages(lake, pipeline, instant(BEGIN) - 10**8, END_OF_TIME)
+            backfill_stages(lake, definition, instant(BEGIN) - 10**8, END_OF_TIME)
             if repeat >= 0:
                 seconds.append(time.perf_counter() - started)
                 spent += cpu_seconds() - before

@@ -1,15 +1,7 @@
 """Each bid as it is: what passing records on costs."""
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Count, Pipeline
+from tailrace import Map
 
-q0 = Pipeline(
-    name="q0",
-    log=nexmark,
-    keep=BID,
-    key=("auction", "bidder", "price", "date_time"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
-)
+q0 = Map(name="q0", log=nexmark, keep=BID, what=("auction", "bidder", "price", "date_time"))

@@ -2,17 +2,14 @@
 
 from decimal import Decimal
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Col, Count, Derive, Pipeline
+from tailrace import Col, Derive, Map
 
-q1 = Pipeline(
+q1 = Map(
     name="q1",
     log=nexmark,
     each=Derive({"euros": Col("price") * Decimal("0.908")}),
     keep=BID,
-    key=("auction", "bidder", "euros", "date_time"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
+    what=("auction", "bidder", "euros", "date_time"),
 )

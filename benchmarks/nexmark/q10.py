@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Count, Each, Pipeline
+from tailrace import Each, Map
 
 
 def kept_under(bid: Mapping[str, Any]) -> dict[str, Any]:
@@ -14,13 +14,10 @@ def kept_under(bid: Mapping[str, Any]) -> dict[str, Any]:
     return {"day": f"{at:%Y-%m-%d}", "minute": f"{at:%I:%M}"}
 
 
-q10 = Pipeline(
+q10 = Map(
     name="q10",
     log=nexmark,
     each=Each(kept_under, {"day": "string", "minute": "string"}),
     keep=BID,
-    key=("auction", "bidder", "price", "date_time", "day", "minute"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
+    what=("auction", "bidder", "price", "date_time", "day", "minute"),
 )

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Col, Count, Derive, Each, If, Match, Pipeline, hours
+from tailrace import Col, Derive, Each, If, Map, Match, hours
 
 
 def letters(bid: Mapping[str, Any]) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def letters(bid: Mapping[str, Any]) -> dict[str, Any]:
 
 NIGHT = Match("hour", "<=", 6) | Match("hour", ">=", 20)
 DAY = Match("hour", ">=", 8) & Match("hour", "<=", 18)
-q14 = Pipeline(
+q14 = Map(
     name="q14",
     log=nexmark,
     each=[
@@ -25,8 +25,5 @@ q14 = Pipeline(
         Each(letters, {"c_counts": "bigint"}),
     ],
     keep=BID & Match("euros", ">", 1_000_000) & Match("euros", "<", 50_000_000),
-    key=("auction", "bidder", "euros", "time_of_day", "date_time", "c_counts"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
+    what=("auction", "bidder", "euros", "time_of_day", "date_time", "c_counts"),
 )

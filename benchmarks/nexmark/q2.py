@@ -3,16 +3,13 @@
 from functools import reduce
 from operator import or_
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Count, Match, Pipeline
+from tailrace import Map, Match
 
-q2 = Pipeline(
+q2 = Map(
     name="q2",
     log=nexmark,
     keep=BID & reduce(or_, (Match("auction", "==", id) for id in (1007, 1020, 2001, 2019, 2087))),
-    key=("auction", "price"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
+    what=("auction", "price"),
 )

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Count, Each, Missing, Pipeline
+from tailrace import Each, Map, Missing
 
 KNOWN = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
 
@@ -16,13 +16,10 @@ def numbered(bid: Mapping[str, Any]) -> dict[str, Any]:
     return {"channel_id": KNOWN.get((bid["channel"] or "").lower(), found and found[1])}
 
 
-q21 = Pipeline(
+q21 = Map(
     name="q21",
     log=nexmark,
     each=Each(numbered, {"channel_id": "string"}),
     keep=BID & ~Missing("channel_id"),
-    key=("auction", "bidder", "price", "channel", "channel_id", "date_time"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
+    what=("auction", "bidder", "price", "channel", "channel_id", "date_time"),
 )

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nexmark_log import AT_ONCE, BID, SECOND, nexmark
+from nexmark_log import BID, nexmark
 
-from tailrace import Count, Each, Pipeline
+from tailrace import Each, Map
 
 FOLDERS = ("dir1", "dir2", "dir3")
 
@@ -15,13 +15,10 @@ def folders(bid: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(FOLDERS, [*parts, "", "", ""], strict=False))
 
 
-q22 = Pipeline(
+q22 = Map(
     name="q22",
     log=nexmark,
     each=Each(folders, dict.fromkeys(FOLDERS, "string")),
     keep=BID,
-    key=("auction", "bidder", "price", "channel", *FOLDERS, "date_time"),
-    what={"n": Count()},
-    where=SECOND,
-    when=AT_ONCE,
+    what=("auction", "bidder", "price", "channel", *FOLDERS, "date_time"),
 )

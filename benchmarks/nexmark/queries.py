@@ -7,18 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.model.panes import Answers
+from tailrace.model.chains import Ranged, before
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import moment
-from tailrace.plan.loading import load
+from tailrace.plan.loading import load_ranged
 
 HERE = Path(__file__).parent
 TIMES = "n"
-"""The result that says how often a row is there, of definitions that give rows and not totals."""
+"""The result that says how often a row is there, of pipelines that give rows and not totals."""
 
 Row = tuple[Any, ...]
+R = TypeVar("R", Pipeline, Map)
 
 _RANKS = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", "rank1", "rank2", "rank3")]
 _BID = ("auction", "bidder", "price", "date_time")
@@ -71,24 +74,35 @@ class Query:
     """A query: its definition, and its answer's columns as (the benchmark's name, ours)."""
 
     name: str
-    pipeline: Pipeline
+    definition: Ranged
     columns: tuple[tuple[str, str], ...]
 
     def rows(self, answers: Answers) -> Iterator[Row]:
         """The rows of its answer, in no order, of the answers of its keys and windows."""
         for (key, window), values in answers.items():
-            row = dict(zip(self.pipeline.key, key, strict=True)) | dict(values)
+            row = dict(zip(self._key, key, strict=True)) | dict(values)
             row |= {"window_start": moment(window.start), "window_end": moment(window.end)}
             yield from self.flattened([row])
 
     @property
-    def read(self) -> list[str]:
-        """The columns of table `p` that its answer is read from."""
-        times = [TIMES] if TIMES in self.pipeline.what else []
-        return list(dict.fromkeys([*(ours for _, ours in self.columns), *times]))
+    def times(self) -> bool:
+        """Whether a row of its answer says how often it is there."""
+        return TIMES in self.definition.what
+
+    def read(self, mark: str, *more: str) -> str:
+        """The query of its answer's table, of a definition whose name ends in `mark`; with more columns."""
+        times = [TIMES] if self.times else []
+        items = ", ".join(dict.fromkeys([*(ours for _, ours in self.columns), *times, *more]))
+        if isinstance(self.definition, Map):
+            return f"SELECT {items} FROM {self.name}{mark}__ledger WHERE kind = 'production' AND NOT retraction"
+        return f"SELECT {items} FROM {self.definition.name}{mark}"
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return self.definition.key if isinstance(self.definition, Pipeline) else ()
 
     def flattened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-        """The same of the rows of table `p`."""
+        """The same of the rows of its table, or of what a map gives."""
         for row in rows:
             found = tuple(_plain(theirs, row[ours]) for theirs, ours in self.columns)
             yield from [found] * row.get(TIMES, 1)
@@ -98,16 +112,18 @@ class Query:
 def query(name: str) -> Query:
     """A query by its name, for example "q5"."""
     columns = [column.partition("=") for column in COLUMNS[name]]
-    return Query(name, load(str(HERE / f"{name}.py")), tuple((theirs, ours or theirs) for theirs, _, ours in columns))
+    named = tuple((theirs, ours or theirs) for theirs, _, ours in columns)
+    return Query(name, load_ranged(str(HERE / f"{name}.py")), named)
 
 
-def beside(pipeline: Pipeline, mark: str, *, log: bool = False) -> Pipeline:
+def beside(definition: R, mark: str, *, log: bool = False) -> R:
     """The same definition under other names, which end in `mark`: all its stages', and with `log` the log's, too."""
-    if pipeline.earlier is not None:
-        source = beside(pipeline.earlier, mark, log=log).panes
+    earlier = before(definition)
+    if isinstance(earlier, Pipeline):
+        source = beside(earlier, mark, log=log).panes
     else:
-        source = replace(pipeline.log, name=pipeline.log.name + mark) if log else pipeline.log
-    return replace(pipeline, name=pipeline.name + mark, log=source)
+        source = replace(definition.log, name=definition.log.name + mark) if log else definition.log
+    return replace(definition, name=definition.name + mark, log=source)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -18,6 +18,7 @@ from tailrace.model.expressions import Col, If, Value
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.joining import Near, Pack, Pairs, Unpack
 from tailrace.model.log import Log
+from tailrace.model.maps import Map
 from tailrace.model.matching import Match, Missing
 from tailrace.model.once import Once
 from tailrace.model.ordered import First, Last
@@ -94,6 +95,7 @@ __all__ = [
     "Injected",
     "Last",
     "Log",
+    "Map",
     "Match",
     "Max",
     "Mean",

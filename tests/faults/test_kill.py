@@ -14,13 +14,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill_stages
+from tailrace.cli.definitions import load_ranged
 from tailrace.lake.catalog import Lake
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
-from tests.support.landing import DEFINITION, Landing
+from tests.support.landing import DEAR, DEFINITION, Landing
 
 
 @pytest.mark.slow
@@ -31,10 +32,10 @@ def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
 ) -> None:
     chance = random.Random(SEED + part)
     definition = tmp_path / "visits.py"
-    definition.write_text(DEFINITION)
+    definition.write_text(DEFINITION + DEAR)
     landing = Landing(tmp_path / "landing", chance)
-    stages = f"{definition}:visits_by_length"
-    command = [sys.executable, "-m", "tailrace.cli.main", "stream", stages, "--from", str(landing.folder)]
+    stages, dear = (f"{definition}:{name}" for name in ("visits_by_length", "dear_clicks"))
+    command = [sys.executable, "-m", "tailrace.cli.main", "stream", stages, dear, "--from", str(landing.folder)]
     command += ["--json", "--per-epoch"]
     killed, env = 0, environment(settings)
     later = _loaded(stages)
@@ -48,6 +49,8 @@ def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     done = subprocess.run([*command, "8", "--once"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert _backfilled(Lake(settings), later), f"seed {SEED}"
+    found = audit(Lake(settings), load_ranged(dear))
+    assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     found = audit(Lake(settings), later)
     assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     assert found.counts["retractions"] > 0, "the data has visits that grow after they were counted"

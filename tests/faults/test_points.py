@@ -11,15 +11,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load, load_ranged
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.dying import POINT
 from tests.support.killing import environment
-from tests.support.landing import DEFINITION, Landing
+from tests.support.landing import DEAR, DEFINITION, Landing
 
-TABLES = ("clicks__rejected", "clicks", "visits__ledger", "visits_by_length__ledger", "visits_by_length")
+TABLES = (
+    *("clicks__rejected", "clicks", "visits__ledger", "visits_by_length__ledger", "dear_clicks__ledger"),
+    "visits_by_length",
+)
 """In the order in which an epoch is published to them; the last one follows."""
 
 POINTS = {
@@ -41,11 +44,11 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     spark: SparkSession, settings: Settings, tmp_path: Path, engine: str
 ) -> None:
     definition = tmp_path / "visits.py"
-    definition.write_text(DEFINITION)
+    definition.write_text(DEFINITION + DEAR)
     landing = Landing(tmp_path / "landing", random.Random(11))
     env = environment(settings) | {"TAILRACE_ENGINE": engine}
-    stages = f"{definition}:visits_by_length"
-    given = ["stream", stages, "--from", str(landing.folder), "--json", "--once", "--per-epoch", "4"]
+    stages, dear = (f"{definition}:{name}" for name in ("visits_by_length", "dear_clicks"))
+    given = ["stream", stages, dear, "--from", str(landing.folder), "--json", "--once", "--per-epoch", "4"]
     for point in POINTS[engine]:
         while True:
             landing.land(4)
@@ -63,7 +66,7 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     assert done.returncode == 0, done.stderr
     later, lake = load(stages), Lake(settings)
     assert later.earlier is not None
-    for stage in (later.earlier, later):
+    for stage in (load_ranged(dear), later.earlier, later):
         found = audit(lake, stage)
         assert found.ok, [check for check in found.checks if not check.ok]
     assert found.counts["records"] > 0

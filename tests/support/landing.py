@@ -41,6 +41,14 @@ by_length = Pipeline(
 """
 
 
+DEAR = """
+from tailrace import Map, Match
+
+dear_clicks = Map(name="dear_clicks", log=clicks, keep=Match("cents", ">=", 250), what=("who", "cents"))
+"""
+"""A map beside it, for those that stream that, too."""
+
+
 class Landing:
     """Files that keep landing, a little malformed, with some records far behind the rest."""
 

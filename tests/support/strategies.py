@@ -133,7 +133,8 @@ def windowings() -> st.SearchStrategy[Windowing]:
     )
 
 
-def _conditions() -> st.SearchStrategy[Condition]:
+def conditions() -> st.SearchStrategy[Condition]:
+    """Conditions on the columns of `LOG`, one or two."""
     operators = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
     one = st.one_of(
         st.builds(Match, st.just("value"), operators, st.integers(-3, 9)),
@@ -155,8 +156,8 @@ def _leaves() -> st.SearchStrategy[Trigger]:
         st.builds(AfterDelay, _PROCESSING_TIMES),
         st.builds(Every, _PROCESSING_TIMES, st.sampled_from([0, 0, 7]).map(seconds)),
         st.builds(AfterBytes, st.integers(1, 4), st.just("label")),
-        st.builds(AfterMatch, _conditions()),
-        st.builds(AfterPattern, _conditions(), _conditions()),
+        st.builds(AfterMatch, conditions()),
+        st.builds(AfterPattern, conditions(), conditions()),
         st.just(AfterSignal("go")),
         st.just(AtPercentile(50)),
     )
@@ -230,7 +231,7 @@ def pipelines(draw: st.DrawFn, *, where: Windowing | None = None, how: Accumulat
         key=key,
         what={name: EVERYTHING[name] for name in names},
         where=within,
-        keep=draw(st.none() | st.none() | st.none() | _conditions()),
+        keep=draw(st.none() | st.none() | st.none() | conditions()),
         when=when,
         how=how if how is not None else draw(st.sampled_from(Accumulation)),
         allowed_lateness=lateness,

@@ -173,6 +173,14 @@ def test_the_dags_of_the_page_on_airflow_are_dags() -> None:
     assert scope["serverless"]().application.under("jobs") == "s3://my-bucket/tailrace/jobs"
 
 
+def test_a_map_is_backfilled_from_a_dag_as_a_pipeline_is() -> None:
+    from tailrace.airflow import backfill_dag
+
+    dag = backfill_dag(ROOT / "pipelines" / "delayed_flights.py")
+    assert dag.dag_id == "delayed_flights.backfill"
+    assert "the last whole interval that the watermark has passed" in dag.doc_md
+
+
 def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
     from tailrace.airflow import stream_dag
 

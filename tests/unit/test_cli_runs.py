@@ -36,7 +36,7 @@ from tailrace.model.time import instant
 from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.stream import EpochReport, StreamError
-from tailrace.verify.audit import Audit, Check
+from tailrace.verify.checks import Audit, Check
 from tests.support import small_lake
 
 LANDING = "tests"

@@ -18,8 +18,10 @@ from tailrace.airflow.streaming import STREAM, WATERMARK, StreamOperator, Waterm
 from tailrace.airflow.streaming import form as stream_form
 from tailrace.airflow.timetable import ByHand
 from tailrace.airflow.transforming import DbtOperator
+from tailrace.model.chains import Ranged
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
-from tailrace.plan.loading import load, load_any
+from tailrace.plan.loading import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
@@ -41,12 +43,13 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
 ) -> DAG:
-    """The DAG that computes ranges of a pipeline anew: by *Backfill*, an interval of `cron` a run, or by *Trigger*.
+    """The DAG that computes ranges of a pipeline or map anew: by *Backfill*, an interval of `cron` a run, or *Trigger*.
 
     `definition` is `FILE` or `FILE:NAME`. Nothing runs by itself. Raises `LoadError` and `DefinitionError` as the
     definition does, which Airflow shows as an import error.
     """
-    place, pipeline = _loaded(definition)
+    place = _place(definition)
+    pipeline = load_ranged(place)
     dag = DAG(
         f"{pipeline.name}.backfill",
         schedule=ByHand(cron, timezone),
@@ -214,7 +217,7 @@ def _place(definition: str | Path) -> str:
 
 
 def _loaded(definition: str | Path) -> tuple[str, Pipeline]:
-    """A definition as runs are told of it, and what it is."""
+    """A pipeline as runs are told of it, and what it is."""
     place = _place(definition)
     return place, load(place)
 
@@ -229,6 +232,18 @@ clock on the wall, and says by how much and what holds them back. Unpause it to 
 Pausing leaves the stream as it is. *Trigger* stops or restarts it, at an epoch's boundary.
 """
 
+_MAP = """
+### Backfill {name}
+
+Computes what the map gives of a range of event time anew from `{log}`, beside the stream, and merges what differs: a
+row that comes out equal is left untouched, one that changed is taken back and given again, one that is not given any
+more is taken back.
+
+- **Trigger → Backfill** computes an interval a run, from one day to another; both are included.
+- **Trigger → Single Run** computes one range. Left as it is, the last whole interval that the watermark has passed.
+- **Dry run** says what would change, and changes nothing.
+"""
+
 _REPAIR = """
 ### Repair {name}
 
@@ -238,7 +253,9 @@ ranges are backfilled as they were proposed.
 """
 
 
-def _doc(pipeline: Pipeline) -> str:
+def _doc(pipeline: Ranged) -> str:
+    if isinstance(pipeline, Map):
+        return _MAP.format(name=pipeline.name, log=pipeline.log.name)
     return f"""
 ### Backfill {pipeline.name}
 

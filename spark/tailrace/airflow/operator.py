@@ -17,8 +17,8 @@ from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
 from tailrace.airflow.report import COUNTED
+from tailrace.model.chains import Ranged
 from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, moment, text
 from tailrace.runners.jobs import BackfillJob, Outcome, Runner, RunnerError
 
@@ -54,7 +54,7 @@ class BackfillOperator(BaseOperator):
         self,
         *,
         definition: str,
-        pipeline: Pipeline,
+        pipeline: Ranged,
         cron: str,
         timezone: str,
         runner: Callable[[], Runner],

@@ -8,7 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tailrace.airflow.form import Asked
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.chains import Ranged
+from tailrace.model.log import PANE_TIME
+from tailrace.model.maps import Map
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.runners.jobs import RunnerError
 
@@ -23,19 +25,26 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a pipeline's answers go: which windows are `closed` (those that end by then), and the `latest` end."""
+    """How far a pipeline's answers go: which windows are `closed` (those that end by then), and the `latest` end.
+
+    Of a map: up to where the watermark is, and the latest event.
+    """
 
     closed: int
     latest: int
 
     @classmethod
-    def of(cls, lake: Lake, pipeline: Pipeline) -> Extent:
+    def of(cls, lake: Lake, pipeline: Ranged) -> Extent:
         """Read from the tables' metadata. Raises `LakeError` where there are no tables yet."""
         from tailrace.lake.answers import held_by
         from tailrace.lake.catalog import head_of
         from tailrace.lake.reports import latest_in
 
-        watermark = head_of(lake.table(f"{pipeline.name}__ledger")).number("watermark", BEGINNING)
+        ledger = lake.table(f"{pipeline.name}__ledger")
+        watermark = head_of(ledger).number("watermark", BEGINNING)
+        if isinstance(pipeline, Map):
+            latest = latest_in(ledger, PANE_TIME)
+            return cls(watermark, BEGINNING if latest is None else latest + 1)
         latest = latest_in(lake.table(held_by(lake, pipeline)[0]), "window_end")
         return cls(pipeline.closed_until(watermark), latest or BEGINNING)
 

@@ -9,12 +9,13 @@ borrows the stream's lease (`handover`, X4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from tailrace.backfill.handover import Handover
+from tailrace.backfill.maps import backfill_map, read
 from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
-from tailrace.backfill.range_run import RangeRun
+from tailrace.backfill.range_run import WindowsRun
 from tailrace.backfill.sharing import Shared
 from tailrace.engines import logs
 from tailrace.engines.choose import Choice
@@ -28,6 +29,8 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
+from tailrace.model.chains import Ranged
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, text
 from tailrace.spark.sessions import choice_for, here_first, session_for
@@ -39,7 +42,7 @@ __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine
 
 def backfill(
     lake: Lake,
-    pipeline: Pipeline,
+    pipeline: Ranged,
     first: int,
     last: int = END_OF_TIME,
     *,
@@ -53,6 +56,8 @@ def backfill(
     that cannot be had, and `OtherDefinitionError` where the tables are another definition's.
     """
     _check(lake, pipeline, first, last)
+    if isinstance(pipeline, Map):
+        return backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
 
     def run(lake: Lake) -> list[Backfilled]:
         with _opened(lake, pipeline, first, last) as (session, shared):
@@ -63,7 +68,7 @@ def backfill(
 
 def backfill_stages(
     lake: Lake,
-    pipeline: Pipeline,
+    pipeline: Ranged,
     first: int,
     last: int = END_OF_TIME,
     *,
@@ -71,7 +76,7 @@ def backfill_stages(
     dry_run: bool = False,
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
-) -> list[tuple[Pipeline, list[Backfilled]]]:
+) -> Sequence[tuple[Ranged, list[Backfilled]]]:
     """Backfill every stage of a definition, the first one first; what one answers is computed once, from the log.
 
     Nothing is changed where one of them cannot be: of several stages the range must be closed in all, and a later one
@@ -80,6 +85,9 @@ def backfill_stages(
     """
     for stage in pipeline.stages:
         _check(lake, stage, first, last)
+    if isinstance(pipeline, Map):
+        runs = backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run, begun=begun, spark=spark)
+        return [(pipeline, runs)]
 
     def run(lake: Lake) -> list[tuple[Pipeline, list[Backfilled]]]:
         with _opened(lake, pipeline, first, last) as (session, shared):
@@ -90,7 +98,7 @@ def backfill_stages(
     return here_first(lake, run) if spark else run(lake)
 
 
-def engine_for(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Choice:
+def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> Choice:
     """Choose the engine for a range, as `backfill` does. Raises what it raises of what cannot be had."""
     _check(lake, pipeline, first, last)
     return choice_for(lake, pipeline, [_read(lake, pipeline, first, last)])[0]
@@ -106,14 +114,16 @@ def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[t
         yield session, shared
 
 
-def _read(lake: Lake, pipeline: Pipeline, first: int, last: int) -> tuple[str, Filter]:
+def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> tuple[str, Filter]:
     """The log that a range reads, and what it reads of it."""
+    if isinstance(pipeline, Map):
+        return read(lake, pipeline, first, last)
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
     return logs.read(lake, pipeline.stages[0].log, epoch, since, until)
 
 
-def _check(lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
+def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
     if first >= last:
         raise BackfillError(f"the range from {text(first)} to {text(last)} is empty: pass a --to later than --from")
     check_definition(lake, pipeline)
@@ -133,7 +143,7 @@ def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: 
     return parts
 
 
-class _Closed(RangeRun):
+class _Closed(WindowsRun):
     """The run of windows that no stream can reach any more."""
 
     def __init__(

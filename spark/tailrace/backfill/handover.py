@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tailrace.backfill.correcting import OpenWindowsCorrected, correcting
 from tailrace.backfill.outcome import BackfillError, Found, as_of
-from tailrace.backfill.range_run import RangeRun
+from tailrace.backfill.range_run import WindowsRun
 from tailrace.backfill.ranges import records
 from tailrace.engines.answering import answering
 from tailrace.engines.session import Session
@@ -31,7 +31,7 @@ from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows
 
 
-class Handover(RangeRun):
+class Handover(WindowsRun):
     """The run of the windows that a stream can still reach."""
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, closed: int) -> None:

@@ -10,8 +10,8 @@ from tailrace.engines.choose import Choice
 from tailrace.lake.replacing import COUNTS, Ended
 from tailrace.lake.runs import Run
 from tailrace.lake.tables import Head
+from tailrace.model.chains import Ranged
 from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Pipeline
 from tailrace.sql.corrections import As
 
 
@@ -57,7 +57,7 @@ def ended(done: Ended, started: float, engine: Choice) -> Backfilled:
     return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, engine=engine, gave_way=done.above)
 
 
-def draft(pipeline: Pipeline, first: int, last: int, epoch: int) -> Run:
+def draft(pipeline: Ranged, first: int, last: int, epoch: int) -> Run:
     """A run that is not entered: what a dry run is of."""
     return Run("", "backfill", "dry_run", 0, first, last, pipeline.fingerprint, epoch)
 

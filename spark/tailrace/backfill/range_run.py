@@ -8,18 +8,20 @@ from collections.abc import Mapping
 
 from tailrace.backfill.outcome import Backfilled, Found, draft, ended
 from tailrace.engines.session import Session
+from tailrace.lake.following import Follows
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Head
+from tailrace.model.chains import Ranged
 from tailrace.model.pipeline import Pipeline
 
 
 class RangeRun(ABC):
     """A run of one stage over `[first, last)`, on the session's engine. It is what `Replacing` asks for."""
 
-    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
-        self.session, self.lake, self.pipeline, self.direct = session, session.lake, pipeline, session.direct
+    def __init__(self, session: Session, definition: Ranged, first: int, last: int) -> None:
+        self.session, self.lake, self.definition, self.direct = session, session.lake, definition, session.direct
         self.first, self.last = first, last
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
@@ -27,11 +29,11 @@ class RangeRun(ABC):
         started, by, head = time.perf_counter(), self.session.choice, self._head()
         epoch = head.number("epoch")
         if dry_run:
-            one = draft(self.pipeline, self.first, self.last, epoch)
+            one = draft(self.definition, self.first, self.last, epoch)
             return ended(Ended(one, self._tried(one, head).counts), started, by)
-        runs = Runs(self.lake, self.pipeline)
+        runs = Runs(self.lake, self.definition)
         run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
-        self.follower = self.session.follower(self.pipeline, f"backfill_{run.run}")
+        self.follower = self._followed(f"backfill_{run.run}")
         try:
             return ended(self._replaced(Replacing(self.lake, runs, self), run), started, by)
         except Exception as error:
@@ -59,6 +61,10 @@ class RangeRun(ABC):
         """Bring table `p` up with what was published."""
 
     @abstractmethod
+    def _followed(self, owner: str) -> Follows:
+        """Give what follows the ledger."""
+
+    @abstractmethod
     def _head(self) -> Head:
         """Give where the ledger stands, as far as this run reads it."""
 
@@ -69,3 +75,14 @@ class RangeRun(ABC):
     @abstractmethod
     def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
         """Replace the range, by the protocol that its windows take."""
+
+
+class WindowsRun(RangeRun):
+    """A run of a pipeline's windows, whose table `p` follows."""
+
+    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
+        super().__init__(session, pipeline, first, last)
+        self.pipeline = pipeline
+
+    def _followed(self, owner: str) -> Follows:
+        return self.session.follower(self.pipeline, owner)

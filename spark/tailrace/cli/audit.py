@@ -18,7 +18,7 @@ from tailrace.model.computation import Computation
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.verify.audit import Audit
+    from tailrace.verify.checks import Audit
 
 
 def audit(definitions: Definitions, engine: EngineName = None, json: Json = False) -> None:

@@ -12,8 +12,9 @@ from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
+from tailrace.model.chains import Ranged
 from tailrace.model.computation import Computation
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.maps import Map
 from tailrace.model.time import END_OF_TIME
 from tailrace.observe.happenings import Subject
 from tailrace.observe.observing import observing
@@ -46,7 +47,8 @@ def backfill(
     changed is taken back and fired again, one that is not produced any more is taken back. Windows that the stream can
     still reach are a run of their own, which borrows the stream's lease; the stream goes on from what it leaves. A run
     that finds its range covered by a newer one gives way (exit status 4). Of a definition of several stages each is
-    computed from the log, the first one first, once its windows are closed.
+    computed from the log, the first one first, once its windows are closed. Of a map a range has the records with an
+    event time in it.
     """
     pipeline = load_any(definition)
     if isinstance(pipeline, Computation):
@@ -79,26 +81,27 @@ def backfill(
         raise typer.Exit(Status.GAVE_WAY)
 
 
-def _show(output: Output, pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> None:
+def _show(output: Output, pipeline: Ranged, found: Backfilled, *, dry_run: bool) -> None:
     run, other = found.run, found.gave_way
     if other is not None:
         output.say(
             f"gave way: run {other.run} of generation {other.generation} covers windows from {shown(other.first)} to "
             f"{shown(other.last)}, and this one is of generation {run.generation}; nothing was changed"
         )
-    would = "would be " if dry_run else ""
+    would, row = "would be " if dry_run else "", isinstance(pipeline, Map)
+    kind, again = ("row", "given") if row else ("window", "fired")
     rows = [
-        ("pipeline", pipeline.name),
-        ("windows", f"from {shown(run.first)} to {shown(run.last)}"),
+        ("map" if row else "pipeline", pipeline.name),
+        ("event times" if row else "windows", f"from {shown(run.first)} to {shown(run.last)}"),
         ("log", f"up to epoch {run.log_epoch}"),
     ]
     if not dry_run:
         rows.append(("run", f"{run.run}, generation {run.generation}, {run.status.replace('_', ' ')}"))
     if other is None:
         rows += [
-            ("changed", f"{counted(found.changed, 'window')} {would}fired anew"),
-            ("untouched", f"{counted(found.untouched, 'window')} came out equal"),
-            ("retracted", f"{counted(found.retracted, 'window')} {would}taken back for good"),
+            ("changed", f"{counted(found.changed, kind)} {would}{again} anew"),
+            ("untouched", f"{counted(found.untouched, kind)} came out equal"),
+            ("retracted", f"{counted(found.retracted, kind)} {would}taken back for good"),
         ]
     rows += [("engine", str(found.engine)), ("took", span(found.seconds))]
     output.text(facts(rows))

@@ -34,7 +34,8 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.observe.plot import render
 from tailrace.settings import Settings
-from tailrace.verify.audit import Audit, audit
+from tailrace.verify.audit import audit
+from tailrace.verify.checks import Audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"

@@ -24,7 +24,8 @@ def explain(
     from tailrace.engines.choose import Bounds
     from tailrace.model.chains import chain, keeping_answers
     from tailrace.model.computation import Computation
-    from tailrace.plan import builder, computations, explainer
+    from tailrace.model.maps import Map
+    from tailrace.plan import builder, computations, explainer, maps
 
     output, bounds = Output(json), Bounds.of(Settings())
     stages = chain(load_any(definition))
@@ -33,6 +34,8 @@ def explain(
         *earlier, last = (
             computations.data(stage, bounds.for_stream(stage))
             if isinstance(stage, Computation)
+            else maps.data(stage, bounds.for_stream(stage))
+            if isinstance(stage, Map)
             else explainer.data(builder.build(stage, answers=stage.name in answered), bounds.for_stream(stage))
             for stage in stages
         )
@@ -42,6 +45,11 @@ def explain(
         output.text(*([""] if place else []))
         if isinstance(stage, Computation):
             output.text(computations.shown(stage, bounds.for_stream(stage)))
+            continue
+        if isinstance(stage, Map):
+            output.text(maps.shown(stage, bounds.for_stream(stage)))
+            if sql and (query := maps.query(stage)) is not None:
+                output.whole("", explainer.sql(query))
             continue
         plan = builder.build(stage, answers=stage.name in answered)
         output.text(explainer.shown(stage, plan, bounds.for_stream(stage)))

@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.console import Output, facts, table
-from tailrace.cli.definitions import load
+from tailrace.cli.definitions import load_ranged
 from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.panes import keyed, value_shown
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import bounds, counted, shown, span
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, text
 from tailrace.model.windows import Window
@@ -65,7 +66,13 @@ def replay(
     is when it starts and takes no lease, so a stream may go on.
     """
     output, settings = Output(json), on_engine(Settings(), engine)
-    pipeline = load(definition)
+    named = load_ranged(definition)
+    if isinstance(named, Map):
+        if as_of is not None or keep is not None:
+            raise UsageError(f"{named.name} is a map, which keeps nothing: --as-of and --keep are for windows")
+        _of_map(output, settings, named, epochs)
+        return
+    pipeline = named
     if as_of is not None:
         if epochs is not None:
             raise UsageError("--as-of and --epochs ask for two things: pass one of them")
@@ -97,6 +104,19 @@ def replay(
         for place, (name, one) in enumerate(found.items()):
             output.text(*([""] if place else []), *_shown(name, one))
     if not all(one.ok for one in found.values()):
+        raise typer.Exit(Status.FOUND)
+
+
+def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) -> None:
+    first, last = _parsed(epochs)
+    with waiting(output, f"folding {named.name} again"), ending_spark():
+        from tailrace.cli import replay_map
+        from tailrace.lake.catalog import Lake
+        from tailrace.verify.replay_map import replay_map as run
+
+        found = run(Lake(settings), named, first, last)
+    replay_map.told(output, named.name, found)
+    if not found.ok:
         raise typer.Exit(Status.FOUND)
 
 

@@ -18,6 +18,7 @@ from tailrace.cli.texts import bounds, counted, key_named, shown, together
 from tailrace.model import samples
 from tailrace.model.computation import Computation
 from tailrace.model.log import Log
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import instant, text
 from tailrace.model.windows import Window
@@ -81,6 +82,13 @@ def simulate(
     sample = _read(found.source, data)
     period = timedelta(seconds=every) if every is not None else None
     epochs = samples.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    if isinstance(found, Map):
+        from tailrace.cli import simulate_map
+
+        if page is not None or png is not None:
+            raise UsageError(f"{found.name} is a map, and gives a record at once: it has no panes to draw")
+        simulate_map.told(output, found, epochs, sample)
+        return
     if isinstance(found, Computation):
         from tailrace.cli.simulate_computation import told
         from tailrace.observe.producing import Producing

@@ -48,7 +48,8 @@ def sql(
 ) -> None:
     """Ask the lake's tables something by SQL. It only reads, and times are UTC.
 
-    Besides the tables there are names for what a ledger holds: p__panes, p__late and p__state of p__ledger.
+    Besides the tables there are names for what a ledger holds: p__panes, p__late and p__state of p__ledger, and of a
+    map m__rows, what stands of what it gave.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog import Lake

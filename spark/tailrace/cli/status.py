@@ -14,8 +14,9 @@ from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Json
 from tailrace.cli.process import without_pandas
 from tailrace.cli.texts import bounds, counted, shown, span
+from tailrace.model.chains import Ranged
 from tailrace.model.computation import Computation
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.maps import Map
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.windows import Window
 from tailrace.settings import Settings
@@ -120,7 +121,7 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
     output.text(facts(rows))
 
 
-def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[tuple[str, Text | str]]:
+def _facts(pipeline: Ranged, own: PipelineStatus, log: LogStatus) -> Iterator[tuple[str, Text | str]]:
     if not own.same_definition:
         warning = "the tables hold the results of a definition with another meaning: it needs another name"
         yield "definition", Text(warning, style="bold red")
@@ -128,10 +129,6 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
     yield "watermark", _dimmed(shown(own.watermark), ", ".join(lags))
     if log.progress is not None and len(log.progress.partitions) > 1:
         yield "held back by", _holding(log.progress)
-    behind = own.epoch - own.answers_epoch
-    follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
-    if own.rewritten:
-        follow += f"; the last change of them wrote {own.rewritten:,} anew"
     reached = f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}"
     reached += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
     yield (
@@ -147,16 +144,27 @@ def _facts(pipeline: Pipeline, own: PipelineStatus, log: LogStatus) -> Iterator[
     if own.open is not None:
         ends = f"ending {shown(own.open.oldest)} to {shown(own.open.newest)}" if own.open.count else ""
         yield "open windows", _dimmed(f"{own.open.count:,}", ends)
-    if own.answers is None:
-        yield "answers", _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
+    if isinstance(pipeline, Map):
+        yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
     else:
-        yield "answers", _dimmed(f"{own.answers:,}", follow)
-    yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
-    yield "late records", f"{own.late:,}"
+        yield "answers", _answers(own)
+        yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
+        yield "late records", f"{own.late:,}"
     yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
     if own.engine is not None:
         yield "engine", _dimmed(*_engine(own.engine))
     yield "fingerprint", pipeline.fingerprint
+
+
+def _answers(own: PipelineStatus) -> Text:
+    """How many answers there are, and how far they follow the ledger."""
+    if own.answers is None:
+        return _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
+    behind = own.epoch - own.answers_epoch
+    follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
+    if own.rewritten:
+        follow += f"; the last change of them wrote {own.rewritten:,} anew"
+    return _dimmed(f"{own.answers:,}", follow)
 
 
 def _engine(said: str) -> tuple[str, str]:
@@ -262,7 +270,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
     }
 
 
-def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Pipeline | None = None) -> dict[str, Any]:
+def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Ranged | None = None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "pipeline": own.pipeline,
         "watermark": text(own.watermark),
@@ -277,8 +285,9 @@ def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Pipeline 
         "answers": own.answers,
         "panes": own.panes,
         "late": own.late,
+        "productions": own.productions,
     }
-    if pipeline is None or log is None or own.open is None:
+    if pipeline is None or log is None:
         return data
     lags = _lags(own, log)
     seconds = {name: None if lag is None else lag / 1e6 for name, lag in lags.items()}
@@ -289,7 +298,9 @@ def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Pipeline 
             "behind_processing_time": seconds.get("processing time"),
             "behind_latest_event": seconds.get("its latest event"),
         },
-        "open_windows": {
+        "open_windows": None
+        if own.open is None
+        else {
             "count": own.open.count,
             "oldest_end": _text(own.open.oldest),
             "newest_end": _text(own.open.newest),

@@ -11,8 +11,9 @@ from functools import partial
 from tailrace.engines.python.answers import answerer, assigner
 from tailrace.engines.session import Session
 from tailrace.model.log import SIGN
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
-from tailrace.sql import answers, windows
+from tailrace.sql import answers, maps, windows
 from tailrace.sql.changes import answered
 from tailrace.sql.steps import FAILED, may_fail
 
@@ -98,3 +99,17 @@ def answering(session: Session, pipeline: Pipeline) -> Answering:
     natively also where that would not.
     """
     return (PythonAnswering if session.in_python(pipeline) else Answering)(session, pipeline)
+
+
+def taken(session: Session, definition: Map, records: str) -> tuple[str, str | None]:
+    """A relation of a map's records after the steps, and one of those that a step rejects; None where none may."""
+    prepared = session.prepared(records, definition)
+    if not may_fail(definition):
+        return prepared, None
+    good = f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)"
+    return good, session.view(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL")
+
+
+def mapped(session: Session, definition: Map, records: str) -> str:
+    """What a map gives of a relation of its log's records, less those that a step rejects, as a query."""
+    return maps.given(definition, taken(session, definition, records)[0])

@@ -7,7 +7,6 @@ from enum import Enum
 
 from tailrace.model.chains import Definition
 from tailrace.model.computation import Computation
-from tailrace.model.pipeline import Pipeline
 from tailrace.model.types import decimal_parts
 from tailrace.settings import Settings
 from tailrace.sql.steps import needs_spark
@@ -86,7 +85,9 @@ class Bounds:
 
 
 def _for_spark(definition: Definition | None) -> bool:
-    return isinstance(definition, Pipeline) and any(needs_spark(stage) for stage in definition.stages)
+    if definition is None or isinstance(definition, Computation):
+        return False
+    return any(needs_spark(stage) for stage in definition.stages)
 
 
 _SPELLING = "its ids in a registry have more than six decimals, which DuckDB does not write as Spark does"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import PRODUCTION
@@ -9,7 +11,9 @@ from tailrace.lake.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.naming import known_as
 from tailrace.model.computation import NotKeptError
 from tailrace.model.log import Log, Productions
+from tailrace.model.maps import Map
 from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.sql import maps
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import productions
 
@@ -34,24 +38,32 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
 
 def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> tuple[str, Filter]:
     """The table that has these records, and which of its files are read for them."""
+    if isinstance(log, Productions) and isinstance(log.of, Map):
+        # What a run has mended since counts, too, whatever epoch that read the log at.
+        return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
     if isinstance(log, Productions):
         return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), at_most("epoch", epoch))
-    filters = [at_most("_epoch", epoch)]
     table = lake.table(log.name)
     # A column that was renamed is looked for by what it is called now.
     at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
-    if at is not None and first is not None and first > BEGINNING:
-        filters.append(since(at, first))
-    if at is not None and last is not None and last <= END_OF_TIME:
-        filters.append(before(at, last))
-    return log.name, every(*filters)
+    return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
+
+
+def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
+    """What a column of instants says of a range, as far as it is bounded."""
+    if first is not None and first > BEGINNING:
+        yield since(at, first)
+    if last is not None and last <= END_OF_TIME:
+        yield before(at, last)
 
 
 def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> str:
     table, where = read(session.lake, log, epoch, first, last)
     if not isinstance(log, Productions):
         return session.log(log, where)
-    if log.of.productions == "weak":
+    if isinstance(log.of, Map):
+        return f"({maps.records(log.of, session.table(table, where))})"
+    if not log.kept:
         raise NotKeptError(
             f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
             "under another name"

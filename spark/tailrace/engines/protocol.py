@@ -20,7 +20,7 @@ REASONS = ("expired", "finished")
 
 @dataclass(frozen=True)
 class Told:
-    """How many rows of each kind an epoch writes: panes by timing, late records by reason.
+    """How many rows of each kind an epoch writes: panes by timing, late records by reason, a map's productions.
 
     `open` is how many windows are open after it. Of a computation there are `productions`, what was `claimed` by
     another, what it `fed_back`, and the records that came too `late`.

@@ -18,6 +18,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.following import Following
 from tailrace.lake.publish import Branch
+from tailrace.model.chains import Ranged
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 
@@ -96,7 +97,7 @@ class Session(Protocol):
     def count(self, relation: str) -> int:
         """Count the rows of a relation, a query in brackets, or what else may stand after FROM."""
 
-    def prepared(self, source: str, pipeline: Pipeline) -> str:
+    def prepared(self, source: str, pipeline: Ranged) -> str:
         """Name the records of a relation after the definition's steps, with `sql.steps.FAILED` where one may fail."""
 
     def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:

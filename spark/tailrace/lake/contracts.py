@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.model.chains import Definition, chain, keeping_answers
+from tailrace.model.chains import Definition, Ranged, chain, keeping_answers
 from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, Log
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.triggers import slot_types
 from tailrace.model.types import element_type, struct_fields
@@ -25,7 +26,7 @@ PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger, each a partition of its own."""
 
 PRODUCTION = "production"
-"""The kind that a computation's ledger has in place of panes."""
+"""The kind that the ledger of a computation or a map has in place of panes."""
 
 FEEDBACK = "feedback"
 """The kind of what a computation fed back to itself: in flight between the epoch that wrote it and the next."""
@@ -227,7 +228,7 @@ def answer_contract(pipeline: Pipeline) -> Contract:
     return Contract(pipeline.name, doc, columns, properties=layout, key=key, retention=retention)
 
 
-def runs_contract(pipeline: Pipeline) -> Contract:
+def runs_contract(pipeline: Ranged) -> Contract:
     """Which range of event time was computed by which run. Append only: a run's latest row says how it stands."""
     columns = {
         "run": Column("string", "the run's id", required=True),
@@ -245,7 +246,35 @@ def runs_contract(pipeline: Pipeline) -> Contract:
         "reason": Column("string", "why it was run, or why it gave way"),
         "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
     }
-    return Contract(f"{pipeline.name}__runs", f"runs of pipeline {pipeline.name}", columns)
+    kind = "map" if isinstance(pipeline, Map) else "pipeline"
+    return Contract(f"{pipeline.name}__runs", f"runs of {kind} {pipeline.name}", columns)
+
+
+def map_contract(definition: Map) -> Contract:
+    """The ledger of a map: what it made of each record, and what a step rejected, one commit an epoch."""
+    columns = {
+        "kind": Column("string", "production (what came out), or rejected by a step", required=True),
+        **{name: Column(type, "production") for name, type in definition.results.items()},
+        PANE_TIME: Column("timestamp", "the record's event time", required=True),
+        "generation": Column("bigint", "production: the generation that it is of (rule V2)"),
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "retraction": Column("boolean", "production: whether it takes back what the record had given"),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        "writer": Column("string", "production: stream or backfill"),
+        "reason": Column("string", "rejected: what was wrong"),
+        "source_epoch": Column("bigint", "the record's _epoch in the log"),
+        "source_partition": Column("string", "the record's _source in the log"),
+        "source_offset": Column("bigint", "the record's _offset in the log"),
+    }
+    doc = f"what map {definition.name} made of the records of log {definition.log.name}, one commit an epoch"
+    return Contract(f"{definition.name}__ledger", doc, columns, partition_by=("kind",))
+
+
+def ledger_of(definition: Definition) -> Contract:
+    """The ledger of any definition."""
+    if isinstance(definition, Map):
+        return map_contract(definition)
+    return ledger_contract(definition) if isinstance(definition, Pipeline) else computation_contract(definition)
 
 
 def computation_contract(computation: Computation) -> Contract:
@@ -312,9 +341,11 @@ def contracts(definition: Definition) -> list[Contract]:
         landed.append(signals_contract(definition.source))
     if log.landed and not log.strategy.follows_records:
         landed.append(complete_contract(log))
+    landed.append(ledger_of(definition))
     if isinstance(definition, Computation):
-        return [*landed, computation_contract(definition)]
-    return [*landed, ledger_contract(definition), answer_contract(definition), runs_contract(definition)]
+        return landed
+    answers = [] if isinstance(definition, Map) else [answer_contract(definition)]
+    return [*landed, *answers, runs_contract(definition)]
 
 
 def commits_contract(table: str) -> Contract:

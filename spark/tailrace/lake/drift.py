@@ -10,6 +10,7 @@ from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import OtherDefinitionError
 from tailrace.lake.evolution import Change, changes
 from tailrace.model.chains import Definition
+from tailrace.model.maps import Map
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
     if lake.has(table):
         found = lake.head(table).said.get("fingerprint")
         if found != pipeline.fingerprint:
+            mend = "give the changed definition another name, or undo the change"
+            if not isinstance(pipeline, Map):
+                mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
             raise OtherDefinitionError(
                 f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
-                f"{pipeline.fingerprint}): see what the change means with `tailrace plan` and make it so with "
-                "`tailrace apply`, give the changed definition another name, or undo the change"
+                f"{pipeline.fingerprint}): {mend}"
             )

@@ -9,12 +9,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tailrace.lake.errors import MovedError
 from tailrace.lake.needed import STAMP
 from tailrace.lake.notices import Followed
 from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Head, Tables, standing
+
+
+class Follows(Protocol):
+    """What a fold or a run asks of what follows a ledger."""
+
+    def follow(self, *, fresh: int | None = None) -> int:
+        """Bring what follows up with the ledger; gives the ledger's snapshot that it stands for."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+@dataclass
+class Unfollowed:
+    """Stands for what would follow a ledger that is itself what people read: that of a map."""
+
+    lake: Tables
+    name: str
+
+    def follow(self, *, fresh: int | None = None) -> int:
+        return int(standing(self.lake.commits(f"{self.name}__ledger")).snapshot or -1)
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass

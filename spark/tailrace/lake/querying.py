@@ -18,6 +18,9 @@ from tailrace.lake.reports import LEDGER
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
 """How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
 
+ROWS = "rows"
+"""How the name ends of what stands of what a map gave: no retractions, and nothing that a backfill gave again since."""
+
 
 class QueryError(LakeError, ValueError):
     """SQL that an engine does not take. The message is one line."""
@@ -32,7 +35,19 @@ def views(lake: Lake, query: str) -> dict[str, str]:
                 view = f"{table.removesuffix(LEDGER)}__{name}"
                 if _named(view, query):
                     found[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
+            view = f"{table.removesuffix(LEDGER)}__{ROWS}"
+            if _named(view, query):
+                found[view] = _standing(table)
     return found
+
+
+def _standing(ledger: str) -> str:
+    """The rows of a map's ledger that stand (`sql.maps.current`), in any dialect."""
+    place = ("source_epoch", "source_partition", "source_offset")
+    same = " AND ".join(f"m.{name} IS NOT DISTINCT FROM r.{name}" for name in place)
+    higher = f"SELECT 1 FROM {ledger} m WHERE m.writer = 'backfill' AND {same} AND m.generation > r.generation"
+    rows = f"SELECT * FROM {ledger} r WHERE r.kind = '{PRODUCTION}' AND NOT r.retraction"
+    return f"{rows} AND NOT EXISTS ({higher})"
 
 
 def tables(lake: Lake) -> list[str]:

@@ -19,12 +19,13 @@ from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog import Head, Lake, head_of, properties
 from tailrace.lake.commits import DUPLICATES, ENGINE, progress_in
-from tailrace.lake.contracts import LATE, PANE, PARTIAL
+from tailrace.lake.contracts import LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.filters import after, equal, every
 from tailrace.lake.needed import STAMP
 from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import MAINTAINED
 from tailrace.model.algebra import Scalars
+from tailrace.model.chains import Ranged
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
@@ -68,11 +69,11 @@ class PipelineStatus:
     """A pipeline as its tables have it.
 
     `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
-    `answers` is None of an earlier stage that has no such table. `rewritten` is how many answers the last change of `p`
-    wrote anew, with the files that held what changed; a stream does that less often where it is dear
-    (`TAILRACE_FRESHNESS`). `panes` counts retractions too. `engine` is what folded the last epoch, and why.
-    `same_definition` says whether the ledger was made by a definition of this meaning;
-    it and `open` are None, and `runs` empty, where the definition is not at hand.
+    `answers` is None of an earlier stage that has no such table, and of a map. `rewritten` is how many answers the last
+    change of `p` wrote anew, with the files that held what changed; a stream does that less often where it is dear
+    (`TAILRACE_FRESHNESS`). `panes` counts retractions too, and so do the `productions` of a map or a computation.
+    `engine` is what folded the last epoch, and why. `same_definition` says whether the ledger was made by a definition
+    of this meaning; it and `open` are None, and `runs` empty, where the definition is not at hand. A map has no `open`.
     """
 
     pipeline: str
@@ -88,6 +89,7 @@ class PipelineStatus:
     rewritten: int
     panes: int
     late: int
+    productions: int
     open: OpenWindows | None
     same_definition: bool | None
     runs: tuple[Run, ...]
@@ -101,8 +103,8 @@ class Status:
     pipeline: PipelineStatus | None
 
 
-def status(lake: Lake, pipeline: Pipeline) -> Status:
-    """How a pipeline and its log stand. Raises `LakeError` where the catalog cannot be opened."""
+def status(lake: Lake, pipeline: Ranged) -> Status:
+    """How a pipeline or a map and its log stand. Raises `LakeError` where the catalog cannot be opened."""
     log, ledger = lake.found(pipeline.source.name), lake.found(pipeline.name + LEDGER)
     return Status(
         None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
@@ -139,12 +141,12 @@ def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStat
     )
 
 
-def pipeline_status(lake: Lake, name: str, pipeline: Pipeline | None = None) -> PipelineStatus:
+def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> PipelineStatus:
     """How a pipeline stands. Raises `LakeError` where it has no ledger."""
     return _pipeline_status(lake, lake.table(name + LEDGER), name, pipeline)
 
 
-def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Pipeline | None) -> PipelineStatus:
+def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:
     answers, head, counts = lake.found(name), head_of(ledger), _by_kind(ledger)
     return PipelineStatus(
         pipeline=name,
@@ -160,7 +162,8 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Pipeline | 
         rewritten=_rewritten(answers) if answers is not None else 0,
         panes=counts[PANE],
         late=counts[LATE],
-        open=_open(ledger, head, pipeline) if pipeline is not None else None,
+        productions=counts[PRODUCTION],
+        open=_open(ledger, head, pipeline) if isinstance(pipeline, Pipeline) else None,
         same_definition=head.said.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
         runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(f"{name}__runs") else (),
     )

@@ -22,6 +22,7 @@ from tailrace.lake.replacing import Replaced
 from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import Commit, repeated, standing
 from tailrace.model.chains import Definition, chain
+from tailrace.model.computation import Computation
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
 
@@ -100,14 +101,16 @@ def restore(
 
 def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason: str | None) -> Restored:
     cut = _cut(lake, lease.table, epoch)
-    if not isinstance(stage, Pipeline):
+    if isinstance(stage, Computation):
         return _gone_back(lake, lease, cut, None)
     runs, note = Runs(lake, stage), f"back to epoch {epoch}" + (f": {reason}" if reason else "")
     run = runs.start("restore", BEGINNING, END_OF_TIME, log_epoch=cut.epoch, reason=note)
-    if cut.before > epoch and lake.has(stage.name):
+    answered = isinstance(stage, Pipeline) and lake.has(stage.name)
+    if cut.before > epoch and answered:
         lake.name(stage.name, f"{TAG}{run.generation}", _answers_until(lake, stage.name, cut))
     found = _gone_back(lake, lease, cut, run)
-    settle(lake, stage.name)
+    if answered:
+        settle(lake, stage.name)
     undone = {made.run for one in cut.undone if (made := Replaced.of(one)) is not None}
     for other in runs.all():
         if other.run in undone and other.status == "committed":

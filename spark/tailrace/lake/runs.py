@@ -12,7 +12,7 @@ from tailrace.lake.contracts import runs_contract
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Noted
 from tailrace.lake.tables import Tables
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.chains import Ranged
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
 
 HIGHEST = "generation"
@@ -52,7 +52,7 @@ class Runs:
     """The runs table of a pipeline."""
 
     lake: Tables
-    pipeline: Pipeline
+    pipeline: Ranged
 
     @property
     def table(self) -> str:

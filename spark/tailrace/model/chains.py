@@ -1,4 +1,4 @@
-"""Definitions that read one another, from the log that a source fills on: pipelines and computations."""
+"""Definitions that read one another, from the log that a source fills on: pipelines, computations and maps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import TypeAlias
 
 from tailrace.model.computation import Computation
 from tailrace.model.log import Panes, Productions
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 
-Definition: TypeAlias = Pipeline | Computation
+Definition: TypeAlias = Pipeline | Computation | Map
+
+Ranged: TypeAlias = Pipeline | Map
+"""A definition of which a range of event time can be computed anew: it says what it gives by the log alone."""
 
 
 def before(definition: Definition) -> Definition | None:

@@ -11,7 +11,7 @@ from tailrace.model.elementwise import Each, element_faults
 from tailrace.model.errors import Fault, unknown_column
 from tailrace.model.gathering import Collect
 from tailrace.model.joining import Pairs
-from tailrace.model.log import Log, Productions
+from tailrace.model.log import PANE_TIME, Log, Panes, Productions
 from tailrace.model.matching import condition_faults
 from tailrace.model.names import RESERVED, RESERVED_KEYS, name_faults, reserved
 from tailrace.model.own import OwnWindows
@@ -23,6 +23,7 @@ from tailrace.model.windows import PHASE_TYPES, Fixed
 from tailrace.model.written import length, written
 
 if TYPE_CHECKING:
+    from tailrace.model.maps import Map
     from tailrace.model.pipeline import Pipeline
 
 
@@ -63,9 +64,48 @@ def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield from _when_faults(pipeline)
 
 
-def _each_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    types = pipeline.log.columns
-    for place, one in enumerate(pipeline.each):
+def map_faults(definition: Map) -> Iterable[Fault]:
+    """Everything that is wrong with a map."""
+    yield from name_faults("name", definition.name)
+    log: object = definition.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
+        return
+    if isinstance(log, Panes):
+        expected = "a log of which nothing is taken back"
+        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.panes"
+        yield Fault("log", f"the panes of {log.name}", expected, remedy)
+        return
+    steps = list(_each_faults(definition))
+    yield from steps
+    if steps:
+        return
+    if definition.keep is not None:
+        yield from condition_faults("keep", definition.keep, definition.columns)
+    yield from _given_faults(definition)
+    yield from _weak_step_faults(definition)
+
+
+def _given_faults(definition: Map) -> Iterable[Fault]:
+    """What is wrong with the columns that go out."""
+    columns = definition.columns
+    for place, column in enumerate(definition.what or columns):
+        path = f"what[{place}]"
+        if column not in columns:
+            yield unknown_column(path, column, columns)
+        elif column in RESERVED | {"source_epoch"} and not column == PANE_TIME == definition.log.event_time:
+            mend = f'leave it out of what, or let it go out as another: each=Derive({{"my_{column}": Col("{column}")}})'
+            yield Fault(path, column, "a name that the tables do not use themselves", mend)
+        elif not is_type(columns[column]):
+            yield Fault(path, f"{column}: {columns[column]}", "a plain column", "name others: what=(...)")
+    if len(set(definition.what)) < len(definition.what):
+        yield Fault("what", definition.what, "each column once", "leave out the repeated one")
+
+
+def _each_faults(definition: Pipeline | Map) -> Iterable[Fault]:
+    types = definition.log.columns
+    for place, one in enumerate(definition.each):
         faults = list(element_faults(f"each[{place}]", one, types))
         yield from faults
         if faults:
@@ -177,15 +217,25 @@ def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
     A record that is left out is in the ledger by its place, from which a backfill or a person finds it again.
     """
-    log = pipeline.log
-    if not isinstance(log, Productions) or log.of.productions != "weak":
-        return
-    remedy = f'leave productions="weak" out of {log.name}'
-    if pipeline.finishing == "close":
+    if pipeline.finishing == "close" and _weak(pipeline.log):
+        remedy = _STRONG.format(pipeline.log.name)
         yield Fault("finishing", "close", "records that are kept, for some may come too late", remedy)
-    for place, one in enumerate(pipeline.each):
-        if isinstance(one, Each):
-            yield Fault(f"each[{place}]", one, "records that are kept, for it may reject some", remedy)
+    yield from _weak_step_faults(pipeline)
+
+
+def _weak_step_faults(definition: Pipeline | Map) -> Iterable[Fault]:
+    for place, one in enumerate(definition.each):
+        if isinstance(one, Each) and _weak(definition.log):
+            expected = "records that are kept, for it may reject some"
+            yield Fault(f"each[{place}]", one, expected, _STRONG.format(definition.log.name))
+
+
+def _weak(log: Log) -> bool:
+    """Whether what a log holds is not kept."""
+    return isinstance(log, Productions) and not log.kept
+
+
+_STRONG = 'leave productions="weak" out of {}'
 
 
 def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:

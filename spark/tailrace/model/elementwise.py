@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.errors import Fault, TailraceError
 from tailrace.model.expressions import Expression, expression_faults
+from tailrace.model.matching import Condition
 from tailrace.model.names import RESERVED, name_faults, reserved
 from tailrace.model.types import is_type
 from tailrace.model.values import of_value
@@ -30,7 +31,9 @@ class NeedsSparkError(TailraceError, NotImplementedError):
 
 
 class ElementWise:
-    """The base of what is done with each record."""
+    """The base of what is done with each record. `several` says whether it may make more than one of it."""
+
+    several: ClassVar[bool] = False
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         """The columns of what it gives, of records with columns of these types."""
@@ -94,6 +97,8 @@ class Each(ElementWise):
 
     function: Callable[[Record], Record | Iterable[Record] | None]
     gives: Mapping[str, str]
+
+    several: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
@@ -170,6 +175,8 @@ class SparkFrame(ElementWise):
     function: Callable[[Any], Any]
     gives: Mapping[str, str]
 
+    several: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
 
@@ -185,6 +192,30 @@ class SparkFrame(ElementWise):
                 f"{path}.function", self.function, "a function of a DataFrame", "write SparkFrame(f, gives={...})"
             )
         yield from _gives_faults(path, self.gives, types, least=0)
+
+
+def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Mapping[str, str]:
+    """The columns and their types after steps, of records with columns of these types."""
+    for one in steps:
+        types = one.columns(types)
+    return types
+
+
+def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Iterable[Record]:
+    """What steps make of one record. Raises `RecordError` where one cannot take it."""
+    records: Iterable[Record] = (record,)
+    for one in steps:
+        records = [made for record in records for made in one.records(record, types)]
+        types = one.columns(types)
+    return records
+
+
+def meets(condition: Condition | None, record: Record, types: Mapping[str, str]) -> bool:
+    """Whether a record meets a condition; each does where there is none."""
+    if condition is None:
+        return True
+    values = {column: record.get(column) for column in condition.columns}
+    return bool(condition.holds(Scalars(), values, types))
 
 
 _MOST = 500

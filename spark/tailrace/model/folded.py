@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.model import stages, stateful
+from tailrace.model import maps, stages, stateful
 from tailrace.model.chains import Definition, chain
 from tailrace.model.clock import Clock
+from tailrace.model.maps import Map, Mapped
 from tailrace.model.once import Claims, settled
 from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.stateful import Production
 from tailrace.model.step import Record, State, step
+
+
+@dataclass(frozen=True)
+class Passing:
+    """What a map has between two epochs: nothing but the clock."""
+
+    clock: Clock | None = None
 
 
 @dataclass
@@ -26,9 +34,10 @@ class Run:
     `claimed` are the productions that do not count, as another's by the registry of `claims`, or again.
     """
 
-    state: State | stateful.State
+    state: State | stateful.State | Passing
     panes: list[Pane] = field(default_factory=list)
     productions: list[Production] = field(default_factory=list)
+    mapped: list[Mapped] = field(default_factory=list)
     late: list[Late | stateful.Late] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     work: list[stateful.Work] = field(default_factory=list)
@@ -47,7 +56,7 @@ def fold_chain(
     [(('a',), {'clicks': 2})]
     """
     whole = chain(definition)
-    found = list(runs) or [Run(State() if isinstance(one, Pipeline) else stateful.State()) for one in whole]
+    found = list(runs) or [Run(_nothing(one)) for one in whole]
     for bundle, clock in epochs:
         records, time = bundle, clock
         for place, (one, run) in enumerate(zip(whole, found, strict=True)):
@@ -55,6 +64,12 @@ def fold_chain(
             after = found[place + 1].state.clock if place + 1 < len(found) else None
             time = replace(time, watermark=reached if after is None else max(reached, after.watermark))
     return found
+
+
+def _nothing(definition: Definition) -> State | stateful.State | Passing:
+    if isinstance(definition, Map):
+        return Passing()
+    return State() if isinstance(definition, Pipeline) else stateful.State()
 
 
 def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
@@ -65,6 +80,12 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
         run.late += late
         run.panes += panes
         given, reached = stages.changes(definition, panes), stages.watermark(definition, run.state, None)
+    elif isinstance(definition, Map):
+        clock.after(run.state.clock)
+        mapped, rejected = maps.step(definition, records, clock.epoch)
+        run.mapped += mapped
+        run.state = Passing(clock)
+        given, reached = [maps.record_of(one) for one in mapped], clock.watermark
     else:
         assert isinstance(run.state, stateful.State)
         run.state, productions, too_late, rejected, work = stateful.step(definition, run.state, records, clock)

@@ -1,7 +1,8 @@
 """What the records of a log look like, and how far out of order they may come.
 
 A log is a source's, or it is what another stage's panes are to a later one (`Panes`): its answers, each with its event
-time, and its retractions, which take such a record back. What a computation produces is a log, too (`Productions`).
+time, and its retractions, which take such a record back. What a computation or a map produces is a log, too
+(`Productions`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tailrace.model.watermarks import BoundedDisorder, WatermarkStrategy
 
 if TYPE_CHECKING:
     from tailrace.model.computation import Computation
+    from tailrace.model.maps import Map
     from tailrace.model.pipeline import Pipeline
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -171,7 +173,7 @@ SIGN = "_sign"
 class _Given(Log):
     """What a definition gives as the log of another one: it is in that one's ledger, and no source lands it."""
 
-    of: Pipeline | Computation = field(kw_only=True)
+    of: Pipeline | Computation | Map = field(kw_only=True)
 
     @property
     def landed(self) -> bool:
@@ -198,13 +200,19 @@ class Panes(_Given):
 
 @dataclass(frozen=True, kw_only=True)
 class Productions(_Given):
-    """What a computation produces as the log of another definition; `Computation.produced` makes it.
+    """What a computation or a map produces as the log of another definition; their `produced` makes it.
 
-    Its columns are the computation's key, those that it says it produces, and `event_time`. Nothing of it is taken
-    back. Its watermark is the computation's (rule T3), and no record of it is ever late.
+    Its columns are a computation's key and those that it says it produces, or those that go out of a map, and
+    `event_time`. A stream takes nothing of it back. Its watermark is that of who produces it (rule T3), and no record
+    of a computation is ever late.
     """
 
-    of: Computation = field(kw_only=True)
+    of: Computation | Map = field(kw_only=True)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the ledger keeps them; else they are computed again where they are wanted again."""
+        return getattr(self.of, "productions", "strong") == "strong"
 
 
 def sign_of(record: Mapping[str, Any]) -> int:

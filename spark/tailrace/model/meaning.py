@@ -13,11 +13,12 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tailrace.model.log import Productions
+from tailrace.model.log import Log, Panes, Productions
 from tailrace.model.panes import END_OF_WINDOW
 from tailrace.model.written import written
 
 if TYPE_CHECKING:
+    from tailrace.model.maps import Map
     from tailrace.model.pipeline import Pipeline
 
 Parts: TypeAlias = "Mapping[str, Any]"
@@ -44,21 +45,22 @@ FOLLOWS = "watermark"
 """The part that says how the log's watermark follows its records: it says when, and what is too late, too."""
 
 
+def of_log(log: Log) -> dict[str, Any]:
+    """The parts that say what a definition reads."""
+    found: dict[str, Any] = {"columns": sorted(log.columns.items())}
+    if isinstance(log, Panes | Productions):
+        return found | {"reads": log.of.name, "of": log.of.fingerprint}
+    follows = log.disorder if log.watermark is None else written(log.watermark)
+    return found | {"event_time": log.event_time, FOLLOWS: follows}
+
+
 def parts(pipeline: Pipeline) -> dict[str, Any]:
     """The parts of a definition that give it its meaning, by their names.
 
     They are taken as they are written, without what they leave out: a new option changes no digest.
     """
     log = pipeline.log
-    found: dict[str, Any] = {"columns": sorted(log.columns.items())}
-    if pipeline.earlier is not None:
-        found |= {"reads": pipeline.earlier.name, "of": pipeline.earlier.fingerprint}
-    elif isinstance(log, Productions):
-        found |= {"reads": log.of.name, "of": log.of.fingerprint}
-    else:
-        found |= {"event_time": log.event_time}
-        found |= {FOLLOWS: log.disorder if log.watermark is None else written(log.watermark)}
-    found |= {
+    found = of_log(log) | {
         "key": pipeline.key,
         "what": sorted((name, written(combiner)) for name, combiner in pipeline.what.items()),
         "where": written(pipeline.where),
@@ -95,12 +97,21 @@ def fingerprint(pipeline: Pipeline) -> str:
     meaning += one.get("each", ())
     meaning += (one["percentiles"],) if "percentiles" in one else ()
     meaning += (one["timestamp"],) if "timestamp" in one else ()
+    return digest(meaning)
+
+
+def digest(meaning: tuple[object, ...]) -> str:
+    """A digest of what is written the same for the same meaning.
+
+    >>> digest(("map", ("price",)))
+    'dfdf41ab349a059e'
+    """
     return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
 
-def kept(pipeline: Pipeline) -> str:
+def kept(definition: Pipeline | Map) -> str:
     """The parts as a lake keeps them: JSON, the same for the same meaning."""
-    return json.dumps({name: _plain(value) for name, value in parts(pipeline).items()}, sort_keys=True)
+    return json.dumps({name: _plain(value) for name, value in definition.meaning.items()}, sort_keys=True)
 
 
 def read(text: str) -> Parts:

@@ -7,21 +7,20 @@ makes no sense is refused with every fault at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
-from tailrace.model.algebra import Scalars
 from tailrace.model.checking import pipeline_faults
 from tailrace.model.combiners import Combiner, Merge, Part
-from tailrace.model.elementwise import ElementWise
+from tailrace.model.elementwise import ElementWise, columns_after, meets, taken_through
 from tailrace.model.errors import DefinitionError
 from tailrace.model.log import PANE_TIME, Log, Panes
 from tailrace.model.matching import Condition
-from tailrace.model.meaning import fingerprint
+from tailrace.model.meaning import fingerprint, parts
 from tailrace.model.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
 from tailrace.model.retracting import taking_back
 from tailrace.model.time import END_OF_TIME, duration
@@ -130,19 +129,11 @@ class Pipeline:
     @cached_property
     def columns(self) -> Mapping[str, str]:
         """The columns of its records and their types, after the steps."""
-        types: Mapping[str, str] = self.log.columns
-        for one in self.each:
-            types = one.columns(types)
-        return MappingProxyType(dict(types))
+        return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
 
     def prepared(self, record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """What the steps make of a record of the log, less what the definition leaves out."""
-        records: Iterable[Mapping[str, Any]] = (record,)
-        types: Mapping[str, str] = self.log.columns
-        for one in self.each:
-            records = [made for record in records for made in one.records(record, types)]
-            types = one.columns(types)
-        return filter(self.keeps, records)
+        return filter(self.keeps, taken_through(self.each, record, self.log.columns))
 
     def closes(self, end: int) -> int:
         """When the watermark closes a window that ends at `end`, in microseconds (rule M1)."""
@@ -173,10 +164,7 @@ class Pipeline:
 
     def keeps(self, record: Mapping[str, Any]) -> bool:
         """Whether a record, after the steps, is one of the definition's."""
-        if self.keep is None:
-            return True
-        values = {column: record.get(column) for column in self.keep.columns}
-        return bool(self.keep.holds(Scalars(), values, self.columns))
+        return meets(self.keep, record, self.columns)
 
     @cached_property
     def combiners(self) -> Mapping[str, Combiner]:
@@ -218,6 +206,11 @@ class Pipeline:
     def type_of(self, combiner: Combiner) -> str | None:
         """The type of the column that a combiner reads, None if it reads none."""
         return None if combiner.column is None else self.columns[combiner.column]
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The parts that give it its meaning, by their names (`model.meaning`)."""
+        return parts(self)
 
     @property
     def fingerprint(self) -> str:

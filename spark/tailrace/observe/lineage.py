@@ -26,8 +26,7 @@ from tailrace.lake.contracts import (
     Contract,
     Shape,
     answer_contract,
-    computation_contract,
-    ledger_contract,
+    ledger_of,
     log_contract,
     rejected_contract,
 )
@@ -118,7 +117,7 @@ class Lineage:
         else:
             inputs, written = [self._source()], [log_contract(log), rejected_contract(log)]
         for stage in stages:
-            written += self._written(stage) if isinstance(stage, Pipeline) else [computation_contract(stage)]
+            written += self._written(stage)
         epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
         own = {"run": subject.run, "epochs": epochs, "engines": self._engines}
         run: dict[str, RunFacet] = {FACET: self._own(stages, self._generations, **own)}
@@ -130,7 +129,7 @@ class Lineage:
     def _backfill(self, noted: Noted) -> None:
         found = noted.run
         state = {"started": "START", "committed": "COMPLETE", "gave_way": "ABORT"}.get(found.status, "FAIL")
-        stage = next(one for one in self.subject.pipelines if one.name == noted.pipeline)
+        stage = next(one for one in self.subject.stages if one.name == noted.pipeline)
         windows = {name: getattr(found, name) for name in OUTCOMES} if state == "COMPLETE" else None
         own = {"run": found.run, "engine": found.engine, "windows": windows}
         own["epochs"] = {"first": 0, "last": found.log_epoch}
@@ -145,10 +144,12 @@ class Lineage:
         inputs = [self._input(log_contract(stage.source))]
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
-    def _written(self, stage: Pipeline) -> list[Contract]:
-        """The tables that a run of a stage writes."""
+    def _written(self, stage: Definition) -> list[Contract]:
+        """The tables of its own that a run of a stage writes."""
+        if not isinstance(stage, Pipeline):
+            return [ledger_of(stage)]
         answered = self.subject.answered(Lake(self.subject.settings))
-        return [ledger_contract(stage), *([answer_contract(stage)] if stage in answered else [])]
+        return [ledger_of(stage), *([answer_contract(stage)] if stage in answered else [])]
 
     def _emit(
         self, state: str, run: str, job: str, processing: str, facets: dict[str, RunFacet],

@@ -19,6 +19,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
 from tailrace.lake.notices import Followed, Noted, Outcome, Publication
 from tailrace.lake.runs import Runs
+from tailrace.model.chains import Ranged
 from tailrace.model.progress import Progress
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
@@ -269,7 +270,7 @@ class Metrics:
     def _backfills(self) -> None:
         """How all backfills ended, as the tables of runs have it: a process sees but its own."""
         lake = Lake(self.subject.settings)
-        for stage in self.subject.pipelines:
+        for stage in (one for one in self.subject.stages if isinstance(one, Ranged)):
             runs = Runs(lake, stage)
             all_ = [run for run in runs.all() if run.kind == "backfill"] if lake.has(runs.table) else []
             for status in ENDS:

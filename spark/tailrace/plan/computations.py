@@ -50,13 +50,13 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
 def shown(computation: Computation, engine: Choice) -> RenderableType:
     """The plan as a page of text, with the engine that a stream of it begins on."""
     reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
-    epoch = _grid()
+    epoch = grid()
     for number, (name, execution, says) in enumerate(stages(computation), 1):
         epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
-    state = _grid()
+    state = grid()
     for name, one in computation.fields.items():
         state.add_row(name, Text(one.type), "" if one.default is None else f"{one.default!r} before one was set", "")
-    tables = _grid()
+    tables = grid()
     for contract in contracts(computation):
         tables.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
     return Group(
@@ -86,15 +86,17 @@ def data(computation: Computation, engine: Choice) -> dict[str, Any]:
         ],
         "state": {name: one.type for name, one in computation.fields.items()},
         "produces": dict(computation.produced.columns),
-        "tables": [_table(contract.table, contract.columns) for contract in contracts(computation)],
+        "tables": [table_data(contract.table, contract.columns) for contract in contracts(computation)],
     }
 
 
-def _table(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+def table_data(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A table as JSON data."""
     return {"table": name, "columns": {one: spark_type(column.shape) for one, column in columns.items()}}
 
 
-def _grid() -> Table:
+def grid() -> Table:
+    """Lines of text under one another, the last column folded."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for _ in range(3):
         made.add_column(no_wrap=False)

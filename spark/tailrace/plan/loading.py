@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from tailrace.model.chains import Definition, chain
+from tailrace.model.chains import Definition, Ranged, chain
 from tailrace.model.computation import Computation
 from tailrace.model.errors import DefinitionError, TailraceError
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 
 
@@ -26,8 +27,19 @@ _NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
 def load(definition: str) -> Pipeline:
     """The pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
 
-    Raises `LoadError` where that is a computation.
+    Raises `LoadError` where that is a computation or a map.
     """
+    found = load_ranged(definition)
+    if isinstance(found, Map):
+        raise LoadError(
+            f"{definition}: {found.name} is a map, and has no windows: expected a Pipeline; what there is of a map, "
+            "the commands stream, backfill, audit, replay, explain, status, simulate, sql and tables tell"
+        )
+    return found
+
+
+def load_ranged(definition: str) -> Ranged:
+    """The pipeline or map that `FILE` or `FILE:NAME` stands for. Raises `LoadError` where that is a computation."""
     found = load_any(definition)
     if isinstance(found, Computation):
         raise LoadError(

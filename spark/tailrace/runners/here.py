@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.chains import Ranged
 from tailrace.observe.happenings import Subject
 from tailrace.observe.observing import observing
-from tailrace.plan.loading import load
+from tailrace.plan.loading import load_ranged
 from tailrace.runners.jobs import BackfillJob, Outcome
 from tailrace.settings import Settings
 
@@ -24,10 +24,10 @@ _loading = threading.Lock()
 """Definitions are loaded one after the other, for each is run with its folder on the path."""
 
 
-def loaded(job: BackfillJob) -> Pipeline:
+def loaded(job: BackfillJob) -> Ranged:
     """Load the definition of a job."""
     with _loading:
-        return load(job.definition)
+        return load_ranged(job.definition)
 
 
 def fits(settings: Settings, job: BackfillJob) -> bool:

@@ -14,7 +14,7 @@ from tailrace.runners.statuses import Status, status_of
 
 if TYPE_CHECKING:
     from tailrace.backfill.outcome import Backfilled
-    from tailrace.model.pipeline import Pipeline
+    from tailrace.model.chains import Ranged
 
 LONGEST_REASON = 200
 """How long a reason may be, in characters."""
@@ -201,7 +201,7 @@ class Outcome(BaseModel):
     gave_way_to: GaveWay | None
 
     @classmethod
-    def of(cls, pipeline: Pipeline, found: Backfilled, *, dry_run: bool) -> Outcome:
+    def of(cls, pipeline: Ranged, found: Backfilled, *, dry_run: bool) -> Outcome:
         """Sum up a run of one stage."""
         run, other = found.run, found.gave_way
         return cls(

@@ -24,6 +24,7 @@ from tailrace.engines.session import Counted, OverBatches, OverTables
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
+from tailrace.model.chains import Ranged
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.types import element_type, struct_fields
@@ -111,7 +112,7 @@ class ClusterSession:
         (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
         return int(row["n"])
 
-    def prepared(self, source: str, pipeline: Pipeline) -> str:
+    def prepared(self, source: str, pipeline: Ranged) -> str:
         return self._named(prepare(self.spark.sql(f"SELECT * FROM {source}"), pipeline))
 
     def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.engines.protocol import Side, Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import ENGINE, ONWARD
-from tailrace.lake.contracts import answer_contract, ledger_contract
+from tailrace.lake.contracts import answer_contract, ledger_of
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import LentError, OtherDefinitionError
 from tailrace.lake.generations import GENERATION, MEANING, generation_of, settle
@@ -20,8 +20,9 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.notices import WentOver
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
-from tailrace.model.chains import Definition
+from tailrace.model.chains import Definition, Ranged
 from tailrace.model.clock import Clock
+from tailrace.model.maps import Map
 from tailrace.model.meaning import kept
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME
@@ -171,6 +172,15 @@ class LedgerFold:
         """Make the tables that are not there yet."""
         raise NotImplementedError
 
+    def _begun(self, definition: Ranged) -> None:
+        """Make the ledger, where there is none, in a generation that it enters among the runs."""
+        ledger = ledger_of(definition)
+        if not self.lake.has(ledger.table):
+            run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
+            first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}
+            told = {MEANING: kept(definition), GENERATION: str(run.generation)}
+            self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+
     def _said(self, folded: Told, clock: Clock) -> Folded:
         """What an epoch gave, of what was written."""
         raise NotImplementedError
@@ -257,15 +267,13 @@ class Fold(LedgerFold):
 
     def _ensure(self) -> None:
         lake, pipeline = self.lake, self.pipeline
-        ledger = ledger_contract(pipeline)
-        if not lake.has(ledger.table):
-            run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
-            first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
-            told = {MEANING: kept(pipeline), GENERATION: str(run.generation)}
-            lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+        self._begun(pipeline)
         there = lake.has(pipeline.name)
         if self._answers and not there:
-            made, told = answer_contract(pipeline), {GENERATION: str(generation_of(lake.table(ledger.table)))}
+            made, told = (
+                answer_contract(pipeline),
+                {GENERATION: str(generation_of(lake.table(f"{pipeline.name}__ledger")))},
+            )
             lake.ensure(replace(made, properties={**made.properties, **told}))
         self._answers = self._answers or there
         settle(lake, pipeline.name)
@@ -333,4 +341,42 @@ class Fold(LedgerFold):
             clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
             folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
             engine=self.side.choice.engine.value,
+        )  # fmt: skip
+
+
+class MapFold(LedgerFold):
+    """The running fold of one map: nothing is held between two epochs, and nothing follows its ledger."""
+
+    def __init__(
+        self, lake: Lake, definition: Map, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
+    ) -> None:
+        self.map = definition
+        super().__init__(lake, definition, sides, feeds=feeds, landing=landing)
+
+    def _ensure(self) -> None:
+        self._begun(self.map)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        return super().passed_on_again(epoch, {ONWARD: said.get("watermark", str(BEGINNING)), **said})
+
+    def due(self) -> int | None:
+        """None: a map waits for nothing but records."""
+        return None
+
+    @property
+    def in_flight(self) -> int:
+        """None: a map has no loop."""
+        return 0
+
+    def follow(self, beside: Worker) -> None:
+        """Nothing follows the ledger of a map: its rows are read there."""
+
+    def close(self) -> None:
+        self.lease.give_back()
+        self.side.close()
+
+    def _said(self, folded: Told, clock: Clock) -> Folded:
+        return Folded(
+            clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
+            token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,
         )  # fmt: skip

@@ -21,8 +21,9 @@ from tailrace.lake.trimming import ledger_trimming
 from tailrace.model.chains import Definition, before, chain, keeping_answers
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.folding import Fold, Folded, Phases
+from tailrace.spark.folding import Fold, Folded, MapFold, Phases
 from tailrace.spark.intake import recorded_clock
 from tailrace.spark.pacing import Pace
 from tailrace.spark.session import Starting
@@ -82,6 +83,8 @@ class Folds(Sequence[Folding]):
         return iter(list(self._by_name.values()))
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Folding:
+        if isinstance(stage, Map):
+            return MapFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
         if isinstance(stage, Pipeline):
             return Fold(
                 self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._kept, feeds=feeds,

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tailrace.engines.python.steps import caller
+from tailrace.model.chains import Ranged
 from tailrace.model.elementwise import Each, ElementWise, SparkFrame
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
@@ -27,7 +28,7 @@ class StepError(TailraceError, RuntimeError):
     """A function of a DataFrame that does not keep to what a step is."""
 
 
-def prepare(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
     """The records after the definition's steps, with where each came from.
 
     Where a step may fail there is a column `FAILED`, and a record that failed has but the log's columns. Raises

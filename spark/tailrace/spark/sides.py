@@ -17,19 +17,22 @@ from tailrace.engines.choose import Bounds, Choice, Engine
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.engines.duckdb.keys import DuckKeys
+from tailrace.engines.duckdb.maps import DuckMap
 from tailrace.engines.duckdb.read import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import above, at_most, every
 from tailrace.lake.following import Following
-from tailrace.model.chains import Definition
+from tailrace.model.chains import Definition, Ranged
 from tailrace.model.computation import Computation
 from tailrace.model.log import Log
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.spark.follow import Follower
 from tailrace.spark.keys import SparkKeys
 from tailrace.spark.logged import as_declared as as_declared_frame
+from tailrace.spark.maps import SparkMap
 from tailrace.spark.preparing import prepare
 from tailrace.spark.session import Starting, when_needed
 from tailrace.spark.side import Bundled, SparkSide
@@ -90,14 +93,18 @@ class Sides:
         if isinstance(definition, Computation):
             return DuckKeys(connection, self.lake, definition, choice)
         steps = partial(self._by_spark, definition) if needs_spark(definition) else None
+        if isinstance(definition, Map):
+            return DuckMap(connection, self.lake, definition, choice, steps)
         return DuckSide(connection, self.lake, definition, choice, steps)
 
     def _by_cluster(self, definition: Definition, choice: Choice) -> Side:
         if isinstance(definition, Computation):
             return SparkKeys(self.spark, self.lake, definition, choice)
+        if isinstance(definition, Map):
+            return SparkMap(self.spark, self.lake, definition, choice)
         return SparkSide(self.spark, self.lake, definition, choice)
 
-    def _by_spark(self, pipeline: Pipeline, bundle: pa.Table) -> pa.Table:
+    def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
         """A bundle's records after steps that are written for Spark."""
         return prepare(self.spark.createDataFrame(bundle), pipeline).toArrow()
 

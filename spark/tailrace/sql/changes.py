@@ -5,6 +5,7 @@ from __future__ import annotations
 from tailrace.lake.contracts import PANE, PRODUCTION
 from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME, SIGN
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.sql.algebra import Sql, quoted
 
@@ -25,11 +26,16 @@ def answered(pipeline: Pipeline, answers: str) -> str:
     return _records(pipeline, f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})")
 
 
-def productions(computation: Computation, rows: str) -> str:
-    """The records that a reader gets of a computation's ledger rows, a view or a query in brackets."""
-    columns = [quoted(name) for name in computation.produced.columns]
-    place = "epoch AS _epoch, source_partition AS _source, source_offset AS _offset"
-    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'"
+def productions(definition: Computation | Map, rows: str) -> str:
+    """The records that a reader gets of the ledger rows that a stream wrote, a view or a query in brackets.
+
+    Those of a map have the places of the records that they were made of.
+    """
+    columns = [quoted(name) for name in definition.produced.columns]
+    own = isinstance(definition, Computation)
+    place = f"{'epoch' if own else 'source_epoch'} AS _epoch, source_partition AS _source, source_offset AS _offset"
+    written = "" if own else " AND writer = 'stream'"
+    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'{written}"
 
 
 def claimed_ids(computation: Computation, rows: str) -> str:

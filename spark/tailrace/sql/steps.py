@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.model.chains import Ranged
 from tailrace.model.elementwise import Derive, Each, ElementWise, SparkColumns, SparkFrame
 from tailrace.model.joining import Pack, Pairs, Unpack
-from tailrace.model.pipeline import Pipeline
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.joins import packed, paired, unpacked
 
@@ -17,12 +17,12 @@ FAILED = "_failed"
 """The column that says why a step could not take a record; null where they all could."""
 
 
-def may_fail(pipeline: Pipeline) -> bool:
+def may_fail(pipeline: Ranged) -> bool:
     """Whether a step may reject records."""
     return any(isinstance(one, Each) for one in pipeline.each)
 
 
-def leaves_out(pipeline: Pipeline) -> bool:
+def leaves_out(pipeline: Ranged) -> bool:
     """Whether a step may make no record of one."""
     return any(not isinstance(one, Derive | SparkColumns | Pack) for one in pipeline.each)
 
@@ -59,6 +59,6 @@ def keeps_each(one: ElementWise) -> bool:
     return isinstance(one, Derive | SparkColumns | Pack)
 
 
-def needs_spark(pipeline: Pipeline) -> bool:
+def needs_spark(pipeline: Ranged) -> bool:
     """Whether a step is written for Spark."""
     return any(isinstance(one, SparkColumns | SparkFrame) for one in pipeline.each)

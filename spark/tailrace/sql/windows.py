@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.model.calendars import Calendar
+from tailrace.model.chains import Ranged
 from tailrace.model.log import SIGN
 from tailrace.model.ordered import seen
 from tailrace.model.pipeline import MEASURED, NET, Pipeline
@@ -69,14 +70,14 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     return NATIVE[type(where)](where, f"{carried}, _epoch, _source, _offset", records)
 
 
-def kept(pipeline: Pipeline) -> str:
+def kept(pipeline: Ranged) -> str:
     """The clause that leaves out the records that the definition does; empty where it keeps all."""
     if pipeline.keep is None:
         return ""
     return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)}"
 
 
-def _columns(pipeline: Pipeline) -> dict[str, str]:
+def _columns(pipeline: Ranged) -> dict[str, str]:
     return {column: quoted(column) for column in pipeline.columns}
 
 

@@ -7,70 +7,41 @@ windows and the combiners, and nothing of its triggers, state or commits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-
-import pyarrow as pa
 
 from tailrace.engines import logs
 from tailrace.engines.answering import answering
-from tailrace.engines.choose import Choice
 from tailrace.engines.held import held
 from tailrace.engines.session import Session
 from tailrace.lake.answers import held_by
-from tailrace.lake.archive import commits
-from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.commits import times_of
+from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import EVERYTHING, Filter, at_most, equal
-from tailrace.lake.lease import LENDER
 from tailrace.lake.needed import STAMP
 from tailrace.lake.pins import pinned
 from tailrace.lake.runs import Run, Runs
-from tailrace.lake.tables import MAINTAINED
+from tailrace.model.chains import Ranged
+from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, duration, text
-from tailrace.model.written import length
+from tailrace.model.time import END_OF_TIME
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import current, differences
 from tailrace.sql.steps import leaves_out, may_fail
 from tailrace.sql.windows import listed, names
-
-SHOWN = 5
-"""How many differences a check quotes."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was checked: whether it holds, and what was found."""
-
-    name: str
-    ok: bool
-    detail: str
+from tailrace.verify.audit_map import audit_map
+from tailrace.verify.checks import Audit, Audited, Check
 
 
-@dataclass(frozen=True)
-class Audit:
-    """What an audit found. `counts` are of the log's records and of the pipeline's rows."""
-
-    counts: dict[str, int]
-    checks: tuple[Check, ...]
-    engine: Choice
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check holds."""
-        return all(check.ok for check in self.checks)
-
-
-def audit(lake: Lake, pipeline: Pipeline) -> Audit:
-    """Audit a pipeline and its log as of the last epoch in the ledger.
+def audit(lake: Lake, pipeline: Ranged) -> Audit:
+    """Audit a pipeline or a map, and its log, as of the last epoch in the ledger.
 
     Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
+    if isinstance(pipeline, Map):
+        return audit_map(lake, pipeline)
     check_definition(lake, pipeline)
     return here_first(lake, partial(_audited, pipeline=pipeline))
 
@@ -89,14 +60,11 @@ def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
     return [logs.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
 
 
-class _Audit:
+class _Audit(Audited):
     def __init__(self, session: Session, pipeline: Pipeline) -> None:
-        self.session, self.lake, self.pipeline = session, session.lake, pipeline
+        super().__init__(session, pipeline)
+        self.pipeline, self.first = pipeline, pipeline.stages[0]
         self.answering = answering(session, pipeline)
-        self.first, self.ledger = pipeline.stages[0], f"{pipeline.name}__ledger"
-        self.head = self.lake.head(self.ledger)
-        self.epoch = self.head.number("epoch")
-        self.watermark = self.head.number("watermark")
         self.repairs = [run for run in self._runs() if run.status == "committed" and run.kind == "backfill"]
 
     def run(self) -> Audit:
@@ -108,13 +76,12 @@ class _Audit:
         self._views()
         counts = self._counts()
         checks = [
-            *(self._landed(counts) if self.first.log.landed else []),
-            *([self._again()] if self.first.log.landed and self.first.log.id_columns else []),
-            self._epochs_once(),
+            *self.landed(counts),
+            self.epochs_once(),
             self._late_are_records(counts),
             self._every_record_counted(),
             *([] if self.pipeline is self.first else [self._no_correction_late()]),
-            *([self._rejected_again()] if may_fail(self.first) and self.pipeline is self.first else []),
+            *(self._rejected() if may_fail(self.first) and self.pipeline is self.first else []),
             self._batch_answers(),
             *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
         ]
@@ -153,69 +120,6 @@ class _Audit:
         (counts,) = self.session.rows(f"SELECT {items}")
         return {"epochs": self.epoch + 1, **counts}
 
-    def _landed(self, counts: dict[str, int]) -> Iterator[Check]:
-        """Each epoch was landed once and whole: what its commits say they added is what is there."""
-        log_ = self.pipeline.source.name
-        for name, kind in ((log_, "records"), (f"{log_}__rejected", "rejected")):
-            said, whole = self._added(name)
-            found = counts[kind]
-            detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
-            yield Check(f"{kind} are those that were landed", found == said or not whole, detail)
-        log = self.log
-        doubled = self.session.count(f"(SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)")
-        again = self.session.count(
-            f"(SELECT _source FROM {log} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1)"
-        )
-        yield Check(
-            "no record was landed twice",
-            doubled == again == 0,
-            f"{doubled:,} places of the source with two records, {again:,} files landed in two epochs",
-        )
-
-    def _again(self) -> Check:
-        """No record id of the log is there twice within the horizon, by the epochs whose time is known (X5)."""
-        log = self.pipeline.source
-        times = times_of(self.lake, log.name)
-        ids = ", ".join(quoted(name) for name in log.id_columns)
-        before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
-        landed = {"_landed": [*times], "_landed_at": [*times.values()]}
-        types = pa.schema([pa.field(name, pa.int64()) for name in landed])
-        known = self.session.given(pa.table(landed, schema=types))
-        gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {known} ON _epoch = _landed"
-        horizon = duration(log.remembered)
-        (row,) = self.session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})")
-        records, again = row["n"], row["again"]
-        detail = f"{again:,} of {records:,} records had come within {length(horizon)} before"
-        return Check("no record came again within the horizon", again == 0, detail)
-
-    def _added(self, table: str) -> tuple[int, bool]:
-        """How many records the table's commits up to the audited epoch added, and whether all of them are known."""
-        found = commits(self.lake, table)
-        epochs = (one for one in found.all if int(one.said.get("epoch", "-1")) <= self.epoch)
-        return sum(one.added for one in epochs), found.whole
-
-    def _epochs_once(self) -> Check:
-        """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-        heads = [one.said for one in commits(self.lake, f"{self.pipeline.name}__ledger", self.head.snapshot).all]
-        # Backfills, the lending of the lease to them, and maintenance are at an epoch that is there already.
-        own = [said for said in heads if "watermark" in said and not {"run", LENDER, MAINTAINED} & said.keys()]
-        faults, before = [], Head(None, {})
-        for said in own:
-            now = Head(None, said)
-            step = now.number("epoch") - before.number("epoch")
-            taken = now.number("token") > before.number("token") and step == 0
-            if before.said and step != 1 and not taken:
-                faults.append(f"epoch {now.number('epoch')} after {before.number('epoch')}")
-            for name in ("watermark", "processing_time"):
-                if before.said and now.number(name) < before.number(name):
-                    faults.append(f"the {name} went back in epoch {now.number('epoch')}")
-            before = now
-        detail = (
-            "; ".join(faults[:SHOWN])
-            or f"{len({said['epoch'] for said in own}):,} epochs, the watermark is at {text(self.watermark)}"
-        )
-        return Check("epochs follow each other, and their clocks", not faults, detail)
-
     def _late_are_records(self, counts: dict[str, int]) -> Check:
         """Each late row points at one record of the log, and no record is late twice for one window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
@@ -236,15 +140,8 @@ class _Audit:
         detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
         return Check("every record is in a window or late", total == kept + late, detail)
 
-    def _rejected_again(self) -> Check:
-        """The ledger has each record that a step rejects, once, and no other (X6)."""
-        place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
-        again = self.answering.failed(self.log)
-        ledger = f"SELECT * FROM {self.rejected}"
-        both = self.session.count(f"({ledger}) l JOIN ({again}) r ON {place}")
-        kept, failed = (self.session.count(f"({rows})") for rows in (ledger, again))
-        detail = f"{kept:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
-        return Check("rejected records are in the ledger", both == kept == failed, detail)
+    def _rejected(self) -> Iterator[Check]:
+        yield self.rejected_again(self.rejected, self.answering.failed(self.log))
 
     def _no_correction_late(self) -> Check:
         """A stage waits for the one before it: no answer that it took back came too late (T3)."""
@@ -269,7 +166,7 @@ class _Audit:
             for epoch, ranges in mended.items():
                 texts.append(batch(onward(self._kept(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
             expected = " UNION ALL ".join(f"SELECT * FROM ({text_})" for text_ in texts)
-        return self._compared("answers are the batch answers", differences(self.pipeline, expected, answers))
+        return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
 
     def _mended(self, within: Callable[[Run], str]) -> str:
         """Whether a late row is still so: no backfill has computed its window since."""
@@ -299,22 +196,9 @@ class _Audit:
         stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
-        return self._compared(
+        return self.compared(
             "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, self.answers))
         )
-
-    def _compared(self, name: str, text_: str) -> Check:
-        found = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
-        by = {row["change"]: row["n"] for row in found}
-        same = by.pop("same", 0)
-        if not by:
-            return Check(name, True, f"{same:,} windows, no difference")
-        words = {"new": "missing", "gone": "not in the batch answer", "changed": "different"}
-        told = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
-        parts = {f"part_{part}" for part in self.pipeline.parts}
-        rows = self.session.rows(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}")
-        quotes = "; ".join(str({n: v for n, v in row.items() if n not in parts}) for row in rows)
-        return Check(name, False, f"{same:,} windows the same, {told}: {quotes}")
 
     def _closed(self) -> str:
         """Whether the watermark has closed a window, so that everything accepted has fired."""

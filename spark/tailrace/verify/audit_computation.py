@@ -23,7 +23,7 @@ from tailrace.model.log import Productions
 from tailrace.spark.sessions import session_for
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import claimed_ids
-from tailrace.verify.audit import Audit, Check
+from tailrace.verify.checks import Audit, Check
 
 
 def audit_computation(lake: Lake, computation: Computation) -> Audit:
@@ -77,7 +77,7 @@ def _checks(
     session: Session, computation: Computation, ledger: str, counts: dict[str, int], epoch: int
 ) -> Iterator[Check]:
     log = computation.log
-    if isinstance(log, Productions) and log.of.productions == "weak":
+    if isinstance(log, Productions) and not log.kept:
         detail = f"left out: what {log.name} produces is not kept"
         yield Check("every record was taken, waits, or was left out", True, detail)
     else:

@@ -71,7 +71,7 @@ class Recording:
         """Which of the files that the stage reads are of these epochs."""
         if self.earlier is None:
             return every(above("_epoch", first - 1), at_most("_epoch", last))
-        kind = PRODUCTION if isinstance(self.earlier, Computation) else PANE
+        kind = PANE if isinstance(self.earlier, Pipeline) else PRODUCTION
         return every(equal("kind", kind), above("epoch", first - 1), at_most("epoch", last))
 
     @property
@@ -120,7 +120,7 @@ class Recording:
         where, snapshot = self._of(epochs.start, epochs.stop - 1), self.snapshots[self.source]
         if self.earlier is None:
             text = f"SELECT * FROM {session.log(self.pipeline.log, where, snapshot)}"
-        elif isinstance(self.earlier, Computation):
+        elif not isinstance(self.earlier, Pipeline):
             text = productions(self.earlier, session.table(self.source, where, snapshot))
         else:
             text = changes(self.earlier, session.table(self.source, where, snapshot))

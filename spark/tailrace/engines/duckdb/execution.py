@@ -7,21 +7,18 @@ fails between two steps restores it from there.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, name_of
+from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.step import PLACE, PythonStep
-from tailrace.engines.python.steps import caller
-from tailrace.lake.contracts import ledger_contract, shape_of
-from tailrace.lake.shapes import arrow_schema, iceberg_schema
+from tailrace.lake.contracts import shape_of
+from tailrace.lake.shapes import arrow_schema
 from tailrace.model.clock import Clock
-from tailrace.model.elementwise import Each
 from tailrace.model.log import SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
@@ -34,14 +31,8 @@ from tailrace.sql.ledger_rows import Rows, state_types
 from tailrace.sql.partials import late, may_be_late, partials, refused
 from tailrace.sql.reasons import reasons
 from tailrace.sql.state_merge import met
-from tailrace.sql.steps import FAILED, may_fail, selected
 from tailrace.sql.transitions import transitions
 from tailrace.sql.windows import kept
-
-Connection = duckdb.DuckDBPyConnection
-
-Steps: TypeAlias = Callable[[pa.Table], pa.Table]
-"""Takes the records of a bundle through a definition's steps, with `sql.steps.FAILED` where one may fail."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +51,6 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds."""
-
-    records: pa.Table
-    rejected: pa.Table | None
-    closest: int | None = None
-
-
-@dataclass(frozen=True)
 class Moved:
     """The result of an epoch: the rows to write to the ledger, and the state after it."""
 
@@ -76,18 +58,17 @@ class Moved:
     state: Windows
 
 
-class DuckExecution:
+class DuckExecution(Stepping):
     """One definition on one connection. How its windows go through an epoch is a subclass's.
 
     `steps` takes a bundle through the definition's steps where they are none of DuckDB's (`sql.steps.needs_spark`).
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
-        self.connection, self.pipeline, self._steps = connection, pipeline, steps or self._own_steps
+        super().__init__(connection, pipeline, steps)
+        self.pipeline = pipeline
         self.rows, self.rules = Rows(pipeline), Transition(pipeline, Sql())
-        self.schema: pa.Schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
-        own = f"tailrace_{pipeline.name}_{uuid.uuid4().hex[:8]}"
-        self._names = {name: f"{own}_{name}" for name in _NAMES}
+        self._names |= {name: f"{self._own}_{name}" for name in _NAMES}
         self._types = state_types(pipeline)
         columns = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in self._types.items())
         self._made = f"CREATE OR REPLACE TABLE {self._names['state']} ({columns})"
@@ -154,52 +135,6 @@ class DuckExecution:
         """Drop the table of open windows."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
 
-    def _prepared(self, bundle: pa.Table) -> Taken:
-        """The bundle after the definition's steps."""
-        table = self._steps(bundle)
-        if not may_fail(self.pipeline):
-            return Taken(table, None)
-        good, bad = (
-            self._selected(table, f"* EXCLUDE ({FAILED})" if which == "NULL" else "*", f"{FAILED} IS {which}")
-            for which in ("NULL", "NOT NULL")
-        )
-        return Taken(good, bad)
-
-    def _own_steps(self, table: pa.Table) -> pa.Table:
-        types = dict(self.pipeline.log.columns)
-        for one in self.pipeline.each:
-            table = self._taken(table, one, types)
-            types = dict(one.columns(types))
-        return table
-
-    def _taken(self, table: pa.Table, one: Any, types: Mapping[str, str]) -> pa.Table:
-        if isinstance(one, Each):
-            new = arrow_schema({name: shape_of(type) for name, type in one.gives.items()})
-            fields = [field for field in table.schema if field.name != FAILED]
-            schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
-            return pa.Table.from_batches(caller(one, dict(types), schema)(table.to_batches()), schema)
-        failed = FAILED in table.column_names
-        good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
-        items = selected(one, types, good.column_names)
-        assert items is not None
-        made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
-        if not failed:
-            return made
-        # What failed goes by it, lest it is left out there.
-        gone = self._selected(table, "*", f"{FAILED} IS NOT NULL")
-        stay = [name for name in gone.column_names if name in (*made.column_names, FAILED)]
-        return pa.concat_tables([made, gone.select(stay)], promote_options="default")
-
-    def _selected(self, table: pa.Table, items: str, where: str) -> pa.Table:
-        return self._queried(table, f"SELECT {items} FROM {self._names['bundle']} WHERE {where}")
-
-    def _queried(self, table: pa.Table, text: str) -> pa.Table:
-        self.connection.register(self._names["bundle"], table)
-        try:
-            return self.connection.execute(text).to_arrow_table()
-        finally:
-            self.connection.unregister(self._names["bundle"])
-
     def _touched(self, stirs: str) -> str:
         """The windows that an epoch does something to: by themselves, or for their key has a record in the bundle.
 
@@ -228,10 +163,6 @@ class DuckExecution:
             return rows
         text = in_duckdb_once(self.rows.of_rejected(self._names["bundle"], clock))
         return pa.concat_tables([rows, self._typed(self._queried(taken.rejected, text))])
-
-    def _typed(self, rows: pa.Table) -> pa.Table:
-        """Rows with just the types of the ledger's table."""
-        return rows.select(self.schema.names).cast(self.schema)
 
     def _count(self, table: str) -> int:
         return int(self._value(f"SELECT COUNT(*) FROM {table}"))
@@ -351,4 +282,4 @@ def _parts(stepped: pa.Table, part: str) -> pa.Table:
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(one) for one in arrays]).cast(schema)
 
 
-_NAMES = ("bundle", "clock", "partials", "state", "awake", "transitions", "ledger", "told")
+_NAMES = ("clock", "partials", "state", "awake", "transitions", "ledger", "told")

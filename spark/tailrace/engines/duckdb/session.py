@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.connection import connect
@@ -31,6 +33,7 @@ from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.tables import Change
+from tailrace.model.chains import Ranged
 from tailrace.model.elementwise import Each, ElementWise
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
@@ -40,7 +43,7 @@ from tailrace.sql.steps import FAILED, selected
 ROWS_A_CALL = 200_000
 """About how many rows are handed to a Python function at once: they are objects then."""
 
-ROWS_A_FILE = 1_000_000
+ROWS_A_FILE = 500_000
 """How many rows of a table are written at once."""
 
 
@@ -127,7 +130,7 @@ class DuckSession:
         (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
         return int(row["n"])
 
-    def prepared(self, source: str, pipeline: Pipeline) -> str:
+    def prepared(self, source: str, pipeline: Ranged) -> str:
         if not pipeline.each:
             return source
         types, relation = dict(pipeline.log.columns), self.view(f"SELECT * FROM {source}")
@@ -173,9 +176,14 @@ class DuckSession:
         return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
-        files = []
-        for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
-            files += (of or self.lake).written(branch.table, pa.Table.from_batches([batch]))
+        files: list[DataFile] = []
+        writing: Future[Sequence[DataFile]] | None = None
+        # One file is written while the rows of the next are computed: both are native code, and wait for no other.
+        with ThreadPoolExecutor(1) as pool:
+            for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
+                files += writing.result() if writing is not None else ()
+                writing = pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch]))
+        files += writing.result() if writing is not None else ()
         branch.hold(Change(tuple(files)), said)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:

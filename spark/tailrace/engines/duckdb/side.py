@@ -8,8 +8,9 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.duckdb.execution import Moved, Steps, Taken, Windows, executed
+from tailrace.engines.duckdb.execution import Moved, Windows, executed
 from tailrace.engines.duckdb.read import scanned
+from tailrace.engines.duckdb.stepping import Steps, Taken
 from tailrace.engines.protocol import FIRED, REASONS, Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED

@@ -1,0 +1,80 @@
+"""What a map does when it runs, for `explain`: its stages, the SQL of an epoch, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tailrace.engines.choose import Choice
+from tailrace.lake.contracts import contracts
+from tailrace.model.chains import before
+from tailrace.model.clock import Clock
+from tailrace.model.maps import Map
+from tailrace.model.written import written
+from tailrace.plan.computations import grid, table_data
+from tailrace.plan.stages import Execution, Query
+from tailrace.sql import maps
+from tailrace.sql.steps import may_fail
+
+
+def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
+    """What an epoch does, in order: a stage's name, where it runs, and what it does."""
+    log, earlier = definition.log, before(definition)
+    took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
+    yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
+    for one in definition.each:
+        yield "step", Execution.PYTHON if one.several else Execution.NATIVE, written(one)
+    if definition.keep is not None:
+        yield "keep", Execution.NATIVE, written(definition.keep)
+    yield "rows", Execution.NATIVE, f"{', '.join(definition.results)}; nothing is late, and nothing is kept"
+    rejected = " and what a step rejects" if may_fail(definition) else ""
+    yield "ledger", Execution.NATIVE, f"to {definition.name}__ledger: productions{rejected}, one append an epoch"
+
+
+def query(definition: Map) -> Query | None:
+    """The SQL text that makes the ledger's rows of a view of an epoch's records; None where a step is Python's."""
+    records = maps.stepped(definition, "bundle")
+    if records is None:
+        return None
+    text = maps.of_epoch(definition, records, Clock(0, 0, 0), 1)
+    return Query("ledger", "the rows of an epoch, here of epoch 0", text)
+
+
+def shown(definition: Map, engine: Choice) -> RenderableType:
+    """The plan as a page of text, with the engine that a stream of it begins on."""
+    reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
+    epoch, tables = grid(), grid()
+    for number, (name, execution, says) in enumerate(stages(definition), 1):
+        epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
+    for contract in contracts(definition):
+        tables.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
+    return Group(
+        Text.assemble((definition.name, "bold"), (f"  {reads}  fingerprint {definition.fingerprint}", "dim")),
+        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
+        "",
+        Text("an epoch, stage by stage", style="bold"),
+        epoch,
+        "",
+        Text("tables", style="bold"),
+        tables,
+    )
+
+
+def data(definition: Map, engine: Choice) -> dict[str, Any]:
+    """The plan as JSON data."""
+    text = query(definition)
+    return {
+        "map": definition.name,
+        "fingerprint": definition.fingerprint,
+        "engine": engine.engine.value,
+        "engine_because": engine.why,
+        "stages": [
+            {"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages(definition)
+        ],
+        "gives": dict(definition.produced.columns),
+        "sql": {} if text is None else {text.name: text.text},
+        "tables": [table_data(contract.table, contract.columns) for contract in contracts(definition)],
+    }

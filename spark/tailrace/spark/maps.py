@@ -1,0 +1,56 @@
+"""One map of a stream on Spark: its rows are made and written by the executors, to a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.passing import Given, MapSide
+from tailrace.engines.protocol import Told
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import PRODUCTION, REJECTED
+from tailrace.lake.publish import Branch
+from tailrace.model.clock import Clock
+from tailrace.model.maps import Map
+from tailrace.spark.preparing import prepare, queried
+from tailrace.spark.side import Bundled, as_frame
+from tailrace.spark.writing import append
+from tailrace.sql import maps
+from tailrace.sql.changes import productions
+from tailrace.sql.steps import FAILED, may_fail
+
+
+class SparkMap(MapSide[DataFrame]):
+    """The engine of large work, for one map."""
+
+    direct = False
+
+    def __init__(self, spark: SparkSession, lake: Lake, definition: Map, choice: Choice) -> None:
+        super().__init__(lake, definition, choice)
+        self.spark = spark
+
+    def made(self, bundle: Bundled, clock: Clock, generation: int) -> DataFrame:
+        frame = prepare(as_frame(self.spark, bundle), self.map)
+        if not may_fail(self.map):
+            return queried(self.spark, frame, lambda view: maps.of_epoch(self.map, view, clock, generation))
+        # A step is called once for a record, though what it rejects is read apart.
+        held = frame.localCheckpoint(eager=False)
+        good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
+        rows = queried(self.spark, good, lambda view: maps.of_epoch(self.map, view, clock, generation))
+        return rows.unionAll(queried(self.spark, bad, lambda view: maps.of_rejected(self.map, view, clock)))
+
+    def write(self, stepped: Given[DataFrame], branch: Branch, said: Mapping[str, str]) -> Told:
+        seen, kinds = Observation(), {"productions": PRODUCTION, "rejected": REJECTED}
+        counted = (F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
+        append(stepped.rows.observe(seen, *counted), branch, said)
+        return Told(**seen.get)
+
+    def passed(self, stepped: Given[DataFrame]) -> DataFrame:
+        return queried(self.spark, stepped.rows, lambda view: productions(self.map, view))
+
+    def passed_again(self, epoch: int) -> DataFrame:
+        rows = f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)"
+        return self.spark.sql(productions(self.map, rows))

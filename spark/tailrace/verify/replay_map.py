@@ -1,0 +1,105 @@
+"""A replay of a map: its steps over the records of recorded epochs give the rows that the stream gave (law L3).
+
+Nothing of a map is carried from one epoch to the next, so all of them are one query, on either engine; each row is held
+against what is of the same record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.engines import logs
+from tailrace.engines.answering import taken
+from tailrace.engines.choose import Choice
+from tailrace.engines.session import Session
+from tailrace.lake.catalog import Lake
+from tailrace.lake.contracts import PRODUCTION, REJECTED
+from tailrace.lake.drift import check_definition
+from tailrace.lake.filters import EVERYTHING
+from tailrace.lake.pins import pinned
+from tailrace.model.log import PANE_TIME, Log, Productions
+from tailrace.model.maps import Map
+from tailrace.spark.sessions import here_first, session_for
+from tailrace.sql import maps
+from tailrace.sql.algebra import quoted
+from tailrace.sql.changes import productions
+from tailrace.sql.steps import FAILED
+from tailrace.verify.checks import in_common
+from tailrace.verify.comparing import SHOWN, Count
+from tailrace.verify.recording import ReplayError
+
+
+@dataclass(frozen=True)
+class MapReplayed:
+    """What a replay of the epochs `first` to `last` found, by the ledger's kinds; `quoted` are a few that differ."""
+
+    first: int
+    last: int
+    latest: int
+    counts: Mapping[str, Count]
+    quoted: tuple[Mapping[str, Any], ...]
+    seconds: float
+    engine: Choice
+
+    @property
+    def ok(self) -> bool:
+        """Whether the ledger's rows came out again, and no other."""
+        return all(one.ledger == one.replay == one.same for one in self.counts.values())
+
+
+def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> MapReplayed:
+    """Take the epochs `first` to `last` through the steps again: from the first to the last there is, if left out.
+
+    Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where that is another
+    definition's.
+    """
+    check_definition(lake, definition)
+    ledger = f"{definition.name}__ledger"
+    head = lake.head(ledger)
+    latest = head.number("epoch")
+    begin, end = 0 if first is None else first, latest if last is None else last
+    if begin > end or end > latest:
+        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {begin} to {end}")
+
+    def run(lake: Lake) -> MapReplayed:
+        started = time.perf_counter()
+        reads = [logs.read(lake, definition.log, end), (ledger, EVERYTHING)]
+        with (
+            session_for(lake, definition, "replay", reads) as session,
+            pinned(lake, {ledger: head.snapshot}),
+        ):
+            counts, differ = _compared(session, definition, session.table(ledger, snapshot=head.snapshot), begin, end)
+            seconds = time.perf_counter() - started
+            return MapReplayed(begin, end, latest, counts, differ, seconds, session.choice)
+
+    return here_first(lake, run)
+
+
+def _compared(
+    session: Session, definition: Map, ledger: str, first: int, last: int
+) -> tuple[dict[str, Count], tuple[Mapping[str, Any], ...]]:
+    within = f"epoch BETWEEN {first}L AND {last}L"
+    records = session.kept(f"SELECT * FROM {_streamed(session, definition.log, last)} WHERE _epoch >= {first}L")
+    good, failed = taken(session, definition, records)
+    items = ", ".join([*map(quoted, definition.results), PANE_TIME, *maps.PLACE])
+    held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
+    rows = session.kept(maps.differences(definition, maps.given(definition, good), held, doubled=True))
+    by = {one["change"]: one["n"] for one in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
+    both = by.get("same", 0) + by.get("changed", 0)
+    counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
+    if failed is not None:
+        rejected = f"(SELECT * FROM {ledger} WHERE kind = '{REJECTED}' AND {within})"
+        same = in_common(session, rejected, failed, maps.PLACE | {"reason": FAILED})
+        counts[REJECTED] = Count(session.count(rejected), session.count(failed), same)
+    return counts, tuple(session.rows(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}"))
+
+
+def _streamed(session: Session, log: Log, last: int) -> str:
+    """What a log had given up to an epoch as it was streamed: of a map, before runs mended it."""
+    if isinstance(log, Productions) and isinstance(log.of, Map):
+        table, where = logs.read(session.lake, log, last)
+        return f"(SELECT * FROM ({productions(log.of, session.table(table, where))}) WHERE _epoch <= {last}L)"
+    return logs.records(session, log, last)

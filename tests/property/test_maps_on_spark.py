@@ -1,0 +1,25 @@
+"""A map on Spark gives what the reference gives, as it does on DuckDB (`tests/engines`)."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from tailrace.engines.choose import Choice, Engine
+from tailrace.lake.catalog import Lake
+from tailrace.model.clock import Clock
+from tailrace.settings import Settings
+from tailrace.spark.maps import SparkMap
+from tests.support.duck import arrow_bundle
+from tests.support.maps import by_reference, by_rows, random_maps
+from tests.support.native import in_parts
+from tests.support.strategies import bundles
+
+
+@in_parts(8, of=8)
+def test_L1_a_map_gives_what_the_reference_gives(plain: SparkSession, data: st.DataObject) -> None:
+    definition, bundle = data.draw(random_maps()), data.draw(bundles(12))
+    clock = Clock(3, 0, 1_000)
+    one = SparkMap(plain, Lake(Settings()), definition, Choice(Engine.SPARK, "it is asked for"))
+    rows = one.made(arrow_bundle(definition, bundle, clock.epoch), clock, 1).toArrow().to_pylist()
+    assert by_rows(definition, rows) == by_reference(definition, [(bundle, clock)])
