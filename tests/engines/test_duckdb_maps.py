@@ -44,7 +44,7 @@ def session() -> Iterator[DuckSession]:
 def folded(definition: Map, cut: list[list[Record]]) -> pa.Table:
     """The ledger's rows of a stream over bundles."""
     one = MapExecution(CONNECTION.cursor(), definition)
-    made = [one.rows(arrow_bundle(definition, bundle, epoch), clock(epoch), 1) for epoch, bundle in enumerate(cut)]
+    made = [one.rows(arrow_bundle(definition.log, bundle, epoch), clock(epoch), 1) for epoch, bundle in enumerate(cut)]
     return pa.concat_tables([one.schema.empty_table(), *made])
 
 
@@ -83,7 +83,7 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
     before = data.draw(random_maps(steps=STEPS[:3:2]))
     after = replace(before, keep=data.draw(random_maps()).keep)
     cut = data.draw(st.lists(bundles(), min_size=1, max_size=3))
-    log = session.given(pa.concat_tables([arrow_bundle(before, bundle, epoch) for epoch, bundle in enumerate(cut)]))
+    log = session.given(pa.concat_tables([arrow_bundle(before.log, bundle, epoch) for epoch, bundle in enumerate(cut)]))
     ledger = folded(before, cut)
     epochs = [(bundle, clock(epoch)) for epoch, bundle in enumerate(cut)]
     for generation, definition in ((2, after), (3, after), (4, before)):

@@ -21,5 +21,5 @@ def test_L1_a_map_gives_what_the_reference_gives(plain: SparkSession, data: st.D
     definition, bundle = data.draw(random_maps()), data.draw(bundles(12))
     clock = Clock(3, 0, 1_000)
     one = SparkMap(plain, Lake(Settings()), definition, Choice(Engine.SPARK, "it is asked for"))
-    rows = one.made(arrow_bundle(definition, bundle, clock.epoch), clock, 1).toArrow().to_pylist()
+    rows = one.made(arrow_bundle(definition.log, bundle, clock.epoch), clock, 1).toArrow().to_pylist()
     assert by_rows(definition, rows) == by_reference(definition, [(bundle, clock)])

@@ -34,10 +34,16 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     return {"length": len(record["label"])}
 
 
+def checked(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A failure of the first of two records that were made of one, which the other is not to share."""
+    return {"checked": 1 // record.get("part", 1)}
+
+
 STEPS: tuple[ElementWise, ...] = (
     Derive({"twice": Col("value") * 2, "second": Col("at") // 1_000_000}),
     Each(measured, {"length": "bigint"}),
     Each(several, {"part": "int"}),
+    Each(checked, {"checked": "int"}),
     Derive({"more": Col("price") * Decimal("1.5")}),
 )
 

@@ -43,7 +43,7 @@ def record(
         lake.ensure(contract)
     fold = None
     for place, (records, clock) in enumerate(epochs, first):
-        bundle = arrow_bundle(pipeline, records, place)
+        bundle = arrow_bundle(pipeline.log, records, place)
         clock = replace(clock, epoch=place)
         land(lake, log.table, bundle, clock)
         if fold is None or place - first in set(restarts):

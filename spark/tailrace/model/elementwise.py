@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.errors import Fault, TailraceError
@@ -201,13 +201,25 @@ def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Map
     return types
 
 
-def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Iterable[Record]:
-    """What steps make of one record. Raises `RecordError` where one cannot take it."""
-    records: Iterable[Record] = (record,)
+class Prepared(NamedTuple):
+    """What steps made of one record, and of what they rejected the reasons."""
+
+    records: list[Record]
+    reasons: list[str]
+
+
+def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Prepared:
+    """Take one record through steps. Where one makes several of it, those that a later one rejects go by themselves."""
+    records, reasons = [record], list[str]()
     for one in steps:
-        records = [made for record in records for made in one.records(record, types)]
-        types = one.columns(types)
-    return records
+        made = list[Record]()
+        for each in records:
+            try:
+                made += list(one.records(each, types))
+            except RecordError as error:
+                reasons.append(str(error))
+        records, types = made, one.columns(types)
+    return Prepared(records, reasons)
 
 
 def meets(condition: Condition | None, record: Record, types: Mapping[str, str]) -> bool:

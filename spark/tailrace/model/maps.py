@@ -6,14 +6,14 @@ what it has to say in the record's own epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from tailrace.model.checking import map_faults
-from tailrace.model.elementwise import ElementWise, Record, RecordError, columns_after, meets, taken_through
+from tailrace.model.elementwise import ElementWise, Prepared, Record, columns_after, meets, taken_through
 from tailrace.model.errors import DefinitionError
 from tailrace.model.log import PANE_TIME, Log, Productions
 from tailrace.model.matching import Condition
@@ -82,10 +82,10 @@ class Map:
         columns = self.results | {PANE_TIME: "timestamp"}
         return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
 
-    def prepared(self, record: Record) -> Iterator[Record]:
+    def prepared(self, record: Record) -> Prepared:
         """What the steps make of a record of the log, less what the definition leaves out."""
-        made = taken_through(self.each, record, self.log.columns)
-        return (one for one in made if meets(self.keep, one, self.columns))
+        made, reasons = taken_through(self.each, record, self.log.columns)
+        return Prepared([one for one in made if meets(self.keep, one, self.columns)], reasons)
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -127,12 +127,9 @@ def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Ma
     rejected: list[Rejected] = []
     for record in bundle:
         at, place = instant(record[definition.log.event_time]), tuple(record.get(name) for name in PLACE)
-        try:
-            given = [{name: one[name] for name in definition.results} for one in definition.prepared(record)]
-        except RecordError as error:
-            rejected.append(Rejected(record, str(error), epoch))
-            continue
-        made += [Mapped(values, at, epoch, place) for values in given]
+        given, reasons = definition.prepared(record)
+        made += [Mapped({name: one[name] for name in definition.results}, at, epoch, place) for one in given]
+        rejected += [Rejected(record, reason, epoch) for reason in reasons]
     return made, rejected
 
 

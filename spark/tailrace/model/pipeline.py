@@ -7,7 +7,7 @@ makes no sense is refused with every fault at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tailrace.model.checking import pipeline_faults
 from tailrace.model.combiners import Combiner, Merge, Part
-from tailrace.model.elementwise import ElementWise, columns_after, meets, taken_through
+from tailrace.model.elementwise import ElementWise, Prepared, columns_after, meets, taken_through
 from tailrace.model.errors import DefinitionError
 from tailrace.model.log import PANE_TIME, Log, Panes
 from tailrace.model.matching import Condition
@@ -131,9 +131,10 @@ class Pipeline:
         """The columns of its records and their types, after the steps."""
         return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
 
-    def prepared(self, record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def prepared(self, record: Mapping[str, Any]) -> Prepared:
         """What the steps make of a record of the log, less what the definition leaves out."""
-        return filter(self.keeps, taken_through(self.each, record, self.log.columns))
+        made, reasons = taken_through(self.each, record, self.log.columns)
+        return Prepared(list(filter(self.keeps, made)), reasons)
 
     def closes(self, end: int) -> int:
         """When the watermark closes a window that ends at `end`, in microseconds (rule M1)."""

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
-from tailrace.model.elementwise import RecordError
 from tailrace.model.ordered import seen
 from tailrace.model.panes import Answers, Key, Late, Pane, Rejected, Timestamp, answers
 from tailrace.model.pipeline import Pipeline
@@ -110,8 +108,7 @@ def _grouped(
 def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
     """Each record of the log with what the steps make of it, less those that they cannot take."""
     for record in records:
-        with suppress(RecordError):
-            yield from [(record, one) for one in pipeline.prepared(record)]
+        yield from ((record, one) for one in pipeline.prepared(record).records)
 
 
 def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
-from tailrace.model.elementwise import RecordError
 from tailrace.model.log import sign_of
 from tailrace.model.merging import Merging
 from tailrace.model.ordered import ByTime, seen
@@ -115,11 +114,8 @@ class _Step:
     def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
         """Each record of the log with what the steps make of it."""
         for record in bundle:
-            try:
-                made = list(self.pipeline.prepared(record))
-            except RecordError as error:
-                self.rejected.append(Rejected(record, str(error), self.clock.epoch))
-                continue
+            made, reasons = self.pipeline.prepared(record)
+            self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
             yield from ((record, one) for one in made)
 
     def run(self, bundle: Iterable[tuple[Record, Record]]) -> Outcome:
