@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tailrace.cli.console import Output, table
 from tailrace.cli.sessions import session, waiting
+from tailrace.cli.texts import counted
 from tailrace.settings import Settings
 
 
@@ -91,7 +92,7 @@ def _table(output: Output, names: Sequence[str], shown: Sequence[Mapping[str, An
     output.text(made)
     left = len(shown) - len(first)
     more = f", {left:,} of them not shown: --rows 0 shows all" if left else ""
-    output.text(Text.assemble(f"{len(shown):,} rows{more}", (f"  {by}", "dim")))
+    output.text(Text.assemble(f"{counted(len(shown), 'row')}{more}", (f"  {by}", "dim")))
 
 
 def _text(value: Any) -> str:

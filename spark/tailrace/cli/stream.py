@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from tailrace.cli.definitions import load_all
 from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.options import Definitions, EngineName, on_engine
 from tailrace.cli.progress import Progress, Tally
-from tailrace.cli.sessions import session
+from tailrace.cli.sessions import ending_spark, session
 from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import counted, rate, shown, span
 from tailrace.lake.notices import Dropped, Notice, WentOver
@@ -26,8 +27,11 @@ from tailrace.observe.observing import Observing, observing
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.lake.catalog import Lake
     from tailrace.spark.sources import Source
-    from tailrace.spark.stream import EpochReport, Stream
+    from tailrace.spark.stream import EpochReport, Stream, Watch
 
 _POLL = 0.2
 """How often to look whether the stream ended or was told to stop, in seconds."""
@@ -133,37 +137,60 @@ class _Run:
     ) -> Status:  # fmt: skip
         """Run until the source has ended, a signal comes or an error; gives the exit status."""
         progress = Progress(self.output, unit="file" if folder else "record")
-        progress.doing("starting Spark")
         try:
             from tailrace.lake.catalog import Lake
             from tailrace.spark.sources import Files, Kafka
-            from tailrace.spark.stream import Stream
-            from tailrace.spark.tailing import Tailing
 
             source: Source | None = Files(folder, format, per_epoch) if folder else None
             source = Kafka(topic, bootstrap, per_epoch, self.settings.kafka_security) if topic else source
             subject = Subject("stream", self.settings, self._stages, source)
-            groups = ("lake", "kafka") if topic else ("lake",)
-            with (
-                observing(subject, self.output.say, metrics_port) as observed,
-                # Spark takes the signals for itself as it starts.
-                session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark,
-            ):
+            with observing(subject, self.output.say, metrics_port) as observed:
                 lake = Lake(self.settings, partial(self._noticed, observed))
                 watch = partial(self._watched, progress, observed)
-                if not self.stop and source is None:
-                    tailing = Tailing(spark, lake, self.pipelines, follow_every=follow_every, watch=watch)
-                    progress.begun()
-                    tailing.run(once=once, stop=lambda: bool(self.stop))
-                    progress.doing("bringing the answers up with the ledger")
-                    tailing.close()
-                elif not self.stop and source is not None:
-                    running = Stream(spark, lake, self.pipelines, source, follow_every=follow_every, watch=watch)
-                    self._drive(running, progress, observed, folder, once=once, every=every)
+                if source is None:
+                    self._tail(lake, progress, watch, once=once, follow_every=follow_every)
+                else:
+                    self._stream(lake, source, progress, observed, watch, once=once, every=every, follow=follow_every)
                 observed.stopped = bool(self.stop)
         finally:
             progress.close()
         return self._summed(progress)
+
+    def _tail(self, lake: Lake, progress: Progress, watch: Watch, *, once: bool, follow_every: int | None) -> None:
+        """Fold from the log, which starts Spark where an epoch is for it."""
+        from tailrace.spark.session import open_session
+        from tailrace.spark.tailing import Tailing
+
+        def started() -> SparkSession:
+            spark = open_session(self.settings, app=f"tailrace stream {self.log}")
+            if threading.current_thread() is threading.main_thread():
+                # Spark takes the signals for itself as it starts.
+                self.stop.listen()
+            return spark
+
+        with ending_spark():
+            tailing = Tailing(started, lake, self.pipelines, follow_every=follow_every, watch=watch)
+            progress.begun()
+            tailing.run(once=once, stop=lambda: bool(self.stop))
+            progress.doing("bringing the answers up with the ledger")
+            tailing.close()
+
+    def _stream(
+        self, lake: Lake, source: Source, progress: Progress, observed: Observing, watch: Watch, *,
+        once: bool, every: float, follow: int | None,
+    ) -> None:  # fmt: skip
+        """Land a source, and fold what it brings."""
+        from tailrace.spark.sources import Files, Kafka
+        from tailrace.spark.stream import Stream
+
+        progress.doing("starting Spark")
+        groups = ("lake", "kafka") if isinstance(source, Kafka) else ("lake",)
+        # Spark takes the signals for itself as it starts.
+        with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
+            if not self.stop:
+                running = Stream(spark, lake, self.pipelines, source, follow_every=follow, watch=watch)
+                folder = source.folder if isinstance(source, Files) else None
+                self._drive(running, progress, observed, folder, once=once, every=every)
 
     def _drive(
         self, running: Stream, progress: Progress, observed: Observing, folder: str | None, *, once: bool, every: float
