@@ -19,6 +19,9 @@ from tailrace.model.chains import Definition
 
 T = TypeVar("T")
 
+LITTLE = 10_000_000
+"""Bytes of files, up to some hundred thousand rows, that DuckDB takes no longer over on one thread than on several."""
+
 
 def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
     """Do a run, and where this process turned out to have no room for it, do it on Spark, if the choice is ours."""
@@ -30,10 +33,10 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
         return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
 
 
-def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[Choice, bool]:
-    """Choose the engine of a run that reads these tables, each as far as a filter goes; and whether that is little."""
-    size, bounds = sum(_bytes(lake, table, where) for table, where in reads), Bounds.of(lake.settings)
-    return bounds.for_run(size, definition), size <= bounds.memory
+def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[Choice, int]:
+    """Choose the engine of a run that reads these tables, each as far as a filter goes; and give the bytes to read."""
+    size = sum(_bytes(lake, table, where) for table, where in reads)
+    return Bounds.of(lake.settings).for_run(size, definition), size
 
 
 @contextmanager
@@ -45,9 +48,9 @@ def session_for(
 
     Raises `ToolchainError` where it is Spark, and Java or a jar is missing, and `EngineError` where DuckDB fails.
     """
-    choice, small = choice_for(lake, definition, reads)
+    choice, size = choice_for(lake, definition, reads)
     if choice.engine is Engine.DUCKDB:
-        with closing(DuckSession(lake, choice)) as session:
+        with closing(DuckSession(lake, choice, threads=1 if size <= LITTLE else None)) as session:
             try:
                 yield session
             except duckdb.Error as error:
@@ -58,7 +61,7 @@ def session_for(
     from tailrace.spark.session import open_session
 
     spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
-    with closing(ClusterSession(spark, lake, choice, small=small)) as session:
+    with closing(ClusterSession(spark, lake, choice, small=size <= Bounds.of(lake.settings).memory)) as session:
         yield session
 
 

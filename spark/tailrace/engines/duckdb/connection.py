@@ -55,9 +55,10 @@ class RoomError(EngineError):
     """It did not fit the memory and what there is to spill to."""
 
 
-def connect(settings: Settings) -> duckdb.DuckDBPyConnection:
+def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Open a database of its own in memory, which spills to a folder that goes with it.
 
+    It computes on one thread a core, or on so many: of little work several wait for each other longer than they help.
     The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`.
     """
     if settings.scratch is not None:
@@ -70,6 +71,8 @@ def connect(settings: Settings) -> duckdb.DuckDBPyConnection:
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
+    if threads is not None:
+        config["threads"] = threads
     connection = duckdb.connect(":memory:", config=config)
     weakref.finalize(connection, shutil.rmtree, scratch, ignore_errors=True)
     connection.execute("SET TimeZone = 'UTC'")

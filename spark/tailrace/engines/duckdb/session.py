@@ -71,15 +71,22 @@ class DuckSession:
 
     direct = True
 
-    def __init__(self, lake: Lake, choice: Choice, database: duckdb.DuckDBPyConnection | None = None) -> None:
-        """Open it on a database of its own, or on one that is there."""
-        self.lake, self.choice, self._database = lake, choice, database
+    def __init__(
+        self,
+        lake: Lake,
+        choice: Choice,
+        database: duckdb.DuckDBPyConnection | None = None,
+        *,
+        threads: int | None = None,
+    ) -> None:
+        """Open it on a database of its own, with so many threads or one a core, or on one that is there."""
+        self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
         self._relations: dict[str, ExitStack] = {}
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The database of the session."""
-        return connect(self.lake.settings) if self._database is None else self._database.cursor()
+        return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
 
     def in_python(self, pipeline: Pipeline) -> bool:
         return in_python(pipeline)
