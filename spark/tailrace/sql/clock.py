@@ -24,9 +24,9 @@ def times(pipeline: Pipeline) -> Times:
     return Times("watermark_before", "watermark_after", "before", "now", signals)
 
 
-def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> str:
-    """Write the row of an epoch that follows the one with the clock `before`, as a query."""
-    values = {
+def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
+    """Give the row of an epoch that follows the one with the clock `before`, by its columns."""
+    values: dict[str, int | bool] = {
         "watermark_before": before.watermark if before else BEGINNING,
         "watermark_after": clock.watermark,
         "before": before.processing_time if before else clock.processing_time - 1,
@@ -35,7 +35,12 @@ def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation
         "new_generation": generation,
     }
     came = {f"signal_{name}": name in clock.signals for name in pipeline.when.signals()}
-    return row_of(values | came)
+    return values | came
+
+
+def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> str:
+    """Write the row of an epoch that follows the one with the clock `before`, as a query."""
+    return row_of(clock_values(pipeline, before, clock, generation))
 
 
 def row_of(values: Mapping[str, int | bool]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, name_of
+from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.step import PLACE, PythonStep
 from tailrace.lake.contracts import shape_of
@@ -25,7 +25,7 @@ from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.changes import changes
-from tailrace.sql.clock import clock_row, times
+from tailrace.sql.clock import clock_values, times
 from tailrace.sql.held import due_terms, holds_back, next_due, oldest_held
 from tailrace.sql.ledger_rows import Rows, state_types
 from tailrace.sql.partials import late, may_be_late, partials, refused
@@ -143,8 +143,8 @@ class DuckExecution(Stepping):
         raise NotImplementedError
 
     def _clock(self, state: Windows, clock: Clock) -> None:
-        text = clock_row(self.pipeline, state.clock, clock, state.generation)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {in_duckdb_once(text)}")
+        row = literal_row(clock_values(self.pipeline, state.clock, clock, state.generation))
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {row}")
 
     def _stepped(self, remains: str, state: Windows, clock: Clock) -> Windows:
         """Put what remains of the windows that were touched in their place."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tailrace.engines.choose import Choice
 from tailrace.engines.claiming import Claiming
 from tailrace.engines.duckdb.claims import KnownClaims
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, name_of
+from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.read import scanned
 from tailrace.engines.duckdb.records import registered
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
@@ -38,7 +38,6 @@ from tailrace.model.computation import Computation
 from tailrace.model.log import PANE_TIME
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import productions
-from tailrace.sql.clock import row_of
 from tailrace.sql.keys import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
 
 
@@ -202,7 +201,7 @@ class DuckKeys:
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
         """What comes to the keys in an epoch, and its clock, as relations."""
-        now = in_duckdb_once(row_of({"_watermark": clock.watermark, "_now": clock.processing_time}))
+        now = literal_row({"_watermark": clock.watermark, "_now": clock.processing_time})
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
         self.connection.register(self._bundle, records)
         self.connection.register(self._back, in_flight)

@@ -175,7 +175,7 @@ class DuckSession:
         # Taken over once, for each look at the files opens them all.
         rows = self.kept(text)
         for epoch in epochs:
-            yield self._fetched(f"SELECT * FROM {rows} WHERE _epoch = {epoch}")
+            yield self.connection.execute(f"SELECT * FROM {rows} WHERE _epoch = {epoch}").to_arrow_table()
         self.free(rows)
 
     def gathered(self, pipeline: Pipeline) -> Gathered:
