@@ -77,7 +77,7 @@ def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, d
 @each_time_the_same(60)
 @given(data=st.data())
 def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
-    pipeline = data.draw(chains(python=data.draw(st.booleans())))
+    pipeline = data.draw(chains(kept=data.draw(st.booleans())))
     records = data.draw(bundles(20))
     expected = batch(pipeline, records)
     assume(expected)

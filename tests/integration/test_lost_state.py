@@ -38,7 +38,8 @@ NUMBERED = Numbered(name="numbered", log=RIDES, key="who")
 def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    case, told = Case(plain, settings, tmp_path / "landing"), list[EpochReport]()
+    on_spark = settings.model_copy(update={"engine": "spark"})
+    case, told = Case(plain, on_spark, tmp_path / "landing"), list[EpochReport]()
     stream = Stream(plain, case.lake, [BY_CENTS, NUMBERED], case.source, watch=told.append)
     stream.start()
     rides = [("ann", 1, "08:05"), ("ann", 2, "08:15"), ("zoe", 3, "08:20"), ("ann", 4, "08:40"), ("zoe", 5, "12:00")]

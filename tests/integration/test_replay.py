@@ -58,6 +58,7 @@ clicks = Log(
 visits = Pipeline(
     name="visits", log=clicks, key="who", what={"clicks": Count(), "cents": Sum("cents")}, where=Sessions(seconds(40)),
     when=AfterWatermark(early=AfterCount(4), late=AfterCount(1)), how=RETRACTING, allowed_lateness=minutes(1),
+    answers=True,
 )
 bills = Pipeline(
     name="bills", log=visits.panes, what={"visits": Count(), "cents": Sum("cents"), "dearest": Max("cents")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tailrace.verify.audit import audit
 from tests.support.rides import HOURLY, Case
 
 BUSY = Pipeline(
-    name="busy", log=HOURLY.panes, key="n", what={"riders": Count(), "cents": Sum("cents")}, where=Fixed(minutes(240)),
+    name="busy", log=replace(HOURLY, answers=True).panes, key="n", where=Fixed(minutes(240)),
+    what={"riders": Count(), "cents": Sum("cents")},
     when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), how=HOURLY.how,
 )  # fmt: skip
 
@@ -69,7 +71,7 @@ def test_X2_back_to_an_epoch_and_on_again_is_as_if_nothing_had_been(
     assert restore(case.lake, [BUSY], 2, log=log) == [], "there is nothing more to go back from"
     case.drain(BUSY)
     assert tables(case) == after
-    for stage in (HOURLY, BUSY):
+    for stage in BUSY.stages:
         assert audit(case.lake, stage).ok
     run = next(one for one in Runs(case.lake, HOURLY).all() if one.kind == "restore")
     assert (run.status, run.log_epoch, run.reason) == ("committed", 2, "back to epoch 2: a wrong price")
@@ -100,7 +102,7 @@ def test_V4_what_a_backfill_did_after_the_epoch_is_taken_back(
 
 def test_an_epoch_that_is_not_kept_is_refused(plain: SparkSession, settings: Settings, tmp_path: Path) -> None:
     case = Case(plain, settings, tmp_path / "landing")
-    with pytest.raises(LakeError, match=r"there is no table main\.hourly__ledger"):
+    with pytest.raises(LakeError, match=r"there is no table main\.hourly__ledger: a stream"):
         restore(case.lake, [HOURLY], 0)
     case.land(*FILES[0])
     case.drain(HOURLY)

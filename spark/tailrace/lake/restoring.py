@@ -144,7 +144,7 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
 def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
     """Where a table stood at the end of an epoch, by its commits."""
     if not lake.has(table):
-        raise RestoreError(f"there is no table {table}: a stream of the definition makes it")
+        raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
     commits = lake.commits(table)
     before = standing(commits).number("epoch")
     place = next((n for n, one in enumerate(commits) if one.said and int(one.said.get("epoch", -1)) <= epoch), None)
