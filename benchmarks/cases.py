@@ -184,10 +184,10 @@ def intervals(plan: Plan, events: int, target: float | None) -> Result:
 
 
 KINDS = {
-    "sliding": ("sliding windows, 4 to a record, beside fixed ones", 0.3),
-    "sessions": ("sessions beside fixed windows", 0.5),
-    "stages": ("two stages with retractions beside one", 0.3),
-    "python": ("the python execution beside the native one", 0.25),
+    "sliding": ("sliding windows, 4 to a record, beside fixed ones", 0.7),
+    "sessions": ("sessions beside fixed windows", 0.6),
+    "stages": ("two stages with retractions beside one", 0.6),
+    "python": ("the python execution beside the native one", 0.2),
     "own": ("a combiner of one's own, in Python", None),
 }
 """What is compared with native fixed windows, and the target of each."""
