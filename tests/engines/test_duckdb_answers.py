@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 
 import pyarrow as pa
-import pytest
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import assume, given, seed
 from hypothesis import strategies as st
 
 from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, correcting
@@ -28,28 +26,10 @@ from tailrace.sql.ledger_rows import Rows
 from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
 from tests.support.native import Said, arrow_bundle, said_by_reference
-from tests.support.sessions import in_process
 from tests.support.stages import chains
-from tests.support.strategies import DEEP, Epochs, bundles, epochs, everything, pipelines
+from tests.support.strategies import DEEP, Epochs, bundles, each_time_the_same, epochs, everything, pipelines
 
 GENERATION = 7
-
-
-def each_time_the_same(cases: int) -> settings:
-    return settings(
-        max_examples=cases * DEEP,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[DuckSession]:
-    opened = in_process()
-    yield opened
-    opened.close()
 
 
 def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
@@ -64,7 +44,7 @@ def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, ob
 
 
 @seed(3)
-@each_time_the_same(120)
+@each_time_the_same(120 * DEEP)
 @given(data=st.data())
 def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
@@ -74,7 +54,7 @@ def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, d
 
 
 @seed(4)
-@each_time_the_same(60)
+@each_time_the_same(60 * DEEP)
 @given(data=st.data())
 def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=data.draw(st.booleans())))
@@ -143,14 +123,14 @@ def same(
 
 
 @seed(5)
-@each_time_the_same(60)
+@each_time_the_same(60 * DEEP)
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
     same(session, data, SqlExecution, OpenWindowsCorrected)
 
 
 @seed(6)
-@each_time_the_same(30)
+@each_time_the_same(30 * DEEP)
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_in_python_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
     same(session, data, PythonExecution, PythonCorrected)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from tailrace.engines.choose import Choice, Engine
@@ -19,7 +19,7 @@ from tailrace.settings import Settings
 from tests.support.computing import Machine, machines
 from tests.support.duck import CONNECTION
 from tests.support.keys import KeysAsTables, is_the_reference
-from tests.support.strategies import DEEP
+from tests.support.strategies import DEEP, each_time_the_same
 
 CASES = 60
 """How many random computations are run."""
@@ -52,13 +52,7 @@ def test_a_computation_on_duckdb_is_the_reference_step(rows_a_call: int, monkeyp
     monkeypatch.setattr(module, "ROWS_A_CALL", rows_a_call)
 
     @seed(1)
-    @settings(
-        max_examples=CASES * DEEP if rows_a_call > 2 else CASES * DEEP // 3,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @each_time_the_same(CASES * DEEP if rows_a_call > 2 else CASES * DEEP // 3)
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
         machine = data.draw(machines())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from tailrace.engines.answering import mapped
@@ -21,24 +19,10 @@ from tailrace.sql.corrections import As
 from tailrace.verify.checks import in_common
 from tests.support.duck import CONNECTION, arrow_bundle
 from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps
-from tests.support.sessions import in_process
-from tests.support.strategies import DEEP, Record, bundles
+from tests.support.strategies import DEEP, Record, bundles, each_time_the_same
 
 CASES = 60
-EACH_TIME_THE_SAME = settings(
-    max_examples=CASES * DEEP,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[DuckSession]:
-    opened = in_process()
-    yield opened
-    opened.close()
+EACH_TIME_THE_SAME = each_time_the_same(CASES * DEEP)
 
 
 def folded(definition: Map, cut: list[list[Record]]) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.dialect import in_duckdb
@@ -16,19 +16,13 @@ from tests.support.duck import CONNECTION, run_on_duckdb
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import said_by_reference
 from tests.support.stages import chains
-from tests.support.strategies import DEEP, epochs, pipelines
+from tests.support.strategies import DEEP, each_time_the_same, epochs, pipelines
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
 CASES = 300
 """How many random definitions are run."""
 
-EACH_TIME_THE_SAME = settings(
-    max_examples=CASES * DEEP,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+EACH_TIME_THE_SAME = each_time_the_same(CASES * DEEP)
 
 
 @pytest.mark.parametrize("number", range(6, 15))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -28,7 +28,7 @@ from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.preparing import changed
 from tailrace.sql.reasons import reasons
-from tests.support.strategies import DEEP
+from tests.support.strategies import DEEP, each_time_the_same
 
 Said = Counter[tuple[Any, ...]]
 """What a fold said, as comparable rows: panes, retractions and late records, each with how often."""
@@ -43,13 +43,7 @@ def in_parts(count: int, *, of: int) -> Callable[[Law], Callable[[SparkSession, 
     Each example goes through real Spark, which leaves no time to shrink one. No part is so long that a busy machine
     takes it to hang.
     """
-    some = settings(
-        max_examples=of,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    some = each_time_the_same(of)
 
     def of_law(law: Law) -> Callable[[SparkSession, int], None]:
         @pytest.mark.parametrize("part", range(-(-count * DEEP // of)))

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tailrace.model.calendars import Calendar
@@ -79,6 +79,17 @@ DEEP = int(os.environ.get("DEEP", "1"))
 def examples(count: int) -> settings:
     """So many examples of the loaded profile, times `DEEP`."""
     return settings(max_examples=count * DEEP)
+
+
+def each_time_the_same(count: int) -> settings:
+    """So many examples, which are not made smaller where one fails: for laws with a seed, of whole engines."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 Record = dict[str, Any]

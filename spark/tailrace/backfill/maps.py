@@ -104,7 +104,7 @@ class MapRun(RangeRun):
         return self._counted(maps.differences(self.map, computed, held))
 
     def _new(self, computed: str) -> Found:
-        """What is found where nothing is held."""
+        """Compare with nothing, where the ledger has no row of the range: all that is computed is new."""
         text = maps.new(self.map, computed)
         if not self.session.direct:
             return self._counted(text)

@@ -129,7 +129,7 @@ def _tailrace(
 
 
 def _stub() -> None:
-    """What stands for a command in the list of them."""
+    """Stand for a command in the list of commands; the real one is loaded when it is called."""
 
 
 for _name, _command in COMMANDS.items():

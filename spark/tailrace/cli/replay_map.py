@@ -1,4 +1,4 @@
-"""What `tailrace replay` says of a map: how many rows came out again, and some of those that did not."""
+"""Print what `tailrace replay` found of a map: how many rows came out again, and some of those that did not."""
 
 from __future__ import annotations
 

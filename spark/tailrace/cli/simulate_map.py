@@ -1,4 +1,4 @@
-"""What `tailrace simulate` says of a map: the rows that it gave, and the records that it rejected."""
+"""Print what `tailrace simulate` found of a map: the rows that it gave, and the records that it rejected."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import tailrace
 from tailrace.cli.definitions import load_any
 from tailrace.cli.maintain import maintained_data
 from tailrace.model.errors import TailraceError
-from tailrace.runners.here import AT_ONCE, backfilled
+from tailrace.runners.here import AT_ONCE, backfilled, loaded, loading
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, line_of, refusal
 from tailrace.runners.statuses import Status
 from tailrace.settings import Settings
@@ -90,7 +90,7 @@ class Worker(ThreadingUnixStreamServer):
         self.inode = place.stat().st_ino
         self.loaded = Loaded()
         self.turns = threading.BoundedSemaphore(AT_ONCE)
-        self.opening, self.loading, self.counting = threading.Lock(), threading.Lock(), threading.Lock()
+        self.opening, self.counting = threading.Lock(), threading.Lock()
         self.busy, self.since, self.leaving = 0, time.monotonic(), False
         self.idle = settings.worker_idle.total_seconds()
 
@@ -216,7 +216,7 @@ class _Run:
 
     def _maintained(self, job: MaintainJob) -> dict[str, Any]:
         self.asker.check()
-        with self.server.loading:
+        with loading:
             found = load_any(job.definition)
         from tailrace.lake.catalog import Lake
         from tailrace.spark.maintaining import maintain
@@ -230,9 +230,11 @@ class _Run:
 
     def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
         self.asker.check()
-        return Outcome.said(
-            backfilled(self.server.settings, job, lambda doing: self.say(doing=doing), self._cancelled_with)
-        )
+
+        def told(doing: str) -> None:
+            self.say(doing=doing)
+
+        return Outcome.said(backfilled(self.server.settings, job, loaded(job), told, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
         """Have the run end when whoever asked for it goes away."""

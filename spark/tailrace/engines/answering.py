@@ -111,5 +111,5 @@ def taken(session: Session, definition: Map, records: str) -> tuple[str, str | N
 
 
 def mapped(session: Session, definition: Map, records: str) -> str:
-    """What a map gives of a relation of its log's records, less those that a step rejects, as a query."""
+    """Write the query of what a map gives of its log's records, less those that a step rejects."""
     return maps.given(definition, taken(session, definition, records)[0])

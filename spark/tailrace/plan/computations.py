@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.contracts import contracts, spark_type
+from tailrace.lake.contracts import Contract, contracts, spark_type
 from tailrace.model.chains import before
 from tailrace.model.computation import Computation
+from tailrace.model.maps import Map
 from tailrace.model.written import length
 from tailrace.plan.stages import Execution
 
@@ -50,43 +51,62 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
 def shown(computation: Computation, engine: Choice) -> RenderableType:
     """The plan as a page of text, with the engine that a stream of it begins on."""
     reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
-    epoch = grid()
-    for number, (name, execution, says) in enumerate(stages(computation), 1):
-        epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
     state = grid()
     for name, one in computation.fields.items():
         state.add_row(name, Text(one.type), "" if one.default is None else f"{one.default!r} before one was set", "")
-    tables = grid()
-    for contract in contracts(computation):
-        tables.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
-    return Group(
-        Text.assemble((computation.name, "bold"), (f"  {reads}  fingerprint {computation.fingerprint}", "dim")),
-        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
-        "",
-        Text("an epoch, stage by stage", style="bold"),
-        epoch,
-        "",
-        Text("kept for each key that has anything but defaults, with its pending timers", style="bold"),
-        state,
-        "",
-        Text("tables", style="bold"),
-        tables,
-    )
+    kept = Text("kept for each key that has anything but defaults, with its pending timers", style="bold")
+    return page(computation, reads, engine, stages(computation), contracts(computation), (kept, state, ""))
 
 
 def data(computation: Computation, engine: Choice) -> dict[str, Any]:
     """The plan as JSON data, with the engine that a stream of it begins on."""
     return {
         "computation": computation.name,
-        "fingerprint": computation.fingerprint,
-        "engine": engine.engine.value,
-        "engine_because": engine.why,
-        "stages": [
-            {"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages(computation)
-        ],
+        **plan_data(computation, engine, stages(computation)),
         "state": {name: one.type for name, one in computation.fields.items()},
         "produces": dict(computation.produced.columns),
         "tables": [table_data(contract.table, contract.columns) for contract in contracts(computation)],
+    }
+
+
+Stages: TypeAlias = Iterable[tuple[str, Execution, str]]
+"""The stages of an epoch: each one's name, how it is computed, and what it says of itself."""
+
+
+def page(
+    definition: Computation | Map,
+    reads: str,
+    engine: Choice,
+    stages: Stages,
+    tables: Iterable[Contract],
+    kept: Iterable[RenderableType] = (),
+) -> RenderableType:
+    """Lay out a plan: what it reads and is folded by, the stages of an epoch, what is kept, and the tables."""
+    epoch, owned = grid(), grid()
+    for number, (name, execution, says) in enumerate(stages, 1):
+        epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
+    for contract in tables:
+        owned.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
+    return Group(
+        Text.assemble((definition.name, "bold"), (f"  {reads}  fingerprint {definition.fingerprint}", "dim")),
+        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
+        "",
+        Text("an epoch, stage by stage", style="bold"),
+        epoch,
+        "",
+        *kept,
+        Text("tables", style="bold"),
+        owned,
+    )
+
+
+def plan_data(definition: Computation | Map, engine: Choice, stages: Stages) -> dict[str, Any]:
+    """Give what every plan has as JSON data: what it means, the engine, and the stages of an epoch."""
+    return {
+        "fingerprint": definition.fingerprint,
+        "engine": engine.engine.value,
+        "engine_because": engine.why,
+        "stages": [{"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages],
     }
 
 

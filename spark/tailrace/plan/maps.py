@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import contracts
@@ -14,7 +13,7 @@ from tailrace.model.chains import before
 from tailrace.model.clock import Clock
 from tailrace.model.maps import Map
 from tailrace.model.written import written
-from tailrace.plan.computations import grid, table_data
+from tailrace.plan.computations import page, plan_data, table_data
 from tailrace.plan.stages import Execution, Query
 from tailrace.sql import maps
 from tailrace.sql.steps import may_fail
@@ -46,21 +45,7 @@ def query(definition: Map) -> Query | None:
 def shown(definition: Map, engine: Choice) -> RenderableType:
     """The plan as a page of text, with the engine that a stream of it begins on."""
     reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
-    epoch, tables = grid(), grid()
-    for number, (name, execution, says) in enumerate(stages(definition), 1):
-        epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
-    for contract in contracts(definition):
-        tables.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
-    return Group(
-        Text.assemble((definition.name, "bold"), (f"  {reads}  fingerprint {definition.fingerprint}", "dim")),
-        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
-        "",
-        Text("an epoch, stage by stage", style="bold"),
-        epoch,
-        "",
-        Text("tables", style="bold"),
-        tables,
-    )
+    return page(definition, reads, engine, stages(definition), contracts(definition))
 
 
 def data(definition: Map, engine: Choice) -> dict[str, Any]:
@@ -68,12 +53,7 @@ def data(definition: Map, engine: Choice) -> dict[str, Any]:
     text = query(definition)
     return {
         "map": definition.name,
-        "fingerprint": definition.fingerprint,
-        "engine": engine.engine.value,
-        "engine_because": engine.why,
-        "stages": [
-            {"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages(definition)
-        ],
+        **plan_data(definition, engine, stages(definition)),
         "gives": dict(definition.produced.columns),
         "sql": {} if text is None else {text.name: text.text},
         "tables": [table_data(contract.table, contract.columns) for contract in contracts(definition)],

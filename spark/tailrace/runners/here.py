@@ -20,47 +20,47 @@ if TYPE_CHECKING:
 AT_ONCE = os.cpu_count() or 1
 """How many runs of one process compute at once: they are bound by the cores. Others wait for their turn."""
 
-_loading = threading.Lock()
+loading = threading.Lock()
 """Definitions are loaded one after the other, for each is run with its folder on the path."""
 
 
 def loaded(job: BackfillJob) -> Ranged:
     """Load the definition of a job."""
-    with _loading:
+    with loading:
         return load_ranged(job.definition)
 
 
-def fits(settings: Settings, job: BackfillJob) -> bool:
-    """Whether a job is DuckDB's, and so needs no Spark."""
+def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
+    """Say whether a job of a definition is DuckDB's, and so needs no Spark."""
     # Here, for whoever looks at a DAG needs none of it.
     from tailrace.backfill.backfill import engine_for
     from tailrace.engines.choose import Engine
     from tailrace.lake.catalog import Lake
 
-    return engine_for(Lake(settings), loaded(job), job.first, job.last).engine is Engine.DUCKDB
+    return engine_for(Lake(settings), definition, job.first, job.last).engine is Engine.DUCKDB
 
 
 def backfilled(
     settings: Settings,
     job: BackfillJob,
+    definition: Ranged,
     tell: Callable[[str], None],
     begun: Callable[[Session], None],
     *,
     spark: bool = True,
 ) -> list[Outcome]:
-    """Run a backfill in this process; gives what it did to each stage.
+    """Run a backfill of a definition in this process; gives what it did to each stage.
 
     `begun` is told of the engine before anything is computed. Without `spark` it raises `RoomError` where DuckDB turns
     out to have no room for it.
     """
-    pipeline = loaded(job)
-    with observing(Subject("backfill", settings, pipeline.stages), tell) as observed:
+    with observing(Subject("backfill", settings, definition.stages), tell) as observed:
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog import Lake
 
-        tell(f"{'comparing' if job.dry_run else 'computing'} {pipeline.name}")
+        tell(f"{'comparing' if job.dry_run else 'computing'} {definition.name}")
         lake = Lake(settings, observed.tell)
         found = backfill_stages(
-            lake, pipeline, job.first, job.last, reason=job.reason, dry_run=job.dry_run, begun=begun, spark=spark
+            lake, definition, job.first, job.last, reason=job.reason, dry_run=job.dry_run, begun=begun, spark=spark
         )
     return [Outcome.of(stage, one, dry_run=job.dry_run) for stage, own in found for one in own]

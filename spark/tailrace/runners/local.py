@@ -29,7 +29,7 @@ from pydantic import SecretStr
 
 import tailrace
 from tailrace.model.errors import TailraceError
-from tailrace.runners.here import AT_ONCE, backfilled, fits
+from tailrace.runners.here import AT_ONCE, backfilled, fits, loaded
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob, line_of, refusal
 from tailrace.runners.keeping import Keeper, Keeping
 from tailrace.runners.private import folder, runs
@@ -81,7 +81,10 @@ class Local(Keeping):
 
         self._check()
         try:
-            return backfilled(self.settings, job, tell, begun, spark=False) if fits(self.settings, job) else None
+            definition = loaded(job)
+            if not fits(self.settings, job, definition):
+                return None
+            return backfilled(self.settings, job, definition, tell, begun, spark=False)
         except RoomError as error:
             tell(f"{line_of(error)}: Spark takes it")
             return None
