@@ -66,13 +66,13 @@ def test_X2_a_backfill_that_has_no_room_changes_nothing_says_what_to_set_and_can
 ) -> None:
     lake, scratch = landed(settings), tmp_path / "scratch"
 
-    def tight(given: Settings) -> duckdb.DuckDBPyConnection:
-        made = connect(given)
+    def tight(given: Settings, threads: int | None) -> duckdb.DuckDBPyConnection:
+        made = connect(given, threads)
         made.execute("SET max_temp_directory_size = '1MB'")
         return made
 
-    def without_its_folder(given: Settings) -> duckdb.DuckDBPyConnection:
-        made = connect(given)
+    def without_its_folder(given: Settings, threads: int | None) -> duckdb.DuckDBPyConnection:
+        made = connect(given, threads)
         shutil.rmtree(scratch)
         return made
 

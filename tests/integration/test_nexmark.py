@@ -19,7 +19,7 @@ from benchmarks.ours import deploy
 from tailrace import Pipeline
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, REJECTED
+from tailrace.lake.contracts import LATE, REJECTED, answer_contract
 from tailrace.model.step import Record
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.settings import Settings
@@ -70,7 +70,9 @@ def test_a_stream_of_all_queries_answers_what_is_published(
     # An epoch takes some forty stages: there is one. The test below has several.
     land(tmp_path / "landing", published(), files=1)
     sliding = query("q5").definition.stages[0]
-    streamed(plain, Lake(settings), [query(name).definition for name in COLUMNS], tmp_path / "landing")
+    lake = Lake(settings)
+    lake.ensure(answer_contract(sliding))
+    streamed(plain, lake, [query(name).definition for name in COLUMNS], tmp_path / "landing")
     wrong = {}
     for name in COLUMNS.keys() - {"q11"}:
         one = query(name)
