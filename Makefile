@@ -3,10 +3,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Extras of pyproject.toml to install beside the usual ones: `make setup WITH=java`. Export it to keep them,
-# as the next target without it takes them out again.
+# Extras of pyproject.toml to install beside those that a target needs: `make setup WITH=java`.
 WITH ?=
-EXTRAS := $(sort spark kafka plot duckdb dbt thrift demo observe airflow postgres aws $(WITH))
+# What a target needs installed, as arguments of tools/setup; what is there already stays.
+NEEDS_demo := spark plot duckdb demo observe
+NEEDS_dbt := $(NEEDS_demo) dbt
+NEEDS_airflow := $(NEEDS_demo) airflow
+NEEDS_all := $(NEEDS_demo) kafka dbt thrift airflow postgres aws group:dev group:cloud
 # Tests run in this many processes, each with a JVM of up to 3 GB once it needs one: one to a core, from 2 up to 4.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
@@ -17,7 +20,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-INSTALLED := .venv/.installed
+INSTALLED := .venv/.for-all
 JARS := build/jars/.lake
 TEST_JARS := build/jars/.tests
 ARCHIVE := build/jars/.archive
@@ -50,13 +53,13 @@ cloud-test: setup $(TEST_JARS) $(ARCHIVE) $(CHECKOV) ## terraform/: format, vali
 	@if [ -e $(CHECKOV) ]; then $(dir $(CHECKOV))bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
 	else echo "cloud-test: checkov could not be installed, its checks are left out" >&2; fi
 
-dbt: setup ## build the dbt project on the demo's lake (make demo first)
+dbt: .venv/.for-dbt $(JARS) ## build the dbt project on the demo's lake (make demo first)
 	TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace dbt $(ARGS)
 
-demo: setup ## the guided tour: a stream, a bug, a backfill, the same answer
+demo: .venv/.for-demo $(JARS) ## the guided tour: a stream, a bug, a backfill, the same answer
 	$(BIN)/python -m tailrace.cli.demo $(ARGS)
 
-airflow: setup $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
+airflow: .venv/.for-airflow $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
 	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
 
 bundle: $(INSTALLED) ## what a cluster and an Airflow need, into build/bundle; ARGS="--to s3://BUCKET/PREFIX" uploads it
@@ -91,22 +94,15 @@ distclean: ## remove everything that is not in git
 	@rm -rf build dist .venv
 
 # A tool of its own, with some hundred packages that nothing else needs: out of reach is no error.
-$(CHECKOV): $(INSTALLED)
+$(CHECKOV): | $(INSTALLED)
 	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $(dir $@)
 	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python checkov==$(CHECKOV_VERSION); then touch $@; fi
 
-# Changes only when other extras are asked for.
-build/.extras: FORCE
-	@mkdir -p build
-	@echo "$(EXTRAS)" | cmp -s - $@ || echo "$(EXTRAS)" > $@
+# Made anew only where something was installed, so what depends on it is not made again at each call.
+.venv/.for-%: FORCE
+	@tools/setup $* $(NEEDS_$*) $(WITH)
 
-$(INSTALLED): uv.lock pyproject.toml tools/setup tools/uv.txt build/.extras
-	@tools/setup $(EXTRAS)
-	@$(BIN)/tailrace --help >/dev/null
-	@$(BIN)/python -m compileall -q spark/tailrace
-	@touch $@
-
-$(JARS): $(PINNED) $(INSTALLED)
+$(JARS): $(PINNED) | .venv/.for-demo
 	@$(BIN)/python -m tailrace.toolchain
 	@touch $@
 
@@ -115,6 +111,6 @@ $(ARCHIVE): $(JARS)
 	@$(BIN)/python -m tailrace.spark.training
 	@touch $@
 
-$(TEST_JARS): $(PINNED) $(INSTALLED)
+$(TEST_JARS): $(PINNED) | $(INSTALLED)
 	@$(BIN)/python -m tailrace.toolchain --group lake --group aws --group postgres --group kafka --group kafka-broker --group s3-server
 	@touch $@
