@@ -20,6 +20,7 @@ from tailrace.model.errors import DefinitionError, Fault, TailraceError, unknown
 from tailrace.model.log import PANE_TIME, Log, Panes, Productions
 from tailrace.model.names import RESERVED, name_faults, reserved
 from tailrace.model.once import Once
+from tailrace.model.several import Several
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.types import element_type, is_type
 from tailrace.model.values import of_value
@@ -79,7 +80,7 @@ class Computation:
 
     name: str
     log: Log
-    key: tuple[str, ...] = ()
+    key: Several[str] = Several()
     allowed_lateness: timedelta = timedelta(0)
     ordered: bool = False
     productions: Literal["strong", "weak"] = "strong"
@@ -90,8 +91,6 @@ class Computation:
     feedback: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
-        key: object = self.key
-        object.__setattr__(self, "key", (key,) if isinstance(key, str) else tuple(self.key))
         faults = list(computation_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)

@@ -19,6 +19,7 @@ from tailrace.model.log import PANE_TIME, Log, Productions
 from tailrace.model.matching import Condition
 from tailrace.model.meaning import digest, of_log
 from tailrace.model.panes import Rejected
+from tailrace.model.several import Several
 from tailrace.model.stateful import PLACE
 from tailrace.model.time import instant, moment
 from tailrace.model.written import written
@@ -38,14 +39,11 @@ class Map:
 
     name: str
     log: Log
-    each: tuple[ElementWise, ...] = ()
+    each: Several[ElementWise] = Several()
     keep: Condition | None = None
-    what: tuple[str, ...] = ()
+    what: Several[str] = Several()
 
     def __post_init__(self) -> None:
-        for name in ("each", "what"):
-            one: object = getattr(self, name)
-            object.__setattr__(self, name, (one,) if isinstance(one, str | ElementWise) else tuple(getattr(self, name)))
         faults = list(map_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)

@@ -23,6 +23,7 @@ from tailrace.model.matching import Condition
 from tailrace.model.meaning import fingerprint, parts
 from tailrace.model.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
 from tailrace.model.retracting import taking_back
+from tailrace.model.several import Several
 from tailrace.model.time import END_OF_TIME, duration
 from tailrace.model.triggers import AtWatermark, Trigger
 from tailrace.model.windows import Windowing
@@ -66,8 +67,8 @@ class Pipeline:
     log: Log
     what: Mapping[str, Combiner]
     where: Windowing
-    key: tuple[str, ...] = ()
-    each: tuple[ElementWise, ...] = ()
+    key: Several[str] = Several()
+    each: Several[ElementWise] = Several()
     keep: Condition | None = None
     when: Trigger = field(default_factory=AtWatermark)
     how: Accumulation = ACCUMULATING
@@ -80,9 +81,6 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "what", MappingProxyType(dict(self.what)))
-        for name in ("key", "each"):
-            one: object = getattr(self, name)
-            object.__setattr__(self, name, (one,) if isinstance(one, str | ElementWise) else tuple(getattr(self, name)))
         faults = list(pipeline_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)
