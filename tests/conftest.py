@@ -11,6 +11,7 @@ import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tailrace.settings import PREFIX, Settings
+from tests.support.depth import DEPTH
 from tests.support.killing import JVM
 
 if TYPE_CHECKING:
@@ -26,11 +27,14 @@ for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPT
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "tailrace")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for a Spark session."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what asks for a Spark session, and leave out what is tried only where it is asked for more."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if DEPTH == 1:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
 @pytest.fixture(autouse=True)

@@ -23,11 +23,12 @@ from tailrace.model.windows import Window
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows
+from tests.support.depth import cases
 from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
 from tests.support.native import Said, arrow_bundle, said_by_reference
 from tests.support.stages import chains
-from tests.support.strategies import DEEP, Epochs, bundles, each_time_the_same, epochs, everything, pipelines
+from tests.support.strategies import Epochs, bundles, each_time_the_same, epochs, everything, pipelines
 
 GENERATION = 7
 
@@ -44,7 +45,7 @@ def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, ob
 
 
 @seed(3)
-@each_time_the_same(120 * DEEP)
+@each_time_the_same(cases(40, deeper=120))
 @given(data=st.data())
 def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
@@ -54,7 +55,7 @@ def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, d
 
 
 @seed(4)
-@each_time_the_same(60 * DEEP)
+@each_time_the_same(cases(20, deeper=60))
 @given(data=st.data())
 def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=data.draw(st.booleans())))
@@ -123,14 +124,14 @@ def same(
 
 
 @seed(5)
-@each_time_the_same(60 * DEEP)
+@each_time_the_same(cases(20, deeper=60))
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
     same(session, data, SqlExecution, OpenWindowsCorrected)
 
 
 @seed(6)
-@each_time_the_same(30 * DEEP)
+@each_time_the_same(cases(8, deeper=30))
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_in_python_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
     same(session, data, PythonExecution, PythonCorrected)

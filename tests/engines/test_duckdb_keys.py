@@ -17,12 +17,10 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.clock import Clock
 from tailrace.settings import Settings
 from tests.support.computing import Machine, machines
+from tests.support.depth import cases
 from tests.support.duck import CONNECTION
 from tests.support.keys import KeysAsTables, is_the_reference
-from tests.support.strategies import DEEP, each_time_the_same
-
-CASES = 60
-"""How many random computations are run."""
+from tests.support.strategies import each_time_the_same
 
 
 class Here(KeysAsTables):
@@ -52,7 +50,7 @@ def test_a_computation_on_duckdb_is_the_reference_step(rows_a_call: int, monkeyp
     monkeypatch.setattr(module, "ROWS_A_CALL", rows_a_call)
 
     @seed(1)
-    @each_time_the_same(CASES * DEEP if rows_a_call > 2 else CASES * DEEP // 3)
+    @each_time_the_same(cases(20, deeper=60) if rows_a_call > 2 else cases(7, deeper=20))
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
         machine = data.draw(machines())

@@ -17,12 +17,12 @@ from tailrace.model.maps import Map
 from tailrace.sql import maps
 from tailrace.sql.corrections import As
 from tailrace.verify.checks import in_common
+from tests.support.depth import cases
 from tests.support.duck import CONNECTION, arrow_bundle
 from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps
-from tests.support.strategies import DEEP, Record, bundles, each_time_the_same
+from tests.support.strategies import Record, bundles, each_time_the_same
 
-CASES = 60
-EACH_TIME_THE_SAME = each_time_the_same(CASES * DEEP)
+EACH_TIME_THE_SAME = each_time_the_same(cases(30, deeper=60))
 
 
 def folded(definition: Map, cut: list[list[Record]]) -> pa.Table:

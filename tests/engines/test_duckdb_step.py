@@ -12,17 +12,15 @@ from tailrace.model import examples
 from tailrace.model.clock import Clock
 from tailrace.model.reference import fold, fold_stages
 from tailrace.model.time import END_OF_TIME
+from tests.support.depth import cases
 from tests.support.duck import CONNECTION, run_on_duckdb
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import said_by_reference
 from tests.support.stages import chains
-from tests.support.strategies import DEEP, each_time_the_same, epochs, pipelines
+from tests.support.strategies import each_time_the_same, epochs, pipelines
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
-CASES = 300
-"""How many random definitions are run."""
-
-EACH_TIME_THE_SAME = each_time_the_same(CASES * DEEP)
+EACH_TIME_THE_SAME = each_time_the_same(cases(100, deeper=300))
 
 
 @pytest.mark.parametrize("number", range(6, 15))
@@ -63,7 +61,7 @@ def test_a_random_definition_over_random_epochs_says_the_same(data: st.DataObjec
 @pytest.mark.parametrize("kept", [False, True], ids=["taken_out", "kept"])
 def test_random_stages_over_random_epochs_say_the_same(kept: bool) -> None:
     @seed(2)
-    @settings(EACH_TIME_THE_SAME, max_examples=CASES * DEEP // 10)
+    @settings(EACH_TIME_THE_SAME, max_examples=cases(15, deeper=30))
     @given(data=st.data())
     def hold(data: st.DataObject) -> None:
         pipeline = data.draw(chains(kept=kept))

@@ -18,9 +18,6 @@ from tests.support.computing import Machine, machines
 from tests.support.keys import KeysAsTables, is_the_reference
 from tests.support.native import in_parts
 
-CASES = 4
-"""How many random computations go through real Spark and its Python workers; in the process there are more."""
-
 
 class There(KeysAsTables):
     """A side on Spark. It needs no lake, for nothing is read from a table or written to one."""
@@ -42,7 +39,7 @@ class There(KeysAsTables):
         return self.side.restore(reduce(DataFrame.unionAll, frames), clock)
 
 
-@in_parts(CASES, of=4)
+@in_parts(2, deeper=4, of=4)
 def test_a_computation_on_spark_is_the_reference_step(spark: SparkSession, data: st.DataObject) -> None:
     machine = data.draw(machines())
     is_the_reference(machine, There(spark, machine), data, 3)

@@ -101,11 +101,11 @@ def run_on(spark: SparkSession, one: Execution, made: Epochs, state: OpenWindows
     return run_native(spark, one.pipeline, made, lambda *_: one, state)
 
 
-@in_parts(12, of=6)
+@in_parts(3, deeper=12, of=6)
 def test_X4_open_windows_are_corrected_natively_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
     same(plain, data, (Native, Answering, OpenWindowsCorrected))
 
 
-@in_parts(4, of=4)
+@in_parts(1, deeper=4, of=4)
 def test_X4_open_windows_are_corrected_in_python_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
     same(plain, data, (PerKey, PythonAnswering, PythonCorrected))

@@ -13,7 +13,7 @@ from tests.support.stages import joins
 from tests.support.strategies import epochs
 
 
-@in_parts(12, of=6)
+@in_parts(3, deeper=12, of=6)
 def test_joins_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(joins())
     assert not any(map(reasons, pipeline.stages))

@@ -1,6 +1,6 @@
 """The laws of DESIGN.md, section 4, on random definitions and random epochs, of the reference execution.
 
-`DEEP=20 pytest tests/property` tries twenty times as many examples of each.
+`TAILRACE_TEST_DEPTH=20 pytest tests/property` tries twenty times as many examples of each.
 """
 
 from __future__ import annotations

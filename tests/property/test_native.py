@@ -13,13 +13,11 @@ from tailrace.model.clock import Clock
 from tailrace.model.reference import fold
 from tailrace.model.time import END_OF_TIME
 from tailrace.sql.reasons import reasons
+from tests.support.depth import covering
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import in_parts, run_native, said_by_reference
 from tests.support.strategies import epochs, pipelines
 from tests.transcripts import Transcript, transcripts
-
-CASES = 64
-"""How many random definitions are run through real Spark."""
 
 
 @pytest.mark.parametrize("number", range(6, 15))
@@ -37,7 +35,7 @@ def natively() -> list[Transcript]:
     return [one for one in transcripts() if not reasons(one.pipeline) and not str(one).startswith("figure_")]
 
 
-@pytest.mark.parametrize("transcript", natively(), ids=str)
+@pytest.mark.parametrize("transcript", covering(natively()))
 def test_a_transcript_comes_out_natively(plain: SparkSession, transcript: Transcript) -> None:
     run = fold(transcript.pipeline, transcript.epochs)
     expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
@@ -51,7 +49,7 @@ def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
     calendars_agree(times, "calendar_times", lambda text: map(tuple, spark.sql(text).collect()))
 
 
-@in_parts(CASES, of=16)
+@in_parts(8, deeper=64, of=16)
 def test_a_random_definition_over_random_epochs_says_the_same_natively(
     plain: SparkSession, data: st.DataObject
 ) -> None:

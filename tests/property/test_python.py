@@ -44,12 +44,10 @@ from tailrace.spark.resting import told_apart
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tailrace.verify.audit import audit
+from tests.support.depth import covering
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
 from tests.support.strategies import BASE, LOG, epochs, pipelines
 from tests.transcripts import Transcript, transcripts
-
-CASES = 24
-"""How many random definitions are run through real Spark and its Python workers."""
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 
@@ -97,7 +95,7 @@ def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
     return Bursts, Longest
 
 
-@pytest.mark.parametrize("transcript", transcripts(), ids=str)
+@pytest.mark.parametrize("transcript", covering(transcripts()))
 def test_a_transcript_comes_out_in_python(
     plain: SparkSession, monkeypatch: pytest.MonkeyPatch, transcript: Transcript
 ) -> None:
@@ -107,7 +105,7 @@ def test_a_transcript_comes_out_in_python(
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 
-@in_parts(CASES, of=8)
+@in_parts(4, deeper=24, of=8)
 def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -20,9 +20,6 @@ from tests.support.recorded import record
 from tests.support.sessions import session
 from tests.support.strategies import epochs, examples, pipelines
 
-CASES, ON_SPARK = 6, 1
-"""How many random definitions are recorded and replayed in either execution, in the process and on Spark."""
-
 IN_PYTHON = {"labels": ApproxDistinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 
 
@@ -57,7 +54,7 @@ def in_python(pipeline: Pipeline) -> Pipeline:
     return made
 
 
-@examples(CASES)
+@examples(6)
 @given(data=st.data())
 def test_L3_a_random_definition_replays_row_for_row_natively(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
@@ -65,18 +62,18 @@ def test_L3_a_random_definition_replays_row_for_row_natively(data: st.DataObject
     holds(data, pipeline, "duckdb")
 
 
-@examples(CASES)
+@examples(6)
 @given(data=st.data())
 def test_L3_a_random_definition_replays_row_for_row_in_python(data: st.DataObject) -> None:
     holds(data, in_python(data.draw(pipelines())), "duckdb")
 
 
-@in_parts(ON_SPARK, of=1)
+@in_parts(1, deeper=1, of=1)
 def test_L3_a_random_definition_replays_row_for_row_natively_on_spark(plain: SparkSession, data: st.DataObject) -> None:
     holds(data, data.draw(pipelines()), "spark")
 
 
-@in_parts(ON_SPARK, of=1)
+@in_parts(1, deeper=1, of=1)
 def test_L3_a_random_definition_replays_row_for_row_in_python_on_spark(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -16,6 +16,7 @@ from tailrace.model.windows import Window
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
 from tailrace.sql.reasons import reasons
+from tests.support.depth import covering, deep
 from tests.support.laws import same_answers
 from tests.support.native import bundle_frame, in_parts, run_stages, said_by_reference
 from tests.support.sessions import cluster
@@ -23,17 +24,14 @@ from tests.support.stages import chains
 from tests.support.strategies import bundles, epochs
 from tests.transcripts import Staged, staged
 
-CASES = 12
-"""How many random definitions are run through real Spark."""
-
 
 def expected(pipeline: Pipeline, made: list) -> list:
     runs = fold_stages(pipeline, made)
     return [said_by_reference(one, run.panes, run.late) for one, run in zip(pipeline.stages, runs, strict=True)]
 
 
-@pytest.mark.parametrize("execution", [None, PerKey], ids=["natively", "in_python"])
-@pytest.mark.parametrize("transcript", staged(), ids=str)
+@pytest.mark.parametrize("execution", [None, pytest.param(PerKey, marks=deep)], ids=["natively", "in_python"])
+@pytest.mark.parametrize("transcript", covering(staged()))
 def test_a_transcript_of_several_stages_comes_out(
     plain: SparkSession, transcript: Staged, execution: type[Execution] | None
 ) -> None:
@@ -41,7 +39,7 @@ def test_a_transcript_of_several_stages_comes_out(
     assert said == expected(transcript.pipeline, list(transcript.epochs)), transcript.claim
 
 
-@in_parts(CASES, of=6)
+@in_parts(4, deeper=12, of=6)
 def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=data.draw(st.booleans())))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
@@ -51,7 +49,7 @@ def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) 
     assert run_stages(plain, pipeline, made) == found
 
 
-@in_parts(CASES // 2, of=6)
+@in_parts(2, deeper=6, of=6)
 def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=True))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=4))
@@ -61,7 +59,7 @@ def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject)
     assert run_stages(plain, pipeline, made, PerKey) == found
 
 
-@in_parts(CASES // 2, of=6)
+@in_parts(3, deeper=6, of=6)
 def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_taken_back(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -28,7 +28,8 @@ from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.preparing import changed
 from tailrace.sql.reasons import reasons
-from tests.support.strategies import DEEP, each_time_the_same
+from tests.support.depth import cases
+from tests.support.strategies import each_time_the_same
 
 Said = Counter[tuple[Any, ...]]
 """What a fold said, as comparable rows: panes, retractions and late records, each with how often."""
@@ -37,16 +38,17 @@ Law = Callable[[SparkSession, st.DataObject], None]
 """A claim of one example, which it draws for itself; broken, it raises."""
 
 
-def in_parts(count: int, *, of: int) -> Callable[[Law], Callable[[SparkSession, int], None]]:
-    """A test of a law over so many random examples, times `DEEP`, the same in every run, and so many in each part.
+def in_parts(count: int, *, deeper: int, of: int) -> Callable[[Law], Callable[[SparkSession, int], None]]:
+    """Make a test of a law over random examples (`depth.cases`), the same in every run, and so many in each part.
 
     Each example goes through real Spark, which leaves no time to shrink one. No part is so long that a busy machine
     takes it to hang.
     """
-    some = each_time_the_same(of)
+    examples = cases(count, deeper)
+    some = each_time_the_same(min(of, examples))
 
     def of_law(law: Law) -> Callable[[SparkSession, int], None]:
-        @pytest.mark.parametrize("part", range(-(-count * DEEP // of)))
+        @pytest.mark.parametrize("part", range(-(-examples // of)))
         def test(plain: SparkSession, part: int) -> None:
             @seed(part)
             @some

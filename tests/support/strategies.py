@@ -8,7 +8,6 @@ that windows fill, sessions overlap and just touch, and a good part of the recor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -49,6 +48,7 @@ from tailrace.model.triggers import (
     Until,
 )
 from tailrace.model.windows import Fixed, Global, Sessions, Sliding, Windowing
+from tests.support.depth import cases
 
 BASE = datetime(2024, 1, 1, tzinfo=UTC)
 """Around when all events of `epochs` happen and arrive."""
@@ -72,13 +72,10 @@ LOG = Log(
 )
 """The log of all the records. Every column but `id` and `at` may be null."""
 
-DEEP = int(os.environ.get("DEEP", "1"))
-"""How many times more examples to try than a quick run does."""
-
 
 def examples(count: int) -> settings:
-    """So many examples of the loaded profile, times `DEEP`."""
-    return settings(max_examples=count * DEEP)
+    """So many examples of the loaded profile, and times the depth where it is asked for more."""
+    return settings(max_examples=cases(count))
 
 
 def each_time_the_same(count: int) -> settings:
