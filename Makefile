@@ -12,6 +12,8 @@ NEEDS_airflow := $(NEEDS_demo) airflow
 NEEDS_all := $(NEEDS_demo) kafka dbt thrift airflow postgres aws group:dev group:cloud
 # Tests run in this many processes, each with a JVM of up to 3 GB once it needs one: one to a core, from 2 up to 4.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+# How many times more `make test-deep` tries of each law than is usual there; 4 kills each stream 20 times.
+DEPTH ?= 4
 # Passed on to pytest, as in `make test ARGS="-k fence"`.
 ARGS ?=
 PYTHON ?= python3
@@ -29,7 +31,7 @@ CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 FAST_TESTS := $(wildcard tests/unit tests/property)
 
-.PHONY: help setup check lint test cloud-test demo dbt airflow bundle bench soak archive format lock clean distclean FORCE
+.PHONY: help setup check lint test test-deep coverage cloud-test demo dbt airflow bundle bench archive format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +49,13 @@ lint: $(INSTALLED)
 
 test: setup lint $(TEST_JARS) $(ARCHIVE) ## what CI runs: lint and every test but those of cloud-test
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not cloud" $(ARGS)
+
+test-deep: setup $(TEST_JARS) $(ARCHIVE) ## hours: all transcripts on Spark, many times the random definitions, kills and schedules
+	TAILRACE_TEST_DEPTH=$(DEPTH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 14400 --durations 25 -m "not cloud" $(ARGS)
+
+coverage: setup $(TEST_JARS) $(ARCHIVE) ## the lines and branches that `make test` does not reach, and pages in build/coverage
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cloud" --cov --cov-context=test \
+		--cov-report=html --cov-report=term-missing:skip-covered $(ARGS)
 
 cloud-test: setup $(TEST_JARS) $(ARCHIVE) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/cloud $(ARGS)
@@ -70,9 +79,6 @@ build/demo/lake:
 
 bench: setup ## measure against hand-written Spark and DuckDB
 	$(BIN)/python benchmarks/run.py $(ARGS)
-
-soak: setup $(TEST_JARS) ## hours of faults: 20,000 schedules, and 300 streams killed
-	TAILRACE_TEST_SCHEDULES=20000 TAILRACE_TEST_KILLS=45 $(BIN)/pytest -q -n $(WORKERS) --timeout 14400 tests/faults $(ARGS)
 
 archive: setup $(ARCHIVE) ## have Spark start in less time from now on: an archive of its classes, a minute's work
 

@@ -27,12 +27,13 @@ from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.triggers import AfterCount, AfterWatermark
 from tailrace.model.windows import Fixed, Sessions, Sliding, Windowing
 from tests.support import laws
+from tests.support.depth import cases
 from tests.support.reference import Epochs, backfill, recorded, stream
 from tests.support.strategies import BASE
 from tests.support.worlds import Chances, World, Writer
 
-SCHEDULES = int(os.environ.get("TAILRACE_TEST_SCHEDULES", "2000"))
-"""How many are run; `make soak` runs more."""
+SCHEDULES = cases(2000, deeper=5000)
+"""How many are run."""
 
 PARTS = 8
 ONE = os.environ.get("TAILRACE_TEST_SEED")

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tailrace.settings import Settings
+from tests.support.depth import DEPTH
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "2"))
-"""How often each stream is killed; `make soak` kills them more often."""
+KILLS = 2 if DEPTH == 1 else 5 * DEPTH
+"""How often each stream is killed: 20 times in `make test-deep`."""
 
 SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
 """Printed with a failure, and settable, so that a schedule can be run again."""
