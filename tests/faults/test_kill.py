@@ -20,13 +20,14 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
+from tests.support.depth import deep
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.landing import DEAR, DEFINITION, Landing
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 * KILLS)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=deep)])
 def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     spark: SparkSession, settings: Settings, tmp_path: Path, part: int
 ) -> None:

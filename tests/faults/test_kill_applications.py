@@ -1,8 +1,7 @@
 """What the definitions in `pipelines/` say is what plain SQL says of their logs, however often their stream is killed.
 
 So it is after a backfill has counted what came too late, and the bills are so to the last digit (X2, L1). What a
-computation gave is what the reference gives of the log's epochs. At each change a stream of three of them is killed;
-`make test-deep` takes them all, and kills each stream more often.
+computation gave is what the reference gives of the log's epochs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tailrace.settings import Settings
 from tailrace.verify.audit_computation import audit_computation
 from tests.support.answered import as_by_hand
 from tests.support.applications import APPLICATIONS, RECORDS, file, once
-from tests.support.depth import DEPTH
+from tests.support.depth import deep
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.ledgers import as_ever
 
@@ -39,14 +38,15 @@ STREAMS = {
 """The definitions that one stream folds, by the records that they are tried on."""
 
 
+@deep
 @pytest.mark.slow
 @pytest.mark.timeout(900 * KILLS)
-@pytest.mark.parametrize("records", STREAMS if DEPTH > 1 else ["ads"])
+@pytest.mark.parametrize("records", STREAMS)
 def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sql_over_the_log(
     plain: SparkSession, settings: Settings, tmp_path: Path, records: str
 ) -> None:
     chance, folder = random.Random(SEED), tmp_path / "landing"
-    names = STREAMS[records] if DEPTH > 1 else ["ads", "ad_popularity", "ad_abuse"]
+    names = STREAMS[records]
     made, hint = RECORDS[records].made(), f"seed {SEED}"
     # Some files for each kill, and some for what is left.
     every = max(1, (made[-2].known - made[0].known) // (4 * (KILLS + 1)))

@@ -15,10 +15,12 @@ from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.audit_computation import audit_computation
 from tests.support.clicks import BUSY, TIMES, VISITS, land
+from tests.support.depth import deep
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.ledgers import as_ever
 
 
+@deep
 @pytest.mark.slow
 @pytest.mark.timeout(600 * KILLS)
 def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(

@@ -14,6 +14,7 @@ import pytest
 
 from tailrace.generate.delivery import MINUTE
 from tailrace.settings import Settings
+from tests.support.depth import deep
 from tests.support.dying import POINT
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.regions import DEFINITION, Region, made, otherwise
@@ -31,6 +32,7 @@ def command(region: Region, *more: str, module: str = "tailrace.cli.main") -> li
     return [sys.executable, "-m", module, "stream", f"{DEFINITION}:photon", *source, *more]
 
 
+@deep
 @pytest.mark.slow
 @pytest.mark.timeout(600 * (KILLS + len(POINTS)))
 def test_X6_two_regions_of_which_one_dies_again_and_again_join_every_click_once(

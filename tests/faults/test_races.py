@@ -15,6 +15,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import BACKFILLED
 from tailrace.settings import Settings
+from tests.support.depth import deep
 from tests.support.racing import Race, next_epoch, racing
 from tests.support.waiting import PATIENT
 
@@ -47,6 +48,7 @@ def test_X1_a_writer_that_was_paused_and_goes_on_publishes_nothing(race: Race, s
     race.ends_clean(spark)
 
 
+@deep
 @pytest.mark.slow
 def test_X1_of_two_streams_that_start_at_once_one_goes_on(race: Race, spark: SparkSession) -> None:
     race.landing.land(4)
@@ -88,6 +90,7 @@ def test_X4_a_backfill_of_open_and_closed_windows_beside_a_stream(race: Race, sp
     race.ends_clean(spark)
 
 
+@deep
 @pytest.mark.slow
 def test_V4_of_two_backfills_that_overlap_the_later_one_stands(race: Race, spark: SparkSession) -> None:
     race.landing.land(40)

@@ -16,6 +16,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
 from tests.support.cluster import SUBMIT, Cluster, cluster
+from tests.support.depth import deep
 from tests.support.racing import Race, racing
 from tests.support.waiting import PATIENT
 
@@ -38,6 +39,7 @@ def submitted(race: Race, place: Cluster, job: str, *words: str) -> subprocess.P
     return race.running[-1]
 
 
+@deep
 @pytest.mark.slow
 def test_X2_workers_that_are_lost_in_an_epoch_and_in_a_backfill_lose_and_double_nothing(
     settings: Settings, spark: SparkSession, tmp_path: Path

@@ -24,6 +24,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
 from tests.support.aws import aws
+from tests.support.depth import deep
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "bundles-of-a-test"
@@ -187,6 +188,7 @@ def test_spark_is_told_where_the_parts_are() -> None:
     assert told["spark.archives"] == "s3://b/t/environment.tar.gz#environment,s3://b/t/definitions.tar.gz#definitions"
 
 
+@deep
 @pytest.mark.slow
 def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
     made = Bundle(ROOT, Settings().jars)

@@ -18,6 +18,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.settings import Settings
 from tests.support.clicks import land
+from tests.support.depth import deep
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "model" / "computations.md"
@@ -27,6 +28,7 @@ def tailrace(*words: str) -> list[str]:
     return [sys.executable, "-m", "tailrace.cli.main", *words]
 
 
+@deep
 @pytest.mark.slow
 def test_the_commands_of_the_page_run_beside_a_stream_of_another_log(tmp_path: Path) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")

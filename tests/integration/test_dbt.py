@@ -20,6 +20,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.time import moment
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.settings import Settings
+from tests.support.depth import deep
 from tests.support.shell import shell
 from tests.support.thrift import thrift
 
@@ -107,6 +108,7 @@ def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_pat
     assert by_name["flights"]["max_loaded_at"] == watermark.isoformat()
 
 
+@deep
 @pytest.mark.slow
 def test_the_marts_of_the_ads_add_up_to_the_bills_after_a_backfill(tmp_path: Path, case: Case) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.depth import deep
 from tests.support.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +173,7 @@ def test_there_is_a_page_that_names_each_definition() -> None:
     assert [one.name for one in (ROOT / "pipelines").glob("*.py") if f"pipelines/{one.name}" not in said] == []
 
 
+@deep
 @pytest.mark.slow
 def test_the_commands_of_the_pages_on_pipelines_run_in_their_order(tmp_path: Path) -> None:
     from tailrace.observe.flights import landing_cuts, load, write_files

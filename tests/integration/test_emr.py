@@ -19,6 +19,7 @@ from tailrace.runners.jobs import BackfillJob, Cancelled, RunnerError, StreamJob
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java
 from tests.support import rides
+from tests.support.depth import deep
 from tests.support.emr import ROLE, Emr, emr
 from tests.support.waiting import until
 
@@ -46,6 +47,7 @@ def runner(service: Emr, settings: Settings, definitions: Path) -> EmrServerless
     return EmrServerless(application, every=0.2)
 
 
+@deep
 @pytest.mark.slow
 def test_runs_of_an_application_do_what_those_of_one_machine_do(
     service: Emr, settings: Settings, spark: SparkSession, tmp_path: Path
@@ -80,6 +82,7 @@ def test_runs_of_an_application_do_what_those_of_one_machine_do(
         asked.backfill(job, told.append)
 
 
+@deep
 @pytest.mark.slow
 def test_a_stream_of_an_application_is_kept_and_stopped_and_its_loss_is_told(
     service: Emr, settings: Settings, spark: SparkSession, tmp_path: Path

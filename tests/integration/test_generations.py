@@ -27,6 +27,7 @@ from tailrace.spark.applying import ApplyError, apply, rollback
 from tailrace.spark.stream import Stream
 from tailrace.spark.tailing import Tailing
 from tailrace.verify.audit import audit
+from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case, within
 from tests.support.sessions import session
 
@@ -162,7 +163,13 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
 
 
 @pytest.mark.parametrize(
-    ("place", "engine"), [("before the ledger", "duckdb"), ("after the ledger", "spark"), ("after both", "duckdb")]
+    ("place", "engine"),
+    [
+        ("before the ledger", "duckdb"),
+        ("after the ledger", "duckdb"),
+        pytest.param("after the ledger", "spark", marks=deep),
+        ("after both", "duckdb"),
+    ],
 )
 def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, engine: str

@@ -14,6 +14,7 @@ from tailrace.settings import Settings
 from tailrace.spark.stream import EpochReport, Stream
 from tailrace.verify.audit import audit
 from tailrace.verify.audit_computation import audit_computation
+from tests.support.depth import deep
 from tests.support.rides import HOURLY, RIDES, Case, within
 
 BY_CENTS = Pipeline(
@@ -35,6 +36,7 @@ class Numbered(Computation):
 NUMBERED = Numbered(name="numbered", log=RIDES, key="who")
 
 
+@deep
 def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:

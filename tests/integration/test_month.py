@@ -26,9 +26,11 @@ from tailrace.plan.loading import load as definition
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.airflows import ROOT, Api, missing
+from tests.support.depth import deep
 from tests.support.postgres import POSTGRES, postgres
 
 pytestmark = [
+    deep,
     pytest.mark.airflow,
     pytest.mark.slow,
     pytest.mark.timeout(2400),

@@ -20,6 +20,7 @@ from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.spark import cluster, sessions
 from tailrace.verify.audit import audit
+from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case, within
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
@@ -37,8 +38,12 @@ def much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("pipeline", "engine", "small"),
-    [(HOURLY, "duckdb", True), (VISITS, "duckdb", True), (VISITS, "spark", True), (HOURLY, "spark", False)],
-    ids=["fixed", "sessions", "sessions_on_spark", "much_on_spark"],
+    [
+        pytest.param(HOURLY, "duckdb", True, id="fixed"),
+        pytest.param(VISITS, "duckdb", True, id="sessions"),
+        pytest.param(VISITS, "spark", True, id="sessions_on_spark", marks=deep),
+        pytest.param(HOURLY, "spark", False, id="much_on_spark"),
+    ],
 )
 def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -18,6 +18,7 @@ from tailrace.settings import Settings
 from tailrace.spark.maintaining import maintain
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
+from tests.support.depth import deep
 from tests.support.ledgers import on
 from tests.support.regions import PHOTON, Region, made, otherwise
 
@@ -114,7 +115,7 @@ def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded
     assert set((eu.joined + us.joined).values()) == {1}
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=deep)])
 def test_what_comes_twice_in_one_log_counts_once_in_an_epoch_and_over_epochs(
     settings: Settings, tmp_path: Path, engine: str
 ) -> None:

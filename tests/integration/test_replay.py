@@ -43,6 +43,7 @@ from tailrace.spark.stream import EpochReport, Stream
 from tailrace.verify.as_of import as_of
 from tailrace.verify.recording import Recording, ReplayError
 from tailrace.verify.replay import replay
+from tests.support.depth import deep
 from tests.support.native import in_micros
 from tests.support.recorded import record
 from tests.support.strategies import BASE, LOG
@@ -309,7 +310,7 @@ def test_L3_signals_epochs_without_records_and_rejected_records_replay(
         assert then.answers == 0
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=deep)])
 def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(
     engine: str, settings: Settings, request: pytest.FixtureRequest
 ) -> None:

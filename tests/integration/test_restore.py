@@ -17,6 +17,7 @@ from tailrace.lake.runs import Runs
 from tailrace.lake.tables import MAIN
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
+from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case
 
 BUSY = Pipeline(
@@ -46,7 +47,7 @@ def tables(case: Case) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("log", [False, pytest.param(True, marks=deep)])
 def test_X2_back_to_an_epoch_and_on_again_is_as_if_nothing_had_been(
     plain: SparkSession, settings: Settings, tmp_path: Path, log: bool
 ) -> None:

@@ -23,6 +23,7 @@ from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, 
 from tailrace.runners.local import Local
 from tailrace.settings import Settings
 from tests.support import rides
+from tests.support.depth import deep
 
 MIDNIGHT = instant(datetime(2026, 1, 1, tzinfo=UTC))
 HOUR = 3_600_000_000
@@ -134,6 +135,7 @@ def test_a_run_for_which_there_turns_out_to_be_no_room_goes_to_the_worker(
     bench.workers = 1
 
 
+@deep
 @pytest.mark.slow
 def test_runs_share_one_session_and_do_what_the_command_does(bench: Bench) -> None:
     check_at_once(bench.on_spark())

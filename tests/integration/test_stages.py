@@ -44,6 +44,7 @@ from tailrace.settings import Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tailrace.verify.audit import audit
+from tests.support.depth import deep
 from tests.support.native import said_by_ledger, said_by_reference
 
 CLICKS = Log(
@@ -128,7 +129,7 @@ def held(spark: SparkSession, pipeline: Pipeline) -> Answers:
     }
 
 
-@pytest.mark.parametrize("later", [BILLS, BY_LENGTH], ids=lambda one: one.name)
+@pytest.mark.parametrize("later", [BILLS, pytest.param(BY_LENGTH, marks=deep)], ids=["bills", "visits_by_length"])
 def test_L1_bills_follow_the_visits_they_are_made_of(
     plain: SparkSession, settings: Settings, tmp_path: Path, later: Pipeline
 ) -> None:

@@ -16,6 +16,7 @@ from tailrace.runners.submit import Submit
 from tailrace.settings import Settings
 from tests.support import rides
 from tests.support.cluster import SUBMIT, Cluster, cluster
+from tests.support.depth import deep
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +29,7 @@ def spark_cluster(settings: Settings, tmp_path: Path, monkeypatch: pytest.Monkey
         yield made
 
 
+@deep
 @pytest.mark.slow
 def test_runs_that_are_submitted_to_a_cluster_do_what_those_of_one_machine_do(
     spark_cluster: Cluster, settings: Settings, spark: SparkSession, tmp_path: Path
