@@ -2,8 +2,7 @@
 
 from nexmark_log import BID, nexmark
 
-from tailrace import RETRACTING, Col, Collect, Count, Derive, Fixed, Match, Max, Pack, Pipeline, Sliding, Unpack
-from tailrace import seconds
+from tailrace import RETRACTING, Count, Fixed, Highest, Pack, Pipeline, Sliding, Unpack, seconds
 
 counts = Pipeline(
     name="q5_counts",
@@ -19,15 +18,14 @@ most = Pipeline(
     name="q5_most",
     log=counts.panes,
     each=Pack("count", ("auction", "num")),
-    what={"counts": Collect("count"), "most": Max("num")},
+    what={"counts": Highest("count", by="num")},
     where=Fixed(seconds(2)),
     how=RETRACTING,
 )
 q5 = Pipeline(
     name="q5",
     log=most.panes,
-    each=[Unpack("counts"), Derive({"fewer": Col("most") - Col("num")})],
-    keep=Match("fewer", "==", 0),
+    each=Unpack("counts"),
     key=("auction", "num"),
     what={"n": Count()},
     where=Fixed(seconds(2)),

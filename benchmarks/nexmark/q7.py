@@ -2,7 +2,7 @@
 
 from nexmark_log import BID, TEN, nexmark
 
-from tailrace import RETRACTING, Col, Collect, Count, Derive, Match, Max, Pack, Pipeline, Unpack
+from tailrace import RETRACTING, Count, Highest, Pack, Pipeline, Unpack
 
 BIDS = ("auction", "bidder", "price", "date_time")
 bids = Pipeline(
@@ -10,15 +10,14 @@ bids = Pipeline(
     log=nexmark,
     each=Pack("bid", BIDS),
     keep=BID,
-    what={"bids": Collect("bid"), "most": Max("price")},
+    what={"bids": Highest("bid", by="price")},
     where=TEN,
     how=RETRACTING,
 )
 q7 = Pipeline(
     name="q7",
     log=bids.panes,
-    each=[Unpack("bids"), Derive({"less": Col("most") - Col("price")})],
-    keep=Match("less", "==", 0),
+    each=Unpack("bids"),
     key=BIDS,
     what={"n": Count()},
     where=TEN,

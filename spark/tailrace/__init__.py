@@ -15,7 +15,7 @@ from tailrace.model.context import EVENT, PROCESSING, Context, Timer
 from tailrace.model.elementwise import Derive, Each, RecordError, SparkColumns, SparkFrame
 from tailrace.model.errors import DefinitionError, TailraceError
 from tailrace.model.expressions import Col, If, Value
-from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
+from tailrace.model.gathering import Collect, Distinct, Highest, Quantile, TopK
 from tailrace.model.joining import Near, Pack, Pairs, Unpack
 from tailrace.model.log import Log
 from tailrace.model.maps import Map
@@ -91,6 +91,7 @@ __all__ = [
     "First",
     "Fixed",
     "Global",
+    "Highest",
     "If",
     "Injected",
     "Last",

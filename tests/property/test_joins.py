@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tailrace.model.combiners import Count
-from tailrace.model.joining import KINDS, Kind, Near, Pairs
+from tailrace.model.combiners import Count, Max
+from tailrace.model.elementwise import Derive, ElementWise
+from tailrace.model.expressions import Col
+from tailrace.model.gathering import Collect, Highest
+from tailrace.model.joining import KINDS, Kind, Near, Pairs, Unpack
+from tailrace.model.matching import Condition, Match
 from tailrace.model.panes import RETRACTING
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.reference import batch
 from tailrace.model.step import Record
 from tailrace.model.time import instant, seconds
-from tailrace.model.windows import Fixed, Global
+from tailrace.model.windows import Fixed, Global, Sliding
 from tests.support.stages import NEAR, SIDES, gathering
 from tests.support.strategies import LOG, bundles, examples
 
@@ -60,3 +66,29 @@ def test_a_join_is_two_nested_loops_over_the_records(
         expected += Counter((None, b["id"]) for b in rights if not any(joined(a, b) for a in lefts))
     event(f"{kind}, {'some' if expected else 'no'} records")
     assert found == expected
+
+
+@examples(200)
+@given(data=st.data(), records=bundles(12))
+def test_the_highest_are_those_of_all_that_a_comparison_with_the_largest_leaves(
+    data: st.DataObject, records: list[Record]
+) -> None:
+    records = numbered(records)
+    where = data.draw(st.sampled_from([Fixed(seconds(3)), Sliding(seconds(4), seconds(2)), Global()]))
+    first = Pipeline(
+        name="first", log=LOG, key="place", each=tuple(SIDES.values()),
+        what={"lefts": Highest("left", by="left_value")}, where=where, how=RETRACTING,
+    )  # fmt: skip
+    # "left" is null where its condition does not hold, and so is what it says of the value.
+    kept = SIDES["left"].keep
+    compared = replace(first, keep=kept, what={"lefts": Collect("left"), "most": Max("value")})
+
+    def unpacked(earlier: Pipeline, *steps: ElementWise, keep: Condition | None = None) -> Counter[Any]:
+        last = Pipeline(
+            name="last", log=earlier.panes, each=(Unpack("lefts"), *steps), keep=keep, key=("place", "left_id"),
+            what={"n": Count()}, where=Global(),
+        )  # fmt: skip
+        return Counter({key: values["n"] for (key, _), values in batch(last, records).items()})
+
+    less = Derive({"less": Col("most") - Col("left_value")})
+    assert unpacked(first) == unpacked(compared, less, keep=Match("less", "==", 0))

@@ -17,7 +17,7 @@ from typing import Any
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.errors import ClockError
-from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
+from tailrace.model.gathering import Collect, Distinct, Highest, Quantile, TopK
 from tailrace.model.ordered import ByTime
 from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.pipeline import Pipeline
@@ -169,7 +169,7 @@ def combinable(pipeline: Pipeline) -> Pipeline:
     instead: dict[type | UnionType, Callable[[str], Combiner]] = {
         Mean | Variance: Sum,
         ByTime: AnyValue,
-        TopK | Distinct | Quantile: Collect,
+        TopK | Distinct | Highest | Quantile: Collect,
     }
 
     def combines(combiner: Any) -> Combiner:

@@ -12,7 +12,7 @@ from tailrace.model.calendars import Calendar
 from tailrace.model.combiners import AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.elementwise import Derive, ElementWise
 from tailrace.model.expressions import Col, If, Value
-from tailrace.model.gathering import Collect, Distinct, TopK
+from tailrace.model.gathering import Collect, Distinct, Highest, TopK
 from tailrace.model.joining import KINDS, Near, Pack, Pairs, Unpack
 from tailrace.model.matching import Match, Missing
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
@@ -48,6 +48,9 @@ def joins(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
     where = first.where if near is None else near.windows
     first = replace(first, each=tuple(SIDES.values()), what=gathering(), where=where)
     if near is None and draw(st.integers(0, 3)) == 0:
+        if draw(st.booleans()):
+            highest = Highest("left", by=draw(st.sampled_from(["left_value", "left_at"])))
+            first = replace(first, what=gathering() | {"lefts": highest})
         place = draw(st.sampled_from([None, "place_in_list"]))
         return draw(_stages(first, kept, Unpack("lefts", draw(st.sampled_from([None, 1, 2])), place)))
     return draw(_stages(first, kept, Pairs("lefts", "rights", draw(st.sampled_from(KINDS)), near)))
@@ -92,6 +95,7 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tup
     columns: Mapping[str, str] = earlier.panes.columns
     for step in steps:
         columns = step.columns(columns)
+    packed = [n for n, type in columns.items() if is_type(type) and type != "double"]
     sums = [n for n, type in columns.items() if is_exact_number(type)]
     if sums and draw(st.booleans()):
         capped = draw(st.sampled_from(sums))
@@ -107,6 +111,11 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tup
     plain = [n for n in exact_types if n not in ("window_start", "window_end")]
     keys = [n for n in plain if n != "event_time"]
     what: dict[str, Combiner] = {f"{name}_n": Count()}
+    if kept and draw(st.integers(0, 3)) == 0:
+        # Of panes that may be taken back, so the highest may be another one then.
+        by = draw(st.sampled_from(packed))
+        steps.append(Pack(f"{name}_packed", {f"{name}_by": by, f"{name}_other": draw(st.sampled_from(packed))}))
+        what[f"{name}_highest"] = Highest(f"{name}_packed", by=f"{name}_by")
     for place in range(draw(st.integers(0, 2))):
         choices: list[Combiner] = [Count(draw(st.sampled_from(plain)))]
         if numbers:

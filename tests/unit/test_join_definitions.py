@@ -14,6 +14,7 @@ from tailrace import (
     Count,
     DefinitionError,
     Fixed,
+    Highest,
     Log,
     Match,
     Max,
@@ -140,6 +141,14 @@ REFUSED: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "a_list_of_lists": (
         lambda: Pipeline(name="all", log=SIDES.panes, what={"all": Collect("clicks")}, where=Fixed(hours(1))),
         "what['all'].column = 'clicks: array<struct<clicked_at:timestamp,ad:string>>': expected a plain column",
+    ),
+    "the_highest_of_a_plain_column": (
+        lambda: replace(SIDES, what={"most": Highest("ad", by="ad")}),
+        "what['most'].column = 'ad: string': expected a column that is several in one; write each=Pack(",
+    ),
+    "the_highest_by_what_is_not_packed": (
+        lambda: replace(SIDES, what={"most": Highest("click", by="share")}),
+        "what['most'].by = 'share': expected one of the packed columns clicked_at, ad; pack it, too",
     ),
     "doubles_in_an_order": (
         lambda: replace(SIDES, each=Pack("side", ("share",)), what={"all": Collect("side")}),

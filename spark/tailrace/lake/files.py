@@ -21,6 +21,13 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
+DICTIONARY = {"write.parquet.dict-size-bytes": str(128 * 1024)}
+"""How large a column's dictionary may become: one that grows past it is given up, and its making was for nothing.
+
+A table's own property goes before. Of instants and amounts, which are seldom alike, 2 MB took a third of the time of
+writing, and the files were larger.
+"""
+
 
 def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
     """Write rows with a table's own columns: a file for each of its partitions that has some."""
@@ -60,7 +67,7 @@ def _file(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:
     places = load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
     path = places.new_data_location(data_file_name=f"{uuid.uuid4()}.{model.file_extension()}", partition_key=key)
     output = table.io.new_output(path)
-    writer = model.create_writer(output, table.schema(), metadata.properties)
+    writer = model.create_writer(output, table.schema(), {**DICTIONARY, **metadata.properties})
     with writer:
         writer.write(rows)
     return DataFile.from_args(

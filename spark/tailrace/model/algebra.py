@@ -97,6 +97,12 @@ class Algebra(Protocol):
     def largest(self, a: Term, b: Term, most: int) -> Term:
         """The largest values of two lists, the largest first, and no more than `most`."""
 
+    def field(self, a: Term, name: str) -> Term:
+        """One of the values that are in a value; null of null."""
+
+    def highest(self, a: Term, by: str) -> Term:
+        """The values of a list that have the highest value of a field, in the order that they are in."""
+
     def once(self, a: Term, type: str) -> Term:
         """A value in a list of this type of `value`s with how many there are (`n`); nothing of null."""
 
@@ -222,6 +228,13 @@ class Scalars:
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         return sorted([*a, *b], key=place, reverse=True)[:most]
+
+    def field(self, a: Term, name: str) -> Term:
+        return None if a is None else a[name]
+
+    def highest(self, a: Term, by: str) -> Term:
+        most = max((place(one[by]) for one in a), default=None)
+        return [one for one in a if place(one[by]) == most]
 
     def once(self, a: Term, type: str) -> Term:
         return [] if a is None else [{"value": a, "n": 1}]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace.model.combiners import Combiner, Count
 from tailrace.model.elementwise import Each, element_faults
 from tailrace.model.errors import Fault, unknown_column
-from tailrace.model.gathering import Collect
+from tailrace.model.gathering import Collect, Highest
 from tailrace.model.joining import Pairs
 from tailrace.model.log import PANE_TIME, Log, Panes, Productions
 from tailrace.model.matching import condition_faults
@@ -157,7 +157,7 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
         elif combiner.column is not None and combiner.column not in pipeline.columns:
             yield unknown_column(f"{path}.column", combiner.column, pipeline.columns)
         elif not _combines(combiner, type_ := pipeline.type_of(combiner)):
-            expected = "a plain column, or of several in one no more than Count and Collect"
+            expected = "a plain column, or of several in one no more than Count, Collect and Highest"
             yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, "take another column")
         else:
             yield from combiner.faults(path, type_)
@@ -167,7 +167,7 @@ def _combines(combiner: Combiner, type: str | None) -> bool:
     """Whether a combiner can be over a column of this type at all."""
     if type is None or is_type(type) or isinstance(combiner, Count):
         return True
-    return isinstance(combiner, Collect) and not element_type(type)
+    return isinstance(combiner, Collect | Highest) and not element_type(type)
 
 
 def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:

@@ -32,6 +32,8 @@ class Merge(Enum):
     """Each value of both once, in order."""
     TOP = "top"
     """The largest values of both, the largest first."""
+    HIGHEST = "highest"
+    """The values of both that have the highest value of one of their fields, in order."""
     COUNT = "count"
     """The values of both, each with how many there are of it, in order; those of which none is left are left out."""
     OWN = "own"
@@ -40,17 +42,21 @@ class Merge(Enum):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of an accumulator: its name, its column type, how it merges, and how many values `Merge.TOP` keeps."""
+    """One part of an accumulator: its name, its column type, and how it merges.
+
+    `most` is how many values `Merge.TOP` keeps, `by` the field that `Merge.HIGHEST` goes by.
+    """
 
     name: str
     type: str
     merge: Merge
     most: int = 0
+    by: str = ""
 
     @property
     def is_list(self) -> bool:
         """Whether it is made of values, and not one."""
-        return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP, Merge.COUNT)
+        return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP, Merge.HIGHEST, Merge.COUNT)
 
     @property
     def has_zero(self) -> bool:
@@ -78,6 +84,8 @@ class Part:
             return o.united(a, b)
         if self.merge is Merge.TOP:
             return o.largest(a, b, self.most)
+        if self.merge is Merge.HIGHEST:
+            return o.highest(o.gathered(a, b, self.type), self.by)
         return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)
 
 

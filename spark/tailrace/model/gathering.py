@@ -9,7 +9,7 @@ from typing import ClassVar
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Merge, Part
 from tailrace.model.errors import Fault
-from tailrace.model.types import struct_fields
+from tailrace.model.types import is_type, struct_fields
 
 
 class Gathering:
@@ -72,6 +72,40 @@ class TopK(Gathering):
         count: object = self.count
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             yield Fault(f"{path}.count", count, "a whole number of at least 1", f"write TopK({self.column!r}, 3)")
+        yield from super().faults(path, type)
+
+
+@dataclass(frozen=True)
+class Highest(Gathering):
+    """All of a packed column's values that have the highest value of one of its fields, in order.
+
+    What is alike in that field is all there; what has none is not. The accumulator holds no more than the result, where
+    `Collect` beside `Max` and a condition after `Unpack` hold every value.
+
+    >>> from tailrace.model.algebra import Scalars
+    >>> bids = [{"price": price, "bidder": bidder} for price, bidder in ((5, "a"), (7, "b"), (7, "c"))]
+    >>> (part,) = Highest("bid", by="price").parts("struct<price:bigint,bidder:string>")
+    >>> [bid["bidder"] for bid in part.merged(Scalars(), bids[:1], bids[1:])]
+    ['b', 'c']
+    """
+
+    column: str
+    by: str
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("state", f"array<{type}>", Merge.HIGHEST, by=self.by),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        list_ = f"array<{type}>"
+        return (o.choose(o.missing(o.field(value, self.by)), o.no_values(list_), o.alone(value, list_)),)
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        fields = struct_fields(type or "") or {}
+        if not fields:
+            expected = "a column that is several in one"
+            yield Fault(f"{path}.column", f"{self.column}: {type}", expected, 'write each=Pack("bid", ("price", "by"))')
+        elif not is_type(fields.get(self.by)):
+            yield Fault(f"{path}.by", self.by, f"one of the packed columns {', '.join(fields)}", "pack it, too")
         yield from super().faults(path, type)
 
 

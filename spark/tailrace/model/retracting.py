@@ -101,6 +101,8 @@ class ByCounts(_Wrapped):
                 found = o.told_apart(held)
             case Merge.TOP:
                 found = o.largest(o.spread(held), o.no_values(own.type), own.most)
+            case Merge.HIGHEST:
+                found = o.highest(o.spread(held), own.by)
             case _:
                 found = o.spread(held)
         return self.combiner.result(o, {own.name: found}, type)

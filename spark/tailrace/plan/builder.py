@@ -258,6 +258,7 @@ _HOW = {
     Merge.GATHER: "all of both",
     Merge.UNITE: "each of both once",
     Merge.TOP: "the largest of both",
+    Merge.HIGHEST: "the highest of both",
     Merge.COUNT: "the values of both, each with how many there are",
     Merge.OWN: "its own way",
 }

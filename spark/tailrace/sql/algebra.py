@@ -45,10 +45,19 @@ AGGREGATES = {
 
 def total(part: Part, of: str) -> str:
     """What makes one part of the parts of a group, as an aggregate."""
+    if part.merge is Merge.HIGHEST:
+        return _highest(part, of)
     made = AGGREGATES[part.merge].format(of, most=part.most)
     if part.merge is Merge.COUNT:
         made = added_up(made, part.type)
     return f"CAST({in_order(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
+
+
+def _highest(part: Part, of: str) -> str:
+    """What makes the highest values of a group, by an aggregate of their field beside that of their lists."""
+    most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
+    found = f"FILTER(FLATTEN(COLLECT_LIST({of})), x -> x.{quoted(part.by)} = {most})"
+    return f"CAST({in_order(found, part.type)} AS {part.type})"
 
 
 def added_up(values: str, type: str) -> str:
@@ -169,6 +178,15 @@ class Sql:
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
         return f"SLICE(SORT_ARRAY(CONCAT({a}, {b}), false), 1, {most})"
+
+    def field(self, a: Term, name: str) -> Term:
+        return f"({a}).{quoted(name)}"
+
+    def highest(self, a: Term, by: str) -> Term:
+        # The highest is found once, and not once for each value of the list.
+        most = f"ARRAY_MAX(TRANSFORM(s, x -> x.{quoted(by)}))"
+        found = f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({most}), m -> FILTER(s, x -> x.{quoted(by)} = m)), 1)"
+        return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({a}), s -> {found}), 1)"
 
     def once(self, a: Term, type: str) -> Term:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY(NAMED_STRUCT('value', {a}, 'n', 1L)))"

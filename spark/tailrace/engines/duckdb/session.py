@@ -6,6 +6,7 @@ Relations are views and tables of a database of the session's own, so whatever d
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -43,8 +44,11 @@ from tailrace.sql.steps import FAILED, selected
 ROWS_A_CALL = 200_000
 """About how many rows are handed to a Python function at once: they are objects then."""
 
-ROWS_A_FILE = 500_000
-"""How many rows of a table are written at once."""
+ROWS_A_FILE = 250_000
+"""How many rows of a table are written into a file."""
+
+WRITERS = 2
+"""How many files are written at once, beside the rows of the next: so many rows are in memory, and one file's more."""
 
 
 class Gathered:
@@ -184,13 +188,15 @@ class DuckSession:
 
     def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
         files: list[DataFile] = []
-        writing: Future[Sequence[DataFile]] | None = None
-        # One file is written while the rows of the next are computed: both are native code, and wait for no other.
-        with ThreadPoolExecutor(1) as pool:
+        writing: deque[Future[Sequence[DataFile]]] = deque()
+        # Files are written while the rows of the next are computed: both are native code, and wait for no other.
+        with ThreadPoolExecutor(WRITERS) as pool:
             for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
-                files += writing.result() if writing is not None else ()
-                writing = pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch]))
-        files += writing.result() if writing is not None else ()
+                if len(writing) == WRITERS:
+                    files += writing.popleft().result()
+                writing.append(pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch])))
+        for one in writing:
+            files += one.result()
         branch.hold(Change(tuple(files)), said)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
