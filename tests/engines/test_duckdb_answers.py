@@ -27,7 +27,7 @@ from tests.support.depth import cases
 from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
 from tests.support.native import Said, arrow_bundle, said_by_reference
-from tests.support.stages import chains
+from tests.support.stages import chains, computed
 from tests.support.strategies import Epochs, bundles, each_time_the_same, epochs, everything, pipelines
 
 GENERATION = 7
@@ -36,11 +36,17 @@ GENERATION = 7
 def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
     log = session.given(arrow_bundle(pipeline.stages[0].log, records, 0))
     by = answering(session, pipeline.finished)
+    placed = answered(session, pipeline, by.batch(by.assigned(log)))
+    same_answers(answered(session, pipeline, computed(by, log)), placed, "the same by slices of time")
+    return placed
+
+
+def answered(session: DuckSession, pipeline: Pipeline, text: str) -> Answers:
     return {
         (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in pipeline.what
         }
-        for row in session.rows(by.batch(by.assigned(log)))
+        for row in session.rows(text)
     }
 
 

@@ -20,7 +20,7 @@ from tests.support.depth import covering, deep
 from tests.support.laws import same_answers
 from tests.support.native import bundle_frame, in_parts, run_stages, said_by_reference
 from tests.support.sessions import cluster
-from tests.support.stages import chains
+from tests.support.stages import chains, computed
 from tests.support.strategies import bundles, epochs
 from tests.transcripts import Staged, staged
 
@@ -75,7 +75,7 @@ def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_t
     bundle_frame(plain, pipeline.stages[0], records, 0).createOrReplaceTempView("finished_log")
     by = answering(cluster(plain), finished)
     results = ", ".join(f"`{name}`" for name in (*pipeline.key, "window_start", "window_end", *pipeline.what))
-    rows = plain.sql(f"SELECT {results} FROM ({by.batch(by.assigned('finished_log'))})").toArrow().to_pylist()
+    rows = plain.sql(f"SELECT {results} FROM ({computed(by, 'finished_log')})").toArrow().to_pylist()
     found = {
         (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in pipeline.what

@@ -31,7 +31,7 @@ class Shared:
             assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
             one = one.earlier
         if one is self.ends:
-            return one.batch(self._assigned(one, epoch, first, last), in_range(first, last))
+            return one.computed(self._read(one, epoch, first, last), in_range(first, last))
         return f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}"
 
     def close(self) -> None:
@@ -39,16 +39,16 @@ class Shared:
         while self._kept:
             self.session.free(self._kept.popitem()[1])
 
-    def _assigned(self, one: Answering, epoch: int, first: int, last: int) -> str:
-        """A stage's records, each with its windows, as far as a range of the last stage needs them."""
+    def _read(self, one: Answering, epoch: int, first: int, last: int) -> str:
+        """A stage's records, as far as a range of the last stage needs them, as a query in brackets."""
         if one.earlier is None:
-            return one.placed(records(self.ends, first, last, epoch))
-        return one.after(f"SELECT * FROM {self._all(one.earlier, epoch)}")
+            return records(self.ends, first, last, epoch)
+        return one.changed(f"SELECT * FROM {self._all(one.earlier, epoch)}")
 
     def _all(self, one: Answering, epoch: int) -> str:
         """A relation of all that a stage answers."""
         at = one.pipeline.name, epoch
         if at not in self._kept:
-            rows = self._assigned(one, epoch, self.first, self.last)
-            self._kept[at] = self.session.kept(one.batch(rows))
+            rows = self._read(one, epoch, self.first, self.last)
+            self._kept[at] = self.session.kept(one.computed(rows))
         return self._kept[at]

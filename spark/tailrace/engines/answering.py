@@ -46,8 +46,12 @@ class Answering:
 
     def after(self, answers: str) -> str:
         """The stage's records of the answers of the stage before, a query."""
+        return self.placed(self.changed(answers))
+
+    def changed(self, answers: str) -> str:
+        """What the stage reads of the answers of the stage before, a query; as a query in brackets."""
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
-        return self.placed(f"({answered(self.earlier.pipeline, answers)})")
+        return f"({answered(self.earlier.pipeline, answers)})"
 
     def placed(self, source: str) -> str:
         """The records of a relation, or a query in brackets, each with its windows."""
@@ -68,6 +72,10 @@ class Answering:
     def batch(self, rows: str, within: str = "true") -> str:
         """The answers of assigned records, of the windows that meet a condition (`answers.batch`)."""
         return answers.batch(self.pipeline, rows, within)
+
+    def computed(self, source: str, within: str = "true") -> str:
+        """The answers of the records of a relation, or a query in brackets: `batch` of them as `placed`."""
+        return answers.computed(self.pipeline, self._prepared(source), within)
 
 
 class PythonAnswering(Answering):
@@ -90,6 +98,9 @@ class PythonAnswering(Answering):
         columns["_arrived"] = "bigint"
         made = self.session.by_key(rows, pipeline.key, partial(answerer, pipeline), columns)
         return f"SELECT * FROM {made} WHERE {within}"
+
+    def computed(self, source: str, within: str = "true") -> str:
+        return self.batch(self.placed(source), within)
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:

@@ -12,7 +12,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
 from tailrace.model.transition import Transition
 from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.partials import aggregated
+from tailrace.sql.partials import aggregated, finished
 from tailrace.sql.windows import listed, names
 
 SPAN = ("window_start", "window_end")
@@ -26,12 +26,21 @@ def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
 
     `within` is a condition on the window.
     """
+    return _answers(pipeline, aggregated(pipeline, rows), within)
+
+
+def computed(pipeline: Pipeline, source: str, within: str = "true") -> str:
+    """The answers of the records of a relation, which have been through the steps, as `batch` of them assigned."""
+    return _answers(pipeline, finished(pipeline, source), within)
+
+
+def _answers(pipeline: Pipeline, accumulators: str, within: str) -> str:
     results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
     typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
     items = listed(
         names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], ["arrived AS _arrived"]
     )
-    return f"SELECT {items} FROM ({aggregated(pipeline, rows)}) WHERE {within}"
+    return f"SELECT {items} FROM ({accumulators}) WHERE {within}"
 
 
 def current(pipeline: Pipeline, table: str, within: str = "true") -> str:

@@ -11,7 +11,7 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME
 from tailrace.model.transition import Transition
 from tailrace.sql.algebra import quoted, total
-from tailrace.sql.windows import assigned, end_by_start, listed, names
+from tailrace.sql.windows import assigned, end_by_start, listed, names, overlapping, sliced, spread
 
 
 def merged(pipeline: Pipeline) -> list[str]:
@@ -40,18 +40,32 @@ def aggregated(pipeline: Pipeline, rows: str) -> str:
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
-def _totals(pipeline: Pipeline) -> str:
-    return listed(["COUNT(*) AS arrived"], merged(pipeline))
+def finished(pipeline: Pipeline, source: str) -> str:
+    """The accumulator of every window of a relation of records that have been through the steps, as `aggregated`.
+
+    Of windows that overlap the records of a slice of time are put together first, and then the slices of each window:
+    so a record is not looked at once for every window that it is in.
+    """
+    if not overlapping(pipeline):
+        return aggregated(pipeline, assigned(pipeline, source))
+    by, carried = listed(names(pipeline), ["at"]), [quoted(name) for name in pipeline.parts]
+    slices = f"SELECT {by}, {_totals(pipeline)} FROM ({sliced(pipeline, source)}) GROUP BY {by}"
+    rows = spread(pipeline, [*names(pipeline), "arrived", *carried], slices)
+    return _grouped(pipeline, rows, "CAST(SUM(arrived) AS bigint)")
 
 
-def _grouped(pipeline: Pipeline, rows: str) -> str:
+def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
+    return listed([f"{arrived} AS arrived"], merged(pipeline))
+
+
+def _grouped(pipeline: Pipeline, rows: str, arrived: str = "COUNT(*)") -> str:
     keys, end = names(pipeline), end_by_start(pipeline.where)
     if end is None:
         by = listed(keys, ["window_start", "window_end"])
-        return f"SELECT {by}, {_totals(pipeline)} FROM ({rows}) GROUP BY {by}"
+        return f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     # A key less to group by, which is a quarter of the time that grouping takes.
     by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
-    grouped = f"SELECT {by}, {_totals(pipeline)} FROM ({rows}) GROUP BY {by}"
+    grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     items = listed(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
     return f"SELECT {items} FROM ({grouped})"
 

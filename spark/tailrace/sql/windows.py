@@ -6,6 +6,7 @@ Windows are microseconds in here. `NATIVE` lists the kinds; a definition with an
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 from tailrace.model.calendars import Calendar
@@ -58,16 +59,48 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came
     from. `source` is a view of records that have been through the definition's steps (`spark.preparing`).
     """
-    log, where = pipeline.log, pipeline.where
+    where, places = pipeline.where, ["_epoch", "_source", "_offset"]
     if type(where) not in NATIVE:
         raise NotImplementedError(f"no native form of {where!r}")
-    records = (
-        f"SELECT {listed(names(pipeline))}{', ' if pipeline.key else ''}"
-        f"UNIX_MICROS({quoted(log.event_time)}) AS at, {listed(lifted(pipeline))}, "
-        f"_epoch, _source, _offset FROM {source}{kept(pipeline)}"
+    carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
+    return NATIVE[type(where)](
+        where, carried, _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", places)
     )
-    carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts])
-    return NATIVE[type(where)](where, f"{carried}, _epoch, _source, _offset", records)
+
+
+def overlapping(pipeline: Pipeline) -> bool:
+    """Whether a record is in so many windows that it pays to put those of a slice of time together first."""
+    where = pipeline.where
+    return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
+
+
+LEAST_WINDOWS = 3
+"""Of fewer windows to a record, putting together first may take longer than it saves."""
+
+
+def sliced(pipeline: Pipeline, source: str) -> str:
+    """A bundle's records, lifted, each at the beginning of its slice of time (`at`), which windows have all of or none.
+
+    A slice is as long as the greatest common divisor of a window's size and period, and begins where a window does.
+    """
+    where = pipeline.where
+    assert isinstance(where, Sliding)
+    at, slice_ = f"UNIX_MICROS({_at(pipeline)})", gcd(duration(where.size), duration(where.every))
+    return _lifted_records(pipeline, source, f"{at} - PMOD({at} - {duration(where.offset)}L, {slice_}L)", [])
+
+
+def spread(pipeline: Pipeline, carried: list[str], slices: str) -> str:
+    """The rows of a query of slices, once for each window that has them; `carried` are the columns to carry on."""
+    return NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices)
+
+
+def _at(pipeline: Pipeline) -> str:
+    return quoted(pipeline.log.event_time)
+
+
+def _lifted_records(pipeline: Pipeline, source: str, at: str, places: list[str]) -> str:
+    items = listed(names(pipeline), [f"{at} AS at"], lifted(pipeline), places)
+    return f"SELECT {items} FROM {source}{kept(pipeline)}"
 
 
 def kept(pipeline: Ranged) -> str:
