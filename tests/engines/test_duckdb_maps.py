@@ -17,8 +17,9 @@ from tailrace.model.maps import Map
 from tailrace.sql import maps
 from tailrace.sql.corrections import As
 from tailrace.verify.checks import in_common
-from tests.support.duck import CONNECTION, arrow_bundle
+from tests.support.duck import CONNECTION
 from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps
+from tests.support.native import arrow_bundle
 from tests.support.strategies import DEEP, Record, bundles, each_time_the_same
 
 CASES = 60
