@@ -203,7 +203,7 @@ def kinds(plan: Plan, events: int, target: float | None) -> list[Result]:
     found = [bench.run("kinds", "compared", number) for number in range(plan.runs)]
     took = {name: median(one.facts["kinds"][name] for one in found) for name in ("fixed", *KINDS)}
     facts = {"cpu_seconds": {}, "each": [one.facts["kinds"] for one in found]}
-    common = {"events": bench.views.events, "unit": "s", "runs": plan.runs, "facts": facts}
+    common: dict[str, Any] = {"events": bench.views.events, "unit": "s", "runs": plan.runs, "facts": facts}
     results = [
         Result(f"B5 {name}", what, ours=took[name], theirs=took["fixed"], target=wanted, **common)
         for name, (what, wanted) in KINDS.items()
@@ -225,8 +225,8 @@ def visits(plan: Plan, events: int, target: float | None) -> Result:
     for number in range(plan.runs):
         for side in SIDES:
             found[side].append(bench.run("visits", side, number, per_epoch=1))
-        tables = [pq.read_table(bench.folder / f"visits-{side}-{number}-per_epoch_1" / FILE) for side in SIDES]
-        rows = same_sessions(*tables, bench.views.end)
+        ours, theirs = (pq.read_table(bench.folder / f"visits-{side}-{number}-per_epoch_1" / FILE) for side in SIDES)
+        rows = same_sessions(ours, theirs, bench.views.end)
     seconds = {side: median(steady(one.seconds) for one in found[side]) for side in SIDES}
     what = f"sessions, an epoch of {VIEWS_A_FILE:,} events"
     return _result(bench, found, seconds, target, what=what, unit="s", facts={"sessions": rows})
@@ -235,10 +235,9 @@ def visits(plan: Plan, events: int, target: float | None) -> Result:
 def latencies(plan: Plan, events: int, target: float | None) -> list[Result]:
     """B7: from a record's file to the ledger at 5,000 a second, and to table `p` that is brought up each epoch."""
     bench = Bench(plan, "B7", VIEWS_A_FILE)
-    ours, fresh, theirs = (
-        bench.run("guarantees", job, **how)
-        for job, how in (("latency", {}), ("latency", {"variant": "fresh"}), ("latency_handwritten", {}))
-    )
+    ours = bench.run("guarantees", "latency")
+    fresh = bench.run("guarantees", "latency", variant="fresh")
+    theirs = bench.run("guarantees", "latency_handwritten")
     found = []
     for name, one in (("to the ledger", ours), ("to p, each epoch", fresh)):
         for what, share, wanted in (("median", 0.5, 0.8), ("95 %", 0.95, 1.5)):
@@ -307,7 +306,7 @@ def cores(plan: Plan, events: int, target: float | None) -> list[Result]:
 
 def _of(module: str, name: str) -> Callable[[Plan, int, float | None], list[Result]]:
     """The cases of another module, which is built on this one."""
-    return lambda *given: getattr(import_module(f"benchmarks.{module}"), name)(*given)  # type: ignore[no-any-return]
+    return lambda *given: getattr(import_module(f"benchmarks.{module}"), name)(*given)
 
 
 ENGINES = ("auto", "duckdb", "spark")

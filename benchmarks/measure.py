@@ -68,7 +68,7 @@ class Task:
             shuffle_partitions=self.cores or SHUFFLE_PARTITIONS,
             spark_master=f"local[{self.cores or '*'}]",
             namespace="main",
-            engine=self.engine,  # type: ignore[arg-type]
+            engine=self.engine,
         )
 
     @property

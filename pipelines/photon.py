@@ -1,5 +1,6 @@
 """Clicks joined to their queries, each once however many regions join them: Photon (003; MillWheel, 2)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ class Photon(Computation):
     state = {"term": "string", "clicks": Field("array<string>", []), "ads": Field("array<string>", [])}
     produces = {"outcome": "string", "click_id": "string", "ad": "string", "term": "string"}
 
-    def process_record(self, context: Context, record: dict[str, Any]) -> None:
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         if record["kind"] == "query":
             context.state.term = record["term"]
             context.set_timer("forget", record["at"] + 2 * self.waits)
@@ -23,8 +24,9 @@ class Photon(Computation):
             context.state.clicks.append(record["click_id"])
             context.state.ads.append(record["ad"])
             context.set_timer(record["click_id"], record["at"] + self.waits, holds=record["at"])
-        for click in [*context.state.clicks] if context.state.term else []:
-            self.tell(context, "joined", context.timer(click))
+        waiting = [context.timer(click) for click in context.state.clicks] if context.state.term else []
+        for waited in filter(None, waiting):
+            self.tell(context, "joined", waited)
 
     def process_timer(self, context: Context, timer: Timer) -> None:
         context.state.clear() if timer.name == "forget" else self.tell(context, "unjoinable", timer)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tailrace.model.panes import Answers
 from tailrace.model.chains import Ranged, before
+from tailrace.model.log import Log
 from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import moment
@@ -21,7 +22,7 @@ TIMES = "n"
 """The result that says how often a row is there, of pipelines that give rows and not totals."""
 
 Row = tuple[Any, ...]
-R = TypeVar("R", Pipeline, Map)
+R = TypeVar("R", bound=Ranged)
 
 _RANKS = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", "rank1", "rank2", "rank3")]
 _BID = ("auction", "bidder", "price", "date_time")
@@ -85,6 +86,12 @@ class Query:
             yield from self.flattened([row])
 
     @property
+    def pipeline(self) -> Pipeline:
+        """Its definition, where that is no map."""
+        assert isinstance(self.definition, Pipeline)
+        return self.definition
+
+    @property
     def times(self) -> bool:
         """Whether a row of its answer says how often it is there."""
         return TIMES in self.definition.what
@@ -119,6 +126,7 @@ def query(name: str) -> Query:
 def beside(definition: R, mark: str, *, log: bool = False) -> R:
     """The same definition under other names, which end in `mark`: all its stages', and with `log` the log's, too."""
     earlier = before(definition)
+    source: Log
     if isinstance(earlier, Pipeline):
         source = beside(earlier, mark, log=log).panes
     else:

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def airflow(lake: Lake) -> Iterator[Any]:
     from tailrace.airflow.standalone import Standalone
 
     more = {"TAILRACE_DRIVER_MEMORY": "2g", "TAILRACE_SHUFFLE_PARTITIONS": "2"}
-    warehouse = lake.settings.warehouse
+    warehouse = Path(lake.settings.warehouse)
     started = Standalone(warehouse.parent / "home", ROOT / "dags", warehouse, port=0, settings=more)
     started.start()
     yield started
@@ -92,7 +93,7 @@ def rows(lake: Lake) -> dict[tuple[Any, ...], dict[str, Any]]:
     return {(row["origin"], row["window_end"]): row for row in found}
 
 
-def snapshots(lake: Lake) -> dict[str, int]:
+def snapshots(lake: Lake) -> dict[str, int | None]:
     return {name: lake.head(name).snapshot for name in TABLES if lake.has(name)}
 
 

@@ -52,7 +52,7 @@ def test_the_demo_runs_on_what_terraform_made_by_its_outputs_alone(tmp_path: Pat
 
         def ended(process: subprocess.Popen[str]) -> str:
             out, err = process.communicate(timeout=2 * PATIENT)
-            assert process.returncode == Status.OK, f"{process.args}\n{out}\n{err}"
+            assert process.returncode == Status.OK, f"{process.args!r}\n{out}\n{err}"
             return out
 
         stream = start("stream", "--from", str(tmp_path / "landing"), "--per-epoch", "1", "--once")

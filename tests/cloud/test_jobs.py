@@ -110,8 +110,8 @@ def test_the_dags_of_the_page_parse_beside_a_runner(tmp_path: Path) -> None:
         (dags / name).mkdir(parents=True)
     copy(ROOT / "pipelines" / "flights.py", dags / "pipelines")
     told = {"id": "a1", "role": ROLE, "place": "s3://runs/tailrace", "definitions": ".", "log_group": "/tailrace/a"}
-    told |= {"environment": {"TAILRACE_NAMESPACE": "tailrace_dev"}, "conf": {"spark.executor.cores": "4"}}
-    (dags / "runner.json").write_text(json.dumps({"stream": told, "backfill": told}))
+    more = {"environment": {"TAILRACE_NAMESPACE": "tailrace_dev"}, "conf": {"spark.executor.cores": "4"}}
+    (dags / "runner.json").write_text(json.dumps({name: {**told, **more} for name in ("stream", "backfill")}))
     shown = "print(streams().application.log_group, os.environ['TAILRACE_NAMESPACE'])"
     (dags / "dags" / "flights.py").write_text(f"{block}\n{shown}\n")
     env = {"AIRFLOW_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "spark")}

@@ -15,7 +15,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from tailrace.lake.archive import archive, commits
 from tailrace.lake.catalog import MAIN, Lake, ref_of
-from tailrace.lake.commits import MAINTAINED, carry_forward, recorded
+from tailrace.lake.commits import carry_forward, recorded
 from tailrace.lake.contracts import commits_contract, log_contract
 from tailrace.lake.errors import FencedError, LakeError, MovedError
 from tailrace.lake.lease import Lease
@@ -27,6 +27,7 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.retention import Going, expired, surplus
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import Completions
+from tailrace.lake.tables import MAINTAINED
 from tailrace.lake.trimming import Trimming
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, make
@@ -263,7 +264,7 @@ def test_X3_a_plan_tells_what_each_table_needs(settings: Settings) -> None:
     expire(lake)
     assert "rides__commits" in {one.table for one in kept(lake, HOURLY)}
     with pytest.raises(LakeError, match="start a stream of its definition first"):
-        planned(Lake(settings.model_copy(update={"warehouse": settings.warehouse / "none"})), HOURLY, 0)
+        planned(Lake(settings.model_copy(update={"warehouse": Path(settings.warehouse) / "none"})), HOURLY, 0)
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "and another goes on from it"])

@@ -164,7 +164,7 @@ def test_X1_a_commit_that_is_refused_as_one_that_has_landed_is_one_that_has(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     """As Glue does where its reply was lost and its client has sent the commit again."""
-    kind, landed = type(lake.catalog), list[int]()
+    kind, landed = type(lake.catalog), list[int | None]()
     commit_of = kind.commit_table
 
     def again(self: Any, *args: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -103,10 +103,11 @@ def test_X1_a_branch_moves_only_from_where_it_is_expected(kept: Kept) -> None:
 def test_X1_what_is_marked_or_entered_is_on_what_was_expected_or_not_there(kept: Kept) -> None:
     before = kept.lake.head(TABLE).snapshot
     marked = kept.lake.mark(TABLE, {"token": "1"}, before)
-    for late in (
+    attempts: list[Callable[[], object]] = [
         lambda: kept.lake.mark(TABLE, {}, before),
         lambda: kept.lake.enter(TABLE, [row("b")], {}, before),
-    ):
+    ]
+    for late in attempts:
         with pytest.raises(MovedError):
             late()
     kept.lake.enter(TABLE, [row("a")], {"token": "2"}, marked)
@@ -242,7 +243,7 @@ class Engine:
         self.computed += 1
         return Counts()
 
-    def write(self, found: Counts, run: Any, pinned: Head, branch: Branch, said: dict[str, str]) -> None:
+    def write(self, found: Counts, run: Any, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
         self.kept.lake.write(branch.table, branch.name, [{"run": run.run, "generation": run.generation}], said)
         if self.beside:
             head = self.kept.lake.head(self.ledger)

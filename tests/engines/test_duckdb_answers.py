@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, d
     same_answers(batched(session, pipeline, records), expected, "L1, answers of finished input of several stages")
 
 
-def held(session: DuckSession, pipeline: Pipeline, panes: list[Pane]) -> str:
+def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> str:
     """Table `p` after these panes."""
     rows = [
         dict(zip(pipeline.key, key, strict=True))

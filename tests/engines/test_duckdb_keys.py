@@ -13,6 +13,7 @@ from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb import keys as module
 from tailrace.engines.duckdb.keys import DuckKeys, KeysHere
 from tailrace.engines.duckdb.records import registered
+from tailrace.engines.duckdb.session import ROWS_A_CALL
 from tailrace.lake.catalog import Lake
 from tailrace.model.clock import Clock
 from tailrace.settings import Settings
@@ -45,7 +46,7 @@ class Here(KeysAsTables):
             return self.side.restore(rows, clock)
 
 
-@pytest.mark.parametrize("rows_a_call", [module.ROWS_A_CALL, 2])
+@pytest.mark.parametrize("rows_a_call", [ROWS_A_CALL, 2])
 def test_a_computation_on_duckdb_is_the_reference_step(rows_a_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS_A_CALL", rows_a_call)
 

@@ -18,8 +18,9 @@ from tailrace.sql import maps
 from tailrace.sql.corrections import As
 from tailrace.verify.checks import in_common
 from tests.support.depth import cases
-from tests.support.duck import CONNECTION, arrow_bundle
+from tests.support.duck import CONNECTION
 from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps
+from tests.support.native import arrow_bundle
 from tests.support.strategies import Record, bundles, each_time_the_same
 
 EACH_TIME_THE_SAME = each_time_the_same(cases(30, deeper=60))

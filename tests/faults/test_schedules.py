@@ -25,7 +25,7 @@ from tailrace.model.reference import batch, fold
 from tailrace.model.step import Record, State
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.triggers import AfterCount, AfterWatermark
-from tailrace.model.windows import Fixed, Sessions, Sliding, Windowing
+from tailrace.model.windows import Fixed, Sessions, Sliding
 from tests.support import laws
 from tests.support.depth import cases
 from tests.support.reference import Epochs, backfill, recorded, stream
@@ -50,7 +50,7 @@ def drawn(chance: random.Random) -> list[Pipeline]:
     """One or two definitions that read the log."""
     made = []
     for name in ("visits", "sums")[: chance.choice([1, 1, 2])]:
-        where: Windowing = chance.choice(
+        where = chance.choice(
             [Fixed(seconds(4)), Fixed(seconds(10)), Sliding(seconds(6), seconds(3)), Sessions(seconds(3))]
         )
         early, lateness = chance.choice([None, AfterCount(1), AfterCount(3)]), chance.choice([None, 5, 20])
@@ -61,9 +61,9 @@ def drawn(chance: random.Random) -> list[Pipeline]:
                 key="who",
                 what={"clicks": Count(), "cents": Sum("cents")},
                 where=where,
-                when=AfterWatermark(early=early, late=lateness and AfterCount(1)),
+                when=AfterWatermark(early=early, late=AfterCount(1) if lateness else None),
                 how=chance.choice([ACCUMULATING, DISCARDING, RETRACTING]),
-                allowed_lateness=lateness and seconds(lateness),
+                allowed_lateness=seconds(lateness) if lateness else None,
             )
         )
     return made

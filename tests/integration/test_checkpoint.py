@@ -15,8 +15,9 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, mi
 from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import FencedError
 from tailrace.settings import Settings
+from tailrace.spark.folds import StreamError
 from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream, StreamError, checkpoint_folder
+from tailrace.spark.stream import Stream, checkpoint_folder
 from tailrace.verify.audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=minutes(5))
@@ -87,7 +88,7 @@ def cut_bytes(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-3])
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "lost": (shutil.rmtree, "is lost"),
     "without an id": (lambda folder: (folder / "metadata").unlink(), "is lost"),
     "with a broken id": (lambda folder: cut_bytes(folder / "metadata"), "is damaged (metadata: "),

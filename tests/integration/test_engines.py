@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -58,7 +59,7 @@ TALKS = Pipeline(
 EPOCHS = cases(6, deeper=10)
 
 
-def land(folder: Path, seed: int) -> list[dict[str, object]]:
+def land(folder: Path, seed: int) -> list[dict[str, Any]]:
     """Calls of which some come too late, in a file an epoch."""
     chance, found = random.Random(seed), []
     for epoch in range(EPOCHS):

@@ -18,7 +18,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import contracts
 from tailrace.lake.drift import drift
 from tailrace.lake.errors import FencedError, OtherDefinitionError
-from tailrace.lake.generations import generation_of, left, scratch
+from tailrace.lake.generations import generation_of, go_over, left, scratch
 from tailrace.lake.notices import Dropped, Notice
 from tailrace.lake.runs import Runs
 from tailrace.settings import Settings
@@ -194,7 +194,7 @@ def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
         if place == "before the ledger":
             patched.setattr(applying, "go_over", dies)
         elif place == "after the ledger":
-            patched.setattr(applying, "go_over", dies_after(applying.go_over))
+            patched.setattr(applying, "go_over", dies_after(go_over))
         else:
             patched.setattr(applying._Generation, "take_over", dies_after(applying._Generation.take_over))
         with pytest.raises(KeyboardInterrupt):

@@ -24,8 +24,9 @@ from tailrace.model.time import BEGINNING, days, duration, hours, instant, minut
 from tailrace.model.triggers import AfterCount, Repeat
 from tailrace.model.windows import Fixed
 from tailrace.settings import Settings
+from tailrace.spark.folds import StreamError
 from tailrace.spark.sources import Kafka
-from tailrace.spark.stream import EpochReport, Stream, StreamError, checkpoint_folder
+from tailrace.spark.stream import EpochReport, Stream, checkpoint_folder
 from tailrace.verify.audit import audit
 
 if TYPE_CHECKING:

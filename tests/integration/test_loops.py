@@ -14,8 +14,9 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.computed import computation_status
 from tailrace.lake.restoring import restore
 from tailrace.settings import Settings
+from tailrace.spark.folds import StreamError
 from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream, StreamError
+from tailrace.spark.stream import EpochReport, Stream
 from tailrace.verify.audit import audit
 from tailrace.verify.audit_computation import audit_computation
 from tests.support.groups import LINKS, Groups, by_hand

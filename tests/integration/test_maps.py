@@ -17,6 +17,7 @@ from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
 from tailrace.model import maps
+from tailrace.model.chains import Definition
 from tailrace.model.time import instant
 from tailrace.settings import Settings
 from tailrace.spark.sides import Sides
@@ -54,7 +55,7 @@ SUMS = Pipeline(
     where=Fixed(seconds(60)),
     how=RETRACTING,
 )
-DEFINITIONS = [EUROS, PARTS, SUMS]
+DEFINITIONS: list[Definition] = [EUROS, PARTS, SUMS]
 
 
 def given(one: Map, records: Sequence[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:

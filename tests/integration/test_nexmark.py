@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from benchmarks.nexmark.answers import Events, differences
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, beside, query
 from benchmarks.ours import deploy
-from tailrace import Pipeline
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, REJECTED, answer_contract
+from tailrace.model.chains import Ranged
 from tailrace.model.step import Record
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.settings import Settings
@@ -45,8 +45,8 @@ def land(folder: Path, records: Iterable[Record], files: int) -> None:
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def streamed(spark: SparkSession, lake: Lake, pipelines: Sequence[Pipeline], folder: Path) -> None:
-    stream = Stream(spark, lake, pipelines, Files(str(folder), per_epoch=1))
+def streamed(spark: SparkSession, lake: Lake, definitions: Sequence[Ranged], folder: Path) -> None:
+    stream = Stream(spark, lake, definitions, Files(str(folder), per_epoch=1))
     stream.start(once=True)
     stream.wait()
     stream.close()
@@ -58,9 +58,9 @@ def answer(spark: SparkSession, one: Query, mark: str = "") -> list[Row]:
     return list(one.flattened(rows))
 
 
-def left_out(spark: SparkSession, pipeline: Pipeline) -> int:
+def left_out(spark: SparkSession, definition: Ranged) -> int:
     """How many records are in none of the answers."""
-    return spark.table(f"{pipeline.name}__ledger").where(f"kind IN ('{LATE}', '{REJECTED}')").count()
+    return spark.table(f"{definition.name}__ledger").where(f"kind IN ('{LATE}', '{REJECTED}')").count()
 
 
 @needs_published
@@ -69,7 +69,7 @@ def test_a_stream_of_all_queries_answers_what_is_published(
 ) -> None:
     # An epoch takes some forty stages: there is one. The test below has several.
     land(tmp_path / "landing", published(), files=1)
-    sliding = query("q5").definition.stages[0]
+    sliding = query("q5").pipeline.stages[0]
     lake = Lake(settings)
     lake.ensure(answer_contract(sliding))
     streamed(plain, lake, [query(name).definition for name in COLUMNS], tmp_path / "landing")

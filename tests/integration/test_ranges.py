@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import OwnWindows
-from tailrace.backfill import sharing
+from tailrace.backfill import ranges, sharing
 from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.sharing import Shared
 from tailrace.engines.session import Session
@@ -100,7 +100,7 @@ def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
 def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, records = list[int](), sharing.records
+    asked, records = list[int](), ranges.records
 
     def seen(answering: Any, first: int, last: int, epoch: int) -> str:
         asked.append(last)
@@ -118,7 +118,7 @@ def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stag
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings.model_copy(update={"engine": "spark"})
-    asked, records = list[Pipeline](), sharing.records
+    asked, records = list[Pipeline](), ranges.records
 
     def counted(answering: Any, *bounds: int) -> str:
         asked.append(answering.pipeline)

@@ -134,6 +134,7 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
 
     def look(stream: Stream, report: EpochReport) -> None:
         for fold in stream.folds:
+            assert isinstance(fold, Fold)
             place = (fold.pipeline.name, report.epoch)
             windows[place] = windows_of(shown(fold.state.windows))
             answers[place] = ordered(in_micros(plain.table(fold.pipeline.name)))
@@ -185,15 +186,15 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
     assert replace(visit, engine=again.engine) == again
     # A stream beside it finds every table where it left it, and no other.
     assert everything(lake) == before
-    assert not list(settings.warehouse.rglob("*replay*"))
+    assert not list(Path(settings.warehouse).rglob("*replay*"))
     status, said = run(settings, f"{definition}:bills", "--epochs", "1..", "--keep", "folded", "--json")
     assert (status, json.loads(said)["ok"], json.loads(said)["earlier"][0]["epochs"]) == (0, True, [1, 4])
     ledger = "FROM {} WHERE epoch >= 1 AND kind <> 'partial' ORDER BY ALL"
     columns = "SELECT kind, window_start, window_end, generation, epoch, retraction, writer, visits, cents, dearest "
-    kept, there = (
+    kept, stands = (
         in_micros(plain.sql(columns + ledger.format(name))).collect() for name in ("folded", "bills__ledger")
     )
-    assert kept == there
+    assert kept == stands
     with pytest.raises(ReplayError, match="there is a table folded already"):
         replay(here, bills, keep="folded")
     status, said = run(settings, f"{definition}:bills", "--as-of", "4", "--rows", "1")

@@ -59,7 +59,7 @@ class Bench:
         return [int(found[1]) for told in self.told if (found := re.match(r"worker (\d+) has it", told))][-1]
 
     @property
-    def snapshots(self) -> dict[str, int]:
+    def snapshots(self) -> dict[str, int | None]:
         return {name: self.lake.head(name).snapshot for name in ("hourly", "hourly__ledger", "hourly__runs")}
 
 

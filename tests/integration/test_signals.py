@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipe
 from tailrace.cli.main import app
 from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.model import examples
-from tailrace.settings import Settings
+from tailrace.settings import Place, Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream
 from tailrace.verify.audit import audit
@@ -39,7 +40,7 @@ def books(name: str) -> Pipeline:
     )  # fmt: skip
 
 
-def signal(definition: Path, name: str, lake: Path) -> str:
+def signal(definition: Path, name: str, lake: Place) -> str:
     env = {"TAILRACE_WAREHOUSE": str(lake)}
     result = CliRunner().invoke(app, ["signal", str(definition), name, "--note", "the month is over"], env=env)
     assert result.exit_code == 0, result.output
@@ -53,7 +54,7 @@ def test_T2_a_signal_comes_with_one_epoch_and_stays_there(
     folder.mkdir()
     definition.write_text(DEFINITION)
 
-    def land(number: int, records: list[dict[str, Any]]) -> None:
+    def land(number: int, records: Sequence[Mapping[str, Any]]) -> None:
         file = folder / f"{number}.jsonl"
         file.write_text("".join(json.dumps(one, default=lambda at: at.isoformat()) + "\n" for one in records))
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))

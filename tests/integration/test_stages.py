@@ -88,7 +88,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 
 def clicks(count: int, chance: random.Random) -> list[dict[str, Any]]:
     """Clicks in the order in which they became known; one in eight a minute or more behind."""
-    made = []
+    made = list[dict[str, Any]]()
     for number in range(count):
         seen = START + timedelta(seconds=2 * number)
         behind = chance.choice([1, 2, 5, 10, 20, 20, 60, 100, 400] if number % 8 == 0 else [1, 2, 5, 15])
@@ -183,6 +183,7 @@ def test_an_epoch_of_several_stages_finds_the_classes_that_spark_generated_for_t
 ) -> None:
     folder, generated = tmp_path / "landing", list[int]()
     land(folder, clicks(200, random.Random(9)), 0)
+    assert spark._jvm is not None
     compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     stream = Stream(
         spark,

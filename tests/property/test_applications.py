@@ -28,7 +28,7 @@ from tests.support.applications import APPLICATIONS, RECORDS, Answers, Applicati
 def queried(application: Application, records: Sequence[Record]) -> Answers:
     """What plain SQL says of some records."""
     happened = application.pipeline.source.event_time
-    given = [record | {"happened": record[happened]} for record in records]
+    given = [{**record, "happened": record[happened]} for record in records]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("CREATE MACRO unix_micros(moment) AS epoch_us(moment)")

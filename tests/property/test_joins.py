@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import event, given
@@ -55,7 +56,8 @@ def test_a_join_is_two_nested_loops_over_the_records(
         if a["place"] != b["place"]:
             return False
         if near is not None:
-            return -near.before <= b["at"] - a["at"] <= near.after
+            apart: timedelta = b["at"] - a["at"]
+            return -near.before <= apart <= near.after
         return Fixed(size).assign(instant(a["at"])) == Fixed(size).assign(instant(b["at"]))
 
     lefts, rights = ([one for one in records if on(side, one)] for side in SIDES)

@@ -210,9 +210,9 @@ def test_M5_a_single_part_in_any_of_or_all_of_changes_nothing(run: tuple[Pipelin
     for when in (AnyOf(pipeline.when), AllOf(pipeline.when)):
         laws.same_panes(fold(replace(pipeline, when=when), made).panes, expected, f"{when!r}", ordered=True)
     if not pipeline.when.finishes:
-        when = Repeat(pipeline.when)
-        if not list(when.faults("when")):
-            laws.same_panes(fold(replace(pipeline, when=when), made).panes, expected, f"{when!r}", ordered=True)
+        again = Repeat(pipeline.when)
+        if not list(again.faults("when")):
+            laws.same_panes(fold(replace(pipeline, when=again), made).panes, expected, f"{again!r}", ordered=True)
 
 
 @examples(40)

@@ -10,9 +10,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.clock import Clock
 from tailrace.settings import Settings
 from tailrace.spark.maps import SparkMap
-from tests.support.duck import arrow_bundle
 from tests.support.maps import by_reference, by_rows, random_maps
-from tests.support.native import in_parts
+from tests.support.native import arrow_bundle, in_parts
 from tests.support.strategies import bundles
 
 

@@ -67,7 +67,7 @@ def test_each_published_query_is_one_of_ours() -> None:
     assert told == {OTHERWISE.get(name, name) for name in with_answers()}
 
 
-BIDS = query("q11").definition
+BIDS = query("q11").pipeline
 WINDOWS: dict[str, Pipeline] = {
     "bids_fixed_10s_by_auction": replace(
         BIDS,
@@ -75,7 +75,7 @@ WINDOWS: dict[str, Pipeline] = {
         what={"num": Count(), "sum_price": Sum("price"), "max_price": Max("price")},
         where=Fixed(seconds(10)),
     ),
-    "bids_sliding_10s_2s_by_auction": query("q5").definition.stages[0],
+    "bids_sliding_10s_2s_by_auction": query("q5").pipeline.stages[0],
     "bids_sessions_5s_by_bidder": replace(
         BIDS, what={"num": Count(), "sum_price": Sum("price")}, where=Sessions(seconds(5))
     ),

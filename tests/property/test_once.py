@@ -18,9 +18,10 @@ from tailrace.model.clock import Clock
 from tailrace.model.errors import DefinitionError
 from tailrace.model.folded import Run, fold_chain
 from tailrace.model.once import Claims, Id
-from tailrace.model.stateful import State
+from tailrace.model.stateful import Record, State
 from tailrace.model.time import instant, moment
 from tailrace.model.visits import example
+from tests.support.computing import kept
 from tests.support.searching import HASTY, PHOTON, epochs, log
 
 
@@ -58,7 +59,7 @@ def test_X6_every_click_is_joined_once_whatever_region_does_it_or_is_accounted_f
     assert told == Counter(set().union(*(joined(one) for one in alone)))
     for (one,), by_itself in zip(runs, alone, strict=True):
         adds_up(one, clicks)
-        assert not one.state.keys
+        assert not kept(one)
         # What the others claim changes nothing but what counts.
         assert joined(by_itself) == joined(one) + Counter(each.values["click_id"] for each in one.claimed)
 
@@ -105,7 +106,7 @@ def test_those_that_it_is_not_about_count_each() -> None:
     assert [claims.claim(one) for one in twice] == [True, False]
     once = Once("joined", by="click", keep=Match("n", ">", 3))
     types = {"click": "bigint", "n": "bigint"}
-    given = [{"click": 7, "n": 4}, {"click": 7, "n": 3}, {"click": None, "n": 4}, {"click": 7, "n": None}]
+    given: list[Record] = [{"click": 7, "n": 4}, {"click": 7, "n": 3}, {"click": None, "n": 4}, {"click": 7, "n": None}]
     assert [once.id_of(one, 5, types) for one in given] == [Id("7", 5), None, None, None]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -32,6 +32,7 @@ from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
 from tailrace.model import examples
 from tailrace.model.clock import Clock
+from tailrace.model.combiners import Combiner
 from tailrace.model.obeying import LawError, obeys
 from tailrace.model.reference import batch, fold
 from tailrace.model.step import State, step
@@ -52,7 +53,7 @@ from tests.transcripts import Transcript, transcripts
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 
 
-def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
+def own_parts() -> tuple[Callable[[timedelta, int], OwnWindows], Callable[[], OwnCombiner]]:
     """Parts that are made here, as those of a definition file are, and so travel to the workers by value."""
 
     @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def own_parts() -> tuple[type[OwnWindows], type[OwnCombiner]]:
         merges = True
 
         @property
-        def reach(self) -> int:  # type: ignore[override]
+        def reach(self) -> int:
             return 3 * duration(self.gap)
 
         def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
@@ -113,7 +114,8 @@ def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     pipeline = data.draw(pipelines())
     if data.draw(st.booleans()):
         pipeline = replace(pipeline, where=bursts(seconds(data.draw(st.integers(1, 4))), 5))
-    extra = data.draw(st.sampled_from([{}, {"longest": longest()}, KEPT]))
+    extras: list[Mapping[str, Combiner]] = [{}, {"longest": longest()}, KEPT]
+    extra = data.draw(st.sampled_from(extras))
     pipeline = replace(pipeline, what={**pipeline.what, **extra})
     made = data.draw(epochs(pipeline, max_epochs=5))
     assume(sum(len(bundle) for bundle, _ in made) >= 6)
@@ -170,12 +172,12 @@ def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
     ]
     # The last one is there to take the watermark past the others.
     last = {"team": "b", "value": 1, "at": examples.at("30:00"), "seen": examples.at("30:01")}
-    records = [one | {"label": "x" * (place % 4)} for place, one in enumerate([*examples.records(), last])]
+    records = [{**one, "label": "x" * (place % 4)} for place, one in enumerate([*examples.records(), last])]
     landing = tmp_path / "landing"
     landing.mkdir()
-    for place in range(0, len(records), 4):
-        lines = (_line(record) for record in records[place : place + 4])
-        (landing / f"{place:02}.jsonl").write_text("".join(lines))
+    for first in range(0, len(records), 4):
+        lines = (_line(record) for record in records[first : first + 4])
+        (landing / f"{first:02}.jsonl").write_text("".join(lines))
     lake = Lake(settings)
     stream = Stream(spark, lake, pipelines, Files(str(landing), "json", 1))
     stream.start(once=True)

@@ -17,15 +17,15 @@ from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
 from tailrace.sql.reasons import reasons
 from tests.support.depth import covering, deep
-from tests.support.laws import same_answers
-from tests.support.native import bundle_frame, in_parts, run_stages, said_by_reference
+from tests.support.laws import Epochs, same_answers
+from tests.support.native import Said, bundle_frame, in_parts, run_stages, said_by_reference
 from tests.support.sessions import cluster
 from tests.support.stages import chains, computed
 from tests.support.strategies import bundles, epochs
 from tests.transcripts import Staged, staged
 
 
-def expected(pipeline: Pipeline, made: list) -> list:
+def expected(pipeline: Pipeline, made: Epochs) -> list[Said]:
     runs = fold_stages(pipeline, made)
     return [said_by_reference(one, run.panes, run.late) for one, run in zip(pipeline.stages, runs, strict=True)]
 
@@ -36,7 +36,7 @@ def test_a_transcript_of_several_stages_comes_out(
     plain: SparkSession, transcript: Staged, execution: type[Execution] | None
 ) -> None:
     said = run_stages(plain, transcript.pipeline, transcript.epochs, execution)
-    assert said == expected(transcript.pipeline, list(transcript.epochs)), transcript.claim
+    assert said == expected(transcript.pipeline, transcript.epochs), transcript.claim
 
 
 @in_parts(4, deeper=12, of=6)

@@ -147,7 +147,7 @@ class Records:
     def made(self, share: float = 1.0, seed: int = 5) -> list[Delivery]:
         """The records in the order in which they become known, and one of days later: its watermark passes them all."""
         found = self.given(share, seed)
-        later = dict.fromkeys(self.instants, self.last + 3 * DAY)
+        later: dict[str, object] = dict.fromkeys(self.instants, self.last + 3 * DAY)
         later |= {name: "last" for name in ("view_id", "event_id", "flight_id") if name in found[-1].record}
         return [*found, Delivery(self.last + 3 * DAY, {**found[-1].record, **later})]
 
@@ -166,15 +166,16 @@ def _flights() -> Records:
     first, last = date(2013, 3, 7), date(2013, 3, 9)
 
     def given(share: float, seed: int) -> list[Delivery]:
-        records: list[dict[str, Any]] = flights.load(first, last).to_dict("records")
+        found = flights.load(first, last).to_dict("records")
+        records = [{str(name): value for name, value in one.items()} for one in found]
         chosen = Random(seed).sample(records, int(len(records) * share))
         for one in chosen:
             one |= {name: instant(one[name].to_pydatetime()) for name in ("scheduled", "known")}
             one["delay"] = one["delay"] if isinstance(one["delay"], int) else None
         return in_order(Delivery(one["known"], one) for one in chosen)
 
-    bounds = (instant(datetime(day.year, day.month, day.day, tzinfo=UTC)) for day in (first, last))
-    return Records(*bounds, ("scheduled", "known"), given)
+    begin, end = (instant(datetime(day.year, day.month, day.day, tzinfo=UTC)) for day in (first, last))
+    return Records(begin, end, ("scheduled", "known"), given)
 
 
 RECORDS: Mapping[str, Records] = {

@@ -20,8 +20,8 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID
 from moto.core.exceptions import JsonRESTError
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.emrserverless.models import EMRServerlessBackend
 from moto.emrserverless.responses import EMRServerlessResponse
@@ -136,7 +136,7 @@ def _applications_as_asked_for(patch: pytest.MonkeyPatch) -> None:
         return application
 
     def told(self: EMRServerlessResponse) -> Any:
-        found = answer(self)
+        found: Any = answer(self)
         # Set on the application, they are in every answer about it.
         application: Any = self.emrserverless_backend.applications[found.result["applicationId"]]
         application.architecture = self._get_param("architecture") or "X86_64"

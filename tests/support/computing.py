@@ -14,11 +14,12 @@ from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeli
 from tailrace.model.clock import Clock
 from tailrace.model.context import Context, Timer
 from tailrace.model.folded import Run
-from tailrace.model.stateful import Production, in_order
+from tailrace.model.panes import Key
+from tailrace.model.stateful import KeyState, Production, State, in_order
 from tailrace.model.time import instant
 from tests.support.strategies import LOG
 
-Epochs = list[tuple[Sequence[Mapping[str, Any]], Clock]]
+Epochs = Sequence[tuple[Sequence[Mapping[str, Any]], Clock]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +178,12 @@ def by_key(run: Run) -> dict[Any, list[tuple[Any, ...]]]:
     for one in run.productions:
         found.setdefault(one.key, []).append((one.at, *one.values.values()))
     return found
+
+
+def kept(run: Run) -> Mapping[Key, KeyState]:
+    """What its keys have."""
+    assert isinstance(run.state, State)
+    return run.state.keys
 
 
 def without_late(epochs: Epochs, run: Run) -> list[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from tailrace import PROCESSING
 from tailrace.engines.claiming import KeySide
 from tailrace.engines.python.keys import keys_of
 from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
@@ -68,7 +69,7 @@ def is_the_reference(machine: Machine, one: KeysAsTables, data: st.DataObject, m
 
 def _walls(state: State) -> list[int]:
     timers = (timer for one in state.keys.values() for timer in one.timers)
-    return [timer.time for timer in timers if timer.domain is stateful.PROCESSING]
+    return [timer.time for timer in timers if timer.domain is PROCESSING]
 
 
 def said_by_rows(machine: Machine, rows: pa.Table) -> Said:
@@ -110,9 +111,9 @@ def said_by_outcome(machine: Machine, outcome: Outcome, before: State) -> Said:
         said[LATE, late.key, epoch, late.record["_offset"], at, late.behind, watermark] += 1
     for bad in outcome.rejected:
         key = tuple(bad.record[name] for name in machine.key)
-        place = (bad.record["_epoch"], bad.record["_offset"])
+        came_from = (bad.record["_epoch"], bad.record["_offset"])
         at = instant(bad.record["event_time" if bad.returned else "at"])
-        said[REJECTED, key, *place, at, bad.reason, bad.returned] += 1
+        said[REJECTED, key, *came_from, at, bad.reason, bad.returned] += 1
     return said
 
 

@@ -81,7 +81,9 @@ def _sorted(places: Iterable[Place]) -> list[Place]:
 # ------------------------------------------------------------------------------------------------------------- laws
 
 
-def same_answers(found: Answers, expected: Answers, law: str) -> None:
+def same_answers(
+    found: Mapping[Place, Mapping[str, Any]], expected: Mapping[Place, Mapping[str, Any]], law: str
+) -> None:
     """Both give the same windows the same results."""
     lines = []
     for key, window in _sorted({*found, *expected}):

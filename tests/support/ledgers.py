@@ -81,7 +81,7 @@ def told(computation: Computation, run: Run) -> Counter[tuple[Any, ...]]:
     return found
 
 
-def as_ever(spark: SparkSession, lake: Lake, definitions: Iterable[Definition]) -> None:
+def as_ever(spark: SparkSession, lake: Lake, definitions: Iterable[Pipeline | Computation]) -> None:
     """The ledgers have what the reference says, epoch by epoch."""
     for one in definitions:
         runs = expected(spark, lake, one)

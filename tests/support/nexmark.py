@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -90,4 +90,5 @@ def _record(given: dict[str, Any]) -> Record:
 def _cell(value: Any, type: str) -> Any:
     if value is None:
         return None
-    return {"timestamp": datetime.fromisoformat, "decimal": Decimal}.get(type, lambda it: it)(value)
+    readers: dict[str, Callable[[Any], Any]] = {"timestamp": datetime.fromisoformat, "decimal": Decimal}
+    return readers[type](value) if type in readers else value

@@ -32,10 +32,10 @@ def postgres() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="tailrace-postgres-"))
     try:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
-        who = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if os.getuid() == 0 else {}
+        user, group, groups = (owner.pw_uid, owner.pw_gid, ()) if os.getuid() == 0 else (None, None, None)
         data, log = folder / "data", folder / "server.log"
         made = ["initdb", "-D", str(data), "--auth=trust", f"--username={USER}", "--no-sync", "--encoding=UTF8"]
-        subprocess.run(made, check=True, cwd=folder, capture_output=True, **who)
+        subprocess.run(made, check=True, cwd=folder, capture_output=True, user=user, group=group, extra_groups=groups)
         with socket.socket() as one:
             one.bind(("127.0.0.1", 0))
             port = one.getsockname()[1]
@@ -43,7 +43,9 @@ def postgres() -> Iterator[str]:
         command = [POSTGRES, "-D", str(data), "-p", str(port)]
         command += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with log.open("wb") as out:
-            server = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, **who)
+            server = subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=out, user=user, group=group, extra_groups=groups
+            )
         try:
             until = time.monotonic() + 60
             while True:

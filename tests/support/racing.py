@@ -43,10 +43,12 @@ class Race:
         Without `java` there is none that it could start.
         """
         line = [sys.executable, "-m", "tailrace.cli.main", *command]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         env = self.env if java else self.env | {"TAILRACE_JAVA_HOME": "/there/is/none"}
-        self.running.append(subprocess.Popen(line, env=env, text=True, start_new_session=True, **pipes))
-        return self.running[-1]
+        process = subprocess.Popen(
+            line, env=env, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.running.append(process)
+        return process
 
     def stream(self, *more: str, per_epoch: int = 1) -> subprocess.Popen[str]:
         source = ("--from", str(self.landing.folder), "--per-epoch", str(per_epoch), "--json")
@@ -57,7 +59,7 @@ class Race:
 
     def ended(self, process: subprocess.Popen[str], *expected: Status) -> tuple[str, str]:
         out, err = process.communicate(timeout=PATIENT)
-        assert process.returncode in expected, f"{process.args}: {process.returncode}\n{out}\n{err}"
+        assert process.returncode in expected, f"{process.args!r}: {process.returncode}\n{out}\n{err}"
         return out, err
 
     def tell(self, process: subprocess.Popen[str], number: signal.Signals) -> None:

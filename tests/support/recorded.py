@@ -20,7 +20,7 @@ from tailrace.model.step import Record
 from tailrace.spark.folding import Fold, Phases
 from tailrace.spark.pacing import Pace
 from tailrace.spark.sides import Sides
-from tests.support.duck import arrow_bundle
+from tests.support.native import arrow_bundle
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]
 

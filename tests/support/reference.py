@@ -110,7 +110,7 @@ class Fold:
 
     def _restored(self) -> State:
         rows = self.lake.contents(self.lease.table, self.lease.head.snapshot)
-        held = [row["state"] for row in rows if row["kind"] == "partial"]
+        held: list[State] = [row["state"] for row in rows if row["kind"] == "partial"]
         if held:
             return held[-1]
         return State(generation=self.lease.head.number("generation", 1))
@@ -191,7 +191,8 @@ class Backfill:
         return self.follower.follow()
 
     def compute(self, run: Run, pinned: Head) -> Found:
-        clock = Clock(*(pinned.number(name, 0) for name in ("epoch", "watermark", "processing_time")))
+        epoch, watermark, now = (pinned.number(name, 0) for name in ("epoch", "watermark", "processing_time"))
+        clock = Clock(epoch, watermark, now)
         _, rows = self.lake.rows(self.pipeline.log.name)
         records = [row["record"] for row in rows if row["_epoch"] <= clock.epoch]
         _, answers = self.lake.rows(self.pipeline.name)

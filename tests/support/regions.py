@@ -23,8 +23,9 @@ FIRST = 1_767_225_600_000_000
 """2026-01-01, in microseconds."""
 
 DEFINITION = str(Path(__file__).parents[2] / "pipelines" / "photon.py")
-PHOTON = load_any(DEFINITION + ":photon")
-assert isinstance(PHOTON, Computation)
+_FOUND = load_any(DEFINITION + ":photon")
+assert isinstance(_FOUND, Computation)
+PHOTON = _FOUND
 
 
 def made(seed: int, *, rate: float = 1, length: int = 5 * MINUTE) -> list[Delivery]:

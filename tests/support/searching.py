@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,13 +16,14 @@ from tailrace.plan.loading import load_any
 
 PHOTON = load_any(f"{Path(__file__).parents[2] / 'pipelines' / 'photon.py'}:photon")
 assert isinstance(PHOTON, Computation)
-HASTY = replace(PHOTON, waits=minutes(2), allowed_lateness=minutes(1))
-Epochs = list[tuple[list[Mapping[str, Any]], Clock]]
+_IN_HASTE: Mapping[str, Any] = {"waits": minutes(2), "allowed_lateness": minutes(1)}
+HASTY = replace(PHOTON, **_IN_HASTE)
+Epochs = list[tuple[Sequence[Mapping[str, Any]], Clock]]
 
 
 def log(seed: int, length: int = 180_000_000) -> list[dict[str, Any]]:
     """So many microseconds of searches, each record once, in the order in which they become known."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for number, one in enumerate(searches(rate=1, length=length, seed=seed, first=1_700_000_000_000_000)):
         times = {name: moment(one.record[name]) for name in ("at", "known")}
         found.setdefault(one.record["event_id"], {**one.record, **times, "_source": "log", "_offset": number})

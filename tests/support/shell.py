@@ -63,7 +63,7 @@ class Shell:
 @contextmanager
 def shell(folder: Path, more: Mapping[str, str]) -> Iterator[Shell]:
     """A shell in a folder, with more environment variables; what it says besides goes to `shell.log` there."""
-    env = os.environ | {"SPARK_SUBMIT_OPTS": BRISK} | more
+    env = {**os.environ, "SPARK_SUBMIT_OPTS": BRISK, **more}
     with (folder / "shell.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", RUNS], cwd=folder, env=env, text=True,

@@ -103,9 +103,10 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tup
         columns = step.columns(columns)
     packed = [n for n, type in columns.items() if is_type(type) and type != "double"]
     sums = [n for n, type in columns.items() if is_exact_number(type)]
-    if sums and draw(st.booleans()):
+    if len(sums) > 0 and draw(st.booleans()):
         capped = draw(st.sampled_from(sums))
-        cap = Value(draw(st.sampled_from([2, Decimal("2.5")])))
+        caps: list[int | Decimal] = [2, Decimal("2.5")]
+        cap = Value(draw(st.sampled_from(caps)))
         least = If(Match(capped, ">", 2), cap, draw(st.sampled_from([Col(capped), Col(capped), None])))
         if not list(least.faults("", columns)):
             steps.append(Derive({f"{name}_capped": least}))

@@ -1,7 +1,7 @@
 """Hypothesis strategies for random definitions, and random epochs to fold them over.
 
-`runs()` draws a definition with epochs for it; `pipelines()` and `epochs(pipeline)` draw them apart. All records are of
-one log, `LOG`, and hold plain values: a test of another execution can send the same ones through it. Their `id` is
+`runs()` draws a pipeline with epochs for it; `pipelines()` and `epochs(definition)` draw them apart. All records are
+of one log, `LOG`, and hold plain values: a test of another execution can send the same ones through it. Their `id` is
 unique within a run. Event times and watermarks lie on a small grid of seconds, one microsecond aside now and then, so
 that windows fill, sessions overlap and just touch, and a good part of the records is late.
 """
@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tailrace.model.calendars import Calendar
+from tailrace.model.chains import Definition
 from tailrace.model.clock import Clock
 from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
 from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
@@ -277,7 +278,7 @@ _ARRIVALS = st.tuples(
 @st.composite
 def epochs(
     draw: st.DrawFn,
-    pipeline: Pipeline,
+    definition: Definition,
     *,
     ends: bool | None = None,
     max_epochs: int = 8,
@@ -315,7 +316,7 @@ def epochs(
         front += forward * 1_000_000
         if follows:
             seen = {ALL: Seen(max(instant(r["at"]) for r in bundle))} if bundle else {}
-            progress = progress.after(pipeline.log.strategy, seen, now)
+            progress = progress.after(definition.log.strategy, seen, now)
             watermark = progress.watermark
         elif place >= unknown:
             watermark = front

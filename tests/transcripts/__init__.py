@@ -61,6 +61,7 @@ from tailrace.model.clock import Clock
 from tailrace.model.examples import SCORES, at
 from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
+from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.windows import Window
 
@@ -96,6 +97,7 @@ VISITS = replace(
     SCORES, name="visits", columns={**SCORES.columns, "page": "string", "paid": "boolean", "price": "decimal(8,2)"}
 )
 """A log with more columns than the paper's."""
+_USUAL: Mapping[str, Any] = {"what": {"total": combiners.Sum("value")}, "key": "team", "log": SCORES}
 
 
 def transcripts() -> list[Transcript]:
@@ -108,10 +110,10 @@ def load(name: str) -> Transcript:
     said = yaml.safe_load((HERE / f"{name}.yaml").read_text(encoding="utf-8"))
     claim, story = said.pop("claim"), said.pop("epochs")
     head = _definition(said)
-    usual = {"what": {"total": combiners.Sum("value")}, "key": ("team",), "log": SCORES, "where": windows.Global()}
     epochs = [_epoch(number, one) for number, one in enumerate(story)]
     expected = "\n".join(line for one in story for line in _lines(one))
-    return Transcript(name, claim, Pipeline(name=name.lower()[:63], **(usual | head)), tuple(epochs), expected)
+    pipeline = Pipeline(name=name.lower()[:63], **{**_USUAL, "where": windows.Global(), **head})
+    return Transcript(name, claim, pipeline, tuple(epochs), expected)
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,9 @@ def load_staged(name: str) -> Staged:
     """The transcript of several stages of that name."""
     said = yaml.safe_load((HERE / "stages" / f"{name}.yaml").read_text(encoding="utf-8"))
     claim, story, later = said.pop("claim"), said.pop("epochs"), said.pop("then")
-    usual = {"what": {"total": combiners.Sum("value")}, "key": ("team",), "log": SCORES, "how": panes.RETRACTING}
-    made = Pipeline(name="first", **(usual | _definition(said)))
+    made = Pipeline(name="first", **{**_USUAL, "how": panes.RETRACTING, **_definition(said)})
     for place, one in zip(_STAGES[1:], later, strict=False):
-        made = Pipeline(name=place, log=made.panes, **({"how": panes.RETRACTING} | _definition(one)))
+        made = Pipeline(name=place, log=made.panes, **{"how": panes.RETRACTING, **_definition(one)})
     epochs = tuple(_epoch(number, one) for number, one in enumerate(story))
     kinds = ("panes", *_STAGES[1:])[: len(made.stages)]
     expected = tuple(
@@ -157,10 +158,10 @@ def _definition(said: Mapping[str, Any]) -> dict[str, Any]:
     return {part: value if part in _PLAIN else eval(value, words) for part, value in said.items()}
 
 
-Epochs = list[tuple[Sequence[dict[str, Any]], Clock]]
+Epochs = list[tuple[Sequence[Record], Clock]]
 
 
-def split(epochs: Epochs) -> Epochs:
+def split(epochs: Sequence[tuple[Sequence[Record], Clock]]) -> Epochs:
     """An epoch for each record, with the clock before it; the epoch's own clock comes after its records."""
     made, before = [], Clock(0, BEGINNING, epochs[0][1].processing_time)
     for bundle, clock in epochs:
@@ -170,7 +171,7 @@ def split(epochs: Epochs) -> Epochs:
     return [(bundle, replace(clock, epoch=number)) for number, (bundle, clock) in enumerate(made)]
 
 
-def joined(epochs: Epochs, size: int) -> Epochs:
+def joined(epochs: Sequence[tuple[Sequence[Record], Clock]], size: int) -> Epochs:
     """So many epochs in one, at the last one's clock."""
     parts = [epochs[place : place + size] for place in range(0, len(epochs), size)]
     return [([record for bundle, _ in part for record in bundle], part[-1][1]) for part in parts]

@@ -178,7 +178,7 @@ def test_a_map_is_backfilled_from_a_dag_as_a_pipeline_is() -> None:
 
     dag = backfill_dag(ROOT / "pipelines" / "delayed_flights.py")
     assert dag.dag_id == "delayed_flights.backfill"
-    assert "the last whole interval that the watermark has passed" in dag.doc_md
+    assert "the last whole interval that the watermark has passed" in (dag.doc_md or "")
 
 
 def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:

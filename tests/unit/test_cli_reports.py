@@ -307,7 +307,7 @@ def test_contracts_are_written_as_files(lake: Lake, definition: str, tmp_path: P
 
 
 def test_a_catalog_that_is_none_is_said_in_one_message(lake: Lake, definition: str) -> None:
-    lake.settings.warehouse.mkdir(parents=True)
+    Path(lake.settings.warehouse).mkdir(parents=True)
     Sqlite(lake.settings).file.write_text("not SQLite")
     result = run("status", definition)
     assert result.exit_code == 3

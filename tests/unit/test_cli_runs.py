@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ import tailrace.backfill.backfill as spark_backfill
 import tailrace.spark.stream as spark_stream
 import tailrace.verify.audit as spark_audit
 from tailrace.backfill.backfill import Backfilled, BackfillError
-from tailrace.cli import progress, stream
+from tailrace.cli import stream
 from tailrace.cli.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.console import Output
 from tailrace.cli.main import app
@@ -34,8 +35,9 @@ from tailrace.model.progress import Partition
 from tailrace.model.progress import Progress as LogProgress
 from tailrace.model.time import instant
 from tailrace.spark.folding import Folded
+from tailrace.spark.folds import StreamError
 from tailrace.spark.landing import Landed
-from tailrace.spark.stream import EpochReport, StreamError
+from tailrace.spark.stream import EpochReport
 from tailrace.verify.checks import Audit, Check
 from tests.support import small_lake
 
@@ -251,7 +253,7 @@ def test_a_stream_with_nothing_to_do_says_so(definition: str, played: type[Playe
 
 def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     news = io.StringIO()
     taken = iter([(0, 40), (10, 40), (11, 40), (12, 40), (40, 40)])
     watched = Progress(Output(news=Console(file=news, width=100)), lambda: next(taken))

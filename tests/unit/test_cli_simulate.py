@@ -41,7 +41,7 @@ sales = Pipeline(
     allowed_lateness=minutes(5),
 )
 """
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"shop": "a", "price": "1.50", "paid": True, "on": "2024-01-01", "at": "2024-01-01T00:00:10Z"},
     {"shop": "b", "price": "2.00", "paid": False, "on": None, "at": "2024-01-01T00:00:50Z"},
     {"shop": "a", "price": None, "paid": None, "on": None, "at": "2024-01-01T00:02:10Z"},

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tailrace import Col, Count, DefinitionError, Derive, Each, Fixed, Log, Map, Match, Pipeline, minutes, seconds
 from tailrace.lake.contracts import all_contracts
 from tailrace.model.chains import chain
-from tailrace.model.clock import Clock, ClockError
+from tailrace.model.clock import Clock
+from tailrace.model.errors import ClockError
 from tailrace.model.folded import fold_chain
 from tailrace.model.maps import step
 from tailrace.model.time import EPOCH
@@ -28,7 +30,7 @@ SALES = Log(
 EUROS = Map(name="euros", log=SALES, each=Derive({"euros": Col("cents") // 100}), what=("euros",))
 
 
-def faults(**given: object) -> list[tuple[str, str]]:
+def faults(**given: Any) -> list[tuple[str, str]]:
     with pytest.raises(DefinitionError) as refused:
         replace(EUROS, **given)
     return [(fault.path, fault.remedy) for fault in refused.value.faults]
@@ -92,8 +94,9 @@ def test_its_tables_are_a_ledger_and_the_runs_and_none_of_answers() -> None:
 def test_what_it_means_is_what_it_gives_and_not_its_name() -> None:
     assert replace(EUROS, name="other").fingerprint == EUROS.fingerprint
     tenths = Derive({"euros": Col("cents") // 10})
-    for other in ({"keep": Match("cents", ">", 1)}, {"what": ("euros", "cents")}, {"each": tenths}):
-        assert replace(EUROS, **other).fingerprint != EUROS.fingerprint
+    dear, both = replace(EUROS, keep=Match("cents", ">", 1)), replace(EUROS, what=("euros", "cents"))
+    for other in (dear, both, replace(EUROS, each=tenths)):
+        assert other.fingerprint != EUROS.fingerprint
 
 
 def test_steps_that_are_no_code_of_ones_own_are_one_query() -> None:

@@ -82,6 +82,14 @@ class Merging(OwnWindows):
     merges = True
 
 
+@dataclass(frozen=True)
+class Reaching(OwnWindows):
+    """Windows whose reach is an option."""
+
+    reach: int
+    merges = True
+
+
 class Nameless(OwnCombiner):
     column = "zone"
 
@@ -569,6 +577,7 @@ def test_the_message_numbers_the_faults_and_says_what_to_write() -> None:
         {"when": Until(Every(minutes(1)), AtWatermark())},
         {"where": Sliding(hours(1), every=hours(2)), "how": RETRACTING},
         {"where": Global(), "when": Every(minutes(1)), "how": DISCARDING},
+        {"where": Reaching(5)},
     ],
     ids=repr,
 )

@@ -11,6 +11,7 @@ from tailrace.model import examples
 from tailrace.model.clock import Clock
 from tailrace.model.panes import answers
 from tailrace.model.reference import at_once, fold
+from tailrace.model.step import Record
 from tailrace.model.time import END_OF_TIME
 from tests.support import laws
 from tests.transcripts import Transcript, joined, load, render, split, transcripts
@@ -45,7 +46,7 @@ def test_L1_the_laws_hold_however_the_records_are_cut_into_epochs(transcript: Tr
 def test_T4_a_record_at_a_time_says_the_same_at_the_end(transcript: Transcript) -> None:
     """Cut into single records, nothing is late that was not, and the answers are the same once the input has ended."""
     pipeline = transcript.pipeline
-    end = ([], Clock(len(transcript.epochs), END_OF_TIME, transcript.epochs[-1][1].processing_time))
+    end = (list[Record](), Clock(len(transcript.epochs), END_OF_TIME, transcript.epochs[-1][1].processing_time))
     whole = fold(pipeline, [*transcript.epochs, end])
     cut = split([*transcript.epochs, end])
     run = fold(pipeline, cut)

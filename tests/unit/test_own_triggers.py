@@ -38,8 +38,8 @@ class Forgetful(Own):
 
 
 class DoneAndReady(Own):
-    finishes = True  # type: ignore[assignment]
-    finishes_only_on_time = False  # type: ignore[assignment]
+    finishes = True
+    finishes_only_on_time = False
 
     def slots(self) -> dict[str, bool | int]:
         return {"done": False}
@@ -52,7 +52,7 @@ class DoneAndReady(Own):
 
 
 class SaysItGoesOn(DoneAndReady):
-    finishes = False  # type: ignore[assignment]
+    finishes = False
 
     def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
         return Ready(o.every(o.no(slots["done"]), super().ready(o, slots, moment).fires), False)

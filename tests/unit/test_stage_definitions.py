@@ -277,8 +277,9 @@ def test_every_fault_of_a_stage_is_named_at_once() -> None:
 
 
 def test_a_log_with_percentiles_that_make_no_sense_is_refused() -> None:
+    percentiles: dict[int, Any] = {0: minutes(1), 90: minutes(6), 50: 3}
     with pytest.raises(DefinitionError) as refused:
-        replace(CLICKS, percentiles={0: minutes(1), 90: minutes(6), 50: 3})
+        replace(CLICKS, percentiles=percentiles)
     places = [fault.path for fault in refused.value.faults]
     assert places == ["log.percentiles[0]", "log.percentiles[90]", "log.percentiles[50]"]
 

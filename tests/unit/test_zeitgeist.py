@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -10,13 +10,14 @@ import pytest
 
 from tailrace.generate.queries import DIP, SPIKE, queries
 from tailrace.model.clock import Clock
-from tailrace.model.folded import fold_chain
+from tailrace.model.folded import Run, fold_chain
 from tailrace.model.progress import Progress, Seen
 from tailrace.model.time import EPOCH, seconds
 from tailrace.plan.loading import load_any
 
 ZEITGEIST = load_any("pipelines/zeitgeist.py:zeitgeist")
 SECOND = 1_000_000
+Epochs = list[tuple[Sequence[Mapping[str, Any]], Clock]]
 LENGTH = 600
 RATES = {"weather": 30, "news": 60, "lottery": 20}
 STALL = range(400, 440)
@@ -46,9 +47,9 @@ def made(seed: int) -> list[tuple[int, str, int, str]]:
     return found
 
 
-def epochs(queries: list[tuple[int, str, int, str]]) -> list[tuple[list[Mapping[str, Any]], Clock]]:
+def epochs(queries: list[tuple[int, str, int, str]]) -> Epochs:
     """An epoch a second, its watermark as a stream would have it."""
-    progress, found = Progress(), []
+    progress, found = Progress(), Epochs()
     strategy = ZEITGEIST.log.strategy
     for second in range(LENGTH):
         read = [one for one in queries if one[0] == second]
@@ -62,10 +63,10 @@ def epochs(queries: list[tuple[int, str, int, str]]) -> list[tuple[list[Mapping[
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_spike_and_a_dip_are_found_within_seconds_and_a_stalled_partition_is_no_dip(seed: int) -> None:
-    told, runs = [], None
+    told, runs = list[tuple[str, str, int, int]](), list[Run]()
     for bundle, clock in epochs(made(seed)):
         known = len(told)
-        runs = fold_chain(ZEITGEIST, [(bundle, clock)], runs or ())
+        runs = fold_chain(ZEITGEIST, [(bundle, clock)], runs)
         for one in runs[-1].productions[known:]:
             told.append((one.values["what"], one.key[0], one.at // SECOND, clock.epoch))
     assert [one[:2] for one in told] == [("spike", "lottery"), ("dip", "weather")]

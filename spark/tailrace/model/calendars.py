@@ -15,19 +15,19 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from tailrace.model.errors import Fault
 from tailrace.model.time import days, duration, instant, moment
-from tailrace.model.windows import NOTHING, BuiltIn, Window
+from tailrace.model.windows import NOTHING, Window, Windowing
 
 Unit = Literal["day", "week", "month", "quarter", "year"]
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
-_LONGEST = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
-UNITS = tuple(_LONGEST)
+_LONGEST: dict[Unit, int] = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+UNITS: tuple[Unit, ...] = tuple(_LONGEST)
 _CHANGE = days(2)
 """More than clocks were ever set back by: a day that a zone had twice over is still within it."""
 
 
 @dataclass(frozen=True)
-class Calendar(BuiltIn):
+class Calendar(Windowing):
     """The days, weeks (from Monday), months, quarters or years of a time zone, by its clocks.
 
     Law: every instant is in exactly one window, and each window begins at midnight, or, where the clocks skip midnight,
@@ -41,10 +41,6 @@ class Calendar(BuiltIn):
 
     unit: Unit
     zone: str = "UTC"
-
-    columns = ()
-    merges = False
-    reach = 0
 
     @property
     def longest(self) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.errors import Fault
@@ -89,31 +89,41 @@ class Part:
         return o.least(a, b) if self.merge is Merge.LEAST else o.greatest(a, b)
 
 
-class Combiner(Protocol):
-    """What a built-in combiner says of itself. `column` is the log's column it reads, None for none."""
+class Combiner:
+    """The base of combiners: what one says of itself."""
 
-    @property
-    def column(self) -> str | None:
-        """The log's column that it reads, if any."""
+    # Type checkers see what is only read, so that a combiner may have it as a field or as an attribute, or compute it.
+    if TYPE_CHECKING:
+
+        @property
+        def column(self) -> str | None:
+            """The log's column that it reads, if any."""
+            raise NotImplementedError
+
+        @property
+        def uncombines(self) -> bool:
+            """Whether a retracted accumulator can be taken out of a merged one."""
+            raise NotImplementedError
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         """The accumulator's parts over a column of this type."""
+        raise NotImplementedError
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         """What one record adds to each part; `value` is the column's, which may be null, and `type` its type."""
+        raise NotImplementedError
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         """The result that an accumulator stands for."""
+        raise NotImplementedError
 
     def result_type(self, type: str | None) -> str:
         """The result's column type."""
-
-    @property
-    def uncombines(self) -> bool:
-        """Whether a retracted accumulator can be taken out of a merged one."""
+        raise NotImplementedError
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         """What is wrong with it over a column of this type."""
+        return ()
 
 
 def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
@@ -121,7 +131,7 @@ def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(Combiner):
     """How many records, or how many with a value in `column`.
 
     >>> from tailrace.model.algebra import Scalars
@@ -145,12 +155,9 @@ class Count:
     def result_type(self, type: str | None) -> str:
         return "bigint"
 
-    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        return ()
-
 
 @dataclass(frozen=True)
-class _Total:
+class _Total(Combiner):
     """What `Sum` and `Mean` share: an exact total and how many values are in it."""
 
     column: str
@@ -211,7 +218,7 @@ class Mean(_Total):
 
 
 @dataclass(frozen=True)
-class Extreme:
+class Extreme(Combiner):
     """What `Min` and `Max` share."""
 
     column: str
@@ -229,9 +236,6 @@ class Extreme:
 
     def result_type(self, type: str | None) -> str:
         return type or "string"
-
-    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        return ()
 
 
 @dataclass(frozen=True)
@@ -259,7 +263,7 @@ class AnyValue(Extreme):
 
 
 @dataclass(frozen=True)
-class _Truth:
+class _Truth(Combiner):
     """What `AllTrue` and `AnyTrue` share: how many values there are, and how many of them are true."""
 
     column: str

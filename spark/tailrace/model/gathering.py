@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.algebra import Algebra, Term
-from tailrace.model.combiners import Merge, Part
+from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import Fault
 from tailrace.model.types import is_type, struct_fields
 
 
-class Gathering:
+class Gathering(Combiner):
     """What they share: an accumulator that is a list of a column's values."""
 
     column: str

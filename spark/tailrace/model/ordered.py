@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Combiner, Merge, Part
-from tailrace.model.errors import Fault
 
 
 class ByTime:
@@ -16,7 +15,7 @@ class ByTime:
 
 
 @dataclass(frozen=True)
-class _End(ByTime):
+class _End(ByTime, Combiner):
     """What `First` and `Last` share."""
 
     column: str
@@ -34,9 +33,6 @@ class _End(ByTime):
 
     def result_type(self, type: str | None) -> str:
         return type or "string"
-
-    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        return ()
 
 
 @dataclass(frozen=True)

@@ -11,33 +11,17 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar
 
 from tailrace.model.algebra import Algebra, Term
-from tailrace.model.combiners import Merge, Part
+from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import Fault
 from tailrace.model.types import element_type, is_type
-from tailrace.model.windows import NOTHING, Window, gathered
+from tailrace.model.windows import Windowing
 
 
-class OwnWindows:
+class OwnWindows(Windowing):
     """The base of windowings of one's own: write `assign`, and `merges`, `reach` and `gathered` where windows merge.
 
     Make it a frozen dataclass, so that its options are part of the definition's meaning.
     """
-
-    columns: tuple[str, ...] = ()
-    merges = False
-    reach = 0
-    longest: int | None = None
-
-    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
-        """The windows of a record with event time `at`, by start."""
-        raise NotImplementedError
-
-    def gathered(self, windows: Iterable[Window]) -> dict[Window, list[Window]]:
-        """The windows after merging, each with those it came from; as sessions do it, if left out.
-
-        Laws: the order of the input does not matter, and merging again changes nothing.
-        """
-        return gathered(windows)
 
     def faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with its options."""
@@ -69,7 +53,7 @@ def _is_state(given: object) -> bool:
     return given == _COUNTS or is_type(element_type(given) or given)
 
 
-class OwnCombiner:
+class OwnCombiner(Combiner):
     """The base of combiners of one's own: write `zero`, `add`, `merge` and `output`, and say the types.
 
     `state` is the type of the accumulator: a column type, or `array<...>` of one. `gives` is the result's type. Where

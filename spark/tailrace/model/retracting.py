@@ -49,7 +49,7 @@ def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: st
 
 
 @dataclass(frozen=True)
-class _Wrapped:
+class _Wrapped(Combiner):
     """What both kinds take from the combiner that they stand for."""
 
     combiner: Any

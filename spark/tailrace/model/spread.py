@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.algebra import Algebra, Term
-from tailrace.model.combiners import Merge, Part
+from tailrace.model.combiners import Combiner, Merge, Part
 from tailrace.model.errors import Fault
 from tailrace.model.types import decimal_parts, is_exact_number
 
@@ -21,7 +21,7 @@ _DIGITS = 18
 
 
 @dataclass(frozen=True)
-class Variance:
+class Variance(Combiner):
     """The variance of a column's values as a double; of a sample, or of all there are (`population=True`).
 
     Null with no value, and of a sample also with one.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.model.errors import Fault
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, duration_faults, offset_faults, text
@@ -45,67 +45,68 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 """No record: all that windows which look at the event time alone need to know of one."""
 
 
-class Windowing(Protocol):
-    """A way to put records into windows."""
+class Windowing:
+    """The base of ways to put records into windows, which stay apart or merge just where they overlap."""
+
+    # Type checkers see what is only read, so that a kind may have it as an attribute or as an option, or compute it.
+    if TYPE_CHECKING:
+
+        @property
+        def columns(self) -> tuple[str, ...]:
+            """The log's columns that it looks at besides the event time."""
+            return ()
+
+        @property
+        def merges(self) -> bool:
+            """Whether windows of one key that overlap become one."""
+            return False
+
+        @property
+        def longest(self) -> int | None:
+            """How long a window can be, in microseconds; None where that depends on the records."""
+            return None
+
+        @property
+        def reach(self) -> int:
+            """How long after it closes a window can still be reached by a record that is not too late, in microseconds.
+
+            Only windows that merge have a reach: an admissible record may overlap one that closed before it came.
+            """
+            return 0
+
+    else:
+        columns, merges, longest, reach = (), False, None, 0
 
     def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         """The windows of a record with event time `at`, by start."""
+        raise NotImplementedError
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The log's columns that it looks at besides the event time."""
+    def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
+        """The windows of one key after merging, by start, each with those it came from.
 
-    @property
-    def merges(self) -> bool:
-        """Whether windows of one key that overlap become one."""
-
-    @property
-    def longest(self) -> int | None:
-        """How long a window can be, in microseconds; None where that depends on the records."""
-
-    @property
-    def reach(self) -> int:
-        """How long after it closes a window can still be reached by a record that is not too late, in microseconds.
-
-        Only windows that merge have a reach: an admissible record may overlap one that closed before it came.
+        Laws: the order of the input does not matter, and merging again changes nothing.
         """
+        return gathered(windows)
 
     def faults(self, path: str) -> Iterable[Fault]:
         """What is wrong with its parts."""
-
-    def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
-        """The windows of one key after merging, by start, each with those it came from."""
-
-
-class BuiltIn:
-    """The base of the built-in kinds: windows that stay apart, or merge just where they overlap."""
-
-    def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
-        return gathered(windows)
+        return ()
 
 
 @dataclass(frozen=True)
-class Global(BuiltIn):
+class Global(Windowing):
     """One window for all of event time (Dataflow Model, figures 6 to 9).
 
     >>> Global().assign(0) == [Window(BEGINNING, END_OF_TIME)]
     True
     """
 
-    columns = ()
-    merges = False
-    longest = None
-    reach = 0
-
     def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
         return [Window(BEGINNING, END_OF_TIME)]
 
-    def faults(self, path: str) -> Iterable[Fault]:
-        return ()
-
 
 @dataclass(frozen=True)
-class Fixed(BuiltIn):
+class Fixed(Windowing):
     """Windows of one size, end to end, aligned to 1970 plus `offset` (figures 10 to 13).
 
     `phase` names a column of the key by whose value they are moved further: unaligned windows, which spread the load of
@@ -121,9 +122,6 @@ class Fixed(BuiltIn):
     size: timedelta
     offset: timedelta = timedelta(0)
     phase: str | None = None
-
-    merges = False
-    reach = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -147,7 +145,7 @@ class Fixed(BuiltIn):
 
 
 @dataclass(frozen=True)
-class Sliding(BuiltIn):
+class Sliding(Windowing):
     """Windows of one size, one starting every `period`, so that each record is in size / period of them.
 
     With a period above the size there are gaps: a record in a gap is in no window.
@@ -162,10 +160,6 @@ class Sliding(BuiltIn):
     size: timedelta
     every: timedelta
     offset: timedelta = timedelta(0)
-
-    columns = ()
-    merges = False
-    reach = 0
 
     @property
     def longest(self) -> int | None:
@@ -184,7 +178,7 @@ class Sliding(BuiltIn):
 
 
 @dataclass(frozen=True)
-class Sessions(BuiltIn):
+class Sessions(Windowing):
     """Spans of activity of one key, ended by a gap without a record (figure 14).
 
     Each record starts as a window of one gap; windows that overlap merge, windows that just touch do not (rule M2).
@@ -197,9 +191,7 @@ class Sessions(BuiltIn):
 
     gap: timedelta
 
-    columns = ()
     merges = True
-    longest = None
 
     @property
     def reach(self) -> int:
