@@ -14,7 +14,8 @@ from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeli
 from tailrace.model.clock import Clock
 from tailrace.model.context import Context, Timer
 from tailrace.model.folded import Run
-from tailrace.model.stateful import Production, in_order
+from tailrace.model.keyed import Production
+from tailrace.model.one_key import in_order
 from tailrace.model.time import instant
 from tests.support.strategies import LOG
 

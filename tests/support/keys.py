@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from tailrace.engines.claiming import KeySide
 from tailrace.engines.python.keys import keys_of
 from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.model import stateful
-from tailrace.model.stateful import KeyState, Outcome, State, onward, step
+from tailrace.model import keyed
+from tailrace.model.context import PROCESSING
+from tailrace.model.keyed import KeyState, Outcome, State
+from tailrace.model.stateful import onward, step
 from tailrace.model.time import instant
 from tests.support.computing import Machine
 from tests.support.native import arrow_bundle
@@ -68,7 +70,7 @@ def is_the_reference(machine: Machine, one: KeysAsTables, data: st.DataObject, m
 
 def _walls(state: State) -> list[int]:
     timers = (timer for one in state.keys.values() for timer in one.timers)
-    return [timer.time for timer in timers if timer.domain is stateful.PROCESSING]
+    return [timer.time for timer in timers if timer.domain is PROCESSING]
 
 
 def said_by_rows(machine: Machine, rows: pa.Table) -> Said:
@@ -100,7 +102,7 @@ def said_by_outcome(machine: Machine, outcome: Outcome, before: State) -> Said:
         said[PARTIAL, key, epoch, gone, work.taken, work.set, work.fired, work.dropped, work.returned] += 1
     for one in outcome.productions:
         due = one.values["due"] and instant(one.values["due"])
-        place = (one.epoch, one.place, stateful.source_of(one.key))
+        place = (one.epoch, one.place, keyed.source_of(one.key))
         said[PRODUCTION, one.key, *place, one.at, one.values["said"], one.values["total"], due] += 1
     for back in outcome.state.in_flight:
         place = (back.epoch, back.place, back.out_of)
