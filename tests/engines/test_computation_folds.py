@@ -16,8 +16,8 @@ from tailrace.lake.registry import Registry
 from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError
 from tailrace.model.folded import Run, fold_chain
+from tailrace.model.keyed import State
 from tailrace.model.once import Claims, Id
-from tailrace.model.stateful import State
 from tailrace.model.time import END_OF_TIME, instant
 from tailrace.settings import Settings
 from tests.support.clicks import CLICKS, START, VISITS

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tailrace import Computation, Context, RecordError
 from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.catalog import Lake
-from tailrace.model import stateful
+from tailrace.model import keyed, stateful
 from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError
 from tailrace.settings import Settings
@@ -116,7 +116,7 @@ def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_
 ) -> None:
     totals, spark = Totals(name="totals", log=CLICKS, key="who"), Choice(Engine.SPARK, "a test")
     execution, schema = SparkKeys(plain, Lake(settings), totals, spark), schema_of({**CLICKS.columns, **TYPES})
-    keys, state, partitions = execution.nothing(), stateful.State(), list[int]()
+    keys, state, partitions = execution.nothing(), keyed.State(), list[int]()
     for epoch in range(6):
         who = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
         records = [

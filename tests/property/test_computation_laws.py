@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tailrace.model.clock import Clock
 from tailrace.model.folded import Run, fold_chain
-from tailrace.model.stateful import State, onward, step
+from tailrace.model.keyed import State
+from tailrace.model.stateful import onward, step
 from tailrace.model.step import Record
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tests.support import strategies

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tailrace.model.clock import Clock
 from tailrace.model.folded import fold_chain
-from tailrace.model.stateful import State, step
+from tailrace.model.keyed import State
+from tailrace.model.stateful import step
 from tailrace.model.time import EPOCH, instant, seconds
 from tests.support.computing import Ring, machines
 from tests.support.groups import LINKS, Groups, by_hand

@@ -17,8 +17,8 @@ from tailrace import Match, Once
 from tailrace.model.clock import Clock
 from tailrace.model.errors import DefinitionError
 from tailrace.model.folded import Run, fold_chain
+from tailrace.model.keyed import Record, State
 from tailrace.model.once import Claims, Id
-from tailrace.model.stateful import Record, State
 from tailrace.model.time import instant, moment
 from tailrace.model.visits import example
 from tests.support.computing import kept

@@ -14,8 +14,9 @@ from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeli
 from tailrace.model.clock import Clock
 from tailrace.model.context import Context, Timer
 from tailrace.model.folded import Run
+from tailrace.model.keyed import KeyState, Production, State
+from tailrace.model.one_key import in_order
 from tailrace.model.panes import Key
-from tailrace.model.stateful import KeyState, Production, State, in_order
 from tailrace.model.time import instant
 from tests.support.strategies import LOG
 

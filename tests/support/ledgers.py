@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace import Computation, Pipeline
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import recorded
-from tailrace.model import stateful
+from tailrace.model import keyed
 from tailrace.model.chains import Definition, before
 from tailrace.model.clock import Clock
 from tailrace.model.folded import Run, fold_chain
@@ -57,7 +57,7 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ru
     start = [Run(State(generation=1))] if isinstance(definition, Pipeline) else []
     if (earlier := before(definition)) is not None:
         assert not isinstance(earlier, Pipeline)
-        start = [Run(stateful.State()), *start]
+        start = [Run(keyed.State()), *start]
     return fold_chain(definition, epochs, start)
 
 

@@ -10,8 +10,9 @@ import pytest
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
 from tailrace.model.clock import Clock
 from tailrace.model.computation import ComputationError, NotKeptError
-from tailrace.model.stateful import State, step
-from tailrace.model.time import EPOCH
+from tailrace.model.keyed import State
+from tailrace.model.stateful import step, taken
+from tailrace.model.time import EPOCH, instant
 from tailrace.model.visits import clicks, example
 from tests.support.clicks import CLICKS, QUICK, VISITS
 
@@ -160,7 +161,7 @@ def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, sai
 
 
 def test_a_timer_that_sets_itself_again_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.model.stateful.MOST", 100)
+    monkeypatch.setattr("tailrace.model.one_key.MOST", 100)
     endless = doing(lambda context, record: context.set_timer("again", EPOCH))
     with pytest.raises(ComputationError, match=r"100 timers of key .* were due in epoch 0"):
         step(endless, State(), clicks("a 5"), Clock(0, 10**7, 0))
@@ -177,3 +178,18 @@ def test_a_computation_has_no_backfill_and_says_so(tmp_path: Any) -> None:
     done = CliRunner().invoke(app, ["late", "pipelines/silences.py"])
     assert done.exit_code == 2
     assert "expected a Pipeline" in done.stderr
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_step_takes_rows_as_it_takes_records(ordered: bool) -> None:
+    visits, before, outcomes = example(ordered=ordered), Clock(0, 20 * 10**6, 0), []
+    records = [{**one, "_epoch": 1, "_source": "f", "_offset": n} for n, one in enumerate(clicks("a 31, a 25, b 1"))]
+    rows = [((one["who"],), instant(one["at"]), tuple(one.values())) for one in records]
+    for outcome in (
+        step(visits, State(clock=before), records, Clock(1, 27 * 10**6, 1)),
+        taken(visits, State(clock=before), rows, Clock(1, 27 * 10**6, 1)),
+    ):
+        after = step(visits, outcome.state, [], Clock(2, 10**9, 2))
+        outcomes.append((outcome, after))
+    assert outcomes[0] == outcomes[1]
+    assert [one.key for one in outcomes[0][0].late] == [("b",)]

@@ -9,10 +9,10 @@ with cycles).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from functools import cached_property
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,7 +23,7 @@ from tailrace.model.once import Once
 from tailrace.model.several import Several
 from tailrace.model.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.types import element_type, is_type
-from tailrace.model.values import of_value
+from tailrace.model.values import fitting
 from tailrace.model.written import written
 
 if TYPE_CHECKING:
@@ -156,12 +156,26 @@ class Computation:
             return END_OF_TIME
         return max(BEGINNING, watermark - self.lateness)
 
+    @cached_property
+    def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """The columns that are produced, each with what takes a value as one of its type."""
+        return tuple((name, fitting(type_)) for name, type_ in type(self).produces.items())
+
+    @cached_property
+    def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """The same of what is fed back."""
+        return tuple((name, fitting(type_)) for name, type_ in type(self).feedback.items())
+
+    @cached_property
+    def _storing(self) -> Mapping[str, Callable[[Any], Any]]:
+        return {name: _kept_as(one.type) for name, one in self.fields.items()}
+
     def stored(self, name: str, given: Any) -> Any:
         """A value for a field of the state. Raises `ComputationError` where it is none of the field's type."""
-        type_ = self.fields[name].type
         try:
-            return value_of(given, type_)
+            return self._storing[name](given)
         except (ValueError, TypeError, ArithmeticError):
+            type_ = self.fields[name].type
             raise ComputationError(f"{self.name}: state.{name} = {given!r:.200}: expected {type_}") from None
 
     @property
@@ -194,13 +208,22 @@ def value_of(given: Any, type: str) -> Any:
     >>> value_of([1, None], "array<bigint>"), value_of(None, "string")
     ([1, None], None)
     """
+    return _kept_as(type)(given)
+
+
+@cache
+def _kept_as(type: str) -> Callable[[Any], Any]:
+    """What takes a value as one of a field's type."""
+    inner = element_type(type)
+    return partial(_listed, fitting(inner)) if inner else fitting(type)
+
+
+def _listed(each: Callable[[Any], Any], given: Any) -> Any:
     if given is None:
         return None
-    if inner := element_type(type):
-        if not isinstance(given, list) and isinstance(given, str | Mapping):
-            raise TypeError
-        return [None if one is None else of_value(one, inner) for one in given]
-    return of_value(given, type)
+    if not isinstance(given, list) and isinstance(given, str | Mapping):
+        raise TypeError
+    return [each(one) for one in given]
 
 
 def computation_faults(computation: Computation) -> Iterable[Fault]:

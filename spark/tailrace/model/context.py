@@ -5,10 +5,10 @@ Nothing that a call does counts before it has returned: one that rejects its rec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tailrace.model.computation import Computation, ComputationError
 from tailrace.model.panes import Key
@@ -22,6 +22,9 @@ class Domain(Enum):
     EVENT = "event"
     PROCESSING = "processing"
 
+
+Fits: TypeAlias = Callable[[Any], Any]
+"""Takes a value as one of a column's type."""
 
 EVENT = Domain.EVENT
 PROCESSING = Domain.PROCESSING
@@ -48,7 +51,7 @@ class Values:
     """The fields of a key's state, as attributes.
 
     >>> from tailrace.model.visits import example
-    >>> values = Values(example(), {})
+    >>> values = Values(example(), example().defaults)
     >>> values.clicks += 1
     >>> values.clicks
     1
@@ -60,13 +63,13 @@ class Values:
     _held: dict[str, Any]
 
     def __init__(self, computation: Computation, held: Mapping[str, Any]) -> None:
-        copied = {**computation.defaults, **held}
+        copied = dict(held)
         for name in computation.lists:
             if copied[name] is not None:
                 # It may be changed where it is.
                 copied[name] = list(copied[name])
-        object.__setattr__(self, "_computation", computation)
-        object.__setattr__(self, "_held", copied)
+        _set_computation(self, computation)
+        _set_held(self, copied)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -92,11 +95,9 @@ class Values:
         return ComputationError(f"{self._computation.name}: state.{name}: expected a declared field ({known})")
 
 
-class Given(NamedTuple):
-    """One record that a call produced: its columns, and its event time in microseconds."""
-
-    values: Mapping[str, Any]
-    at: int
+_set_computation: Any = Values.__dict__["_computation"].__set__
+_set_held: Any = Values.__dict__["_held"].__set__
+"""Set the two attributes that are no fields of the state."""
 
 
 class FedBack(NamedTuple):
@@ -111,8 +112,13 @@ class Context:
     """What a call of a computation has at hand.
 
     `key` is the key. `floor` is the earliest event time that the call may produce at, and `default` the one where it
-    names none; in microseconds.
+    names none; in microseconds. `held` has a value for every field.
     """
+
+    __slots__ = (
+        "_computation", "_default", "_dropped", "_fed_back", "_floor", "_given", "_now", "_set", "_timers",
+        "_watermark", "key", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -130,7 +136,7 @@ class Context:
         self._computation, self._floor, self._default = computation, floor, default
         self._watermark, self._now = watermark, now
         self._timers = dict(timers)
-        self._given: list[Given] = []
+        self._given: list[tuple[Mapping[str, Any], int]] = []
         self._fed_back: list[FedBack] = []
         self._set = self._dropped = 0
 
@@ -150,8 +156,8 @@ class Context:
         It happened at `event_time`: that of the record or timer at hand, if left out, and no earlier than that or than
         what one of the key's timers holds (MillWheel, 4.5). Raises `ComputationError` otherwise.
         """
-        values = self._typed("produced", "produces", type(self._computation).produces, record)
-        self._given.append(Given(values, self._at("produced", event_time)))
+        values = self._typed("produced", "produces", self._computation.going_out, record)
+        self._given.append((values, self._at("produced", event_time)))
 
     def feed_back(
         self, key: object, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None
@@ -173,21 +179,26 @@ class Context:
             self._value("fed back to", part, value, columns[part])
             for part, value in zip(computation.key, parts, strict=True)
         )
-        values = self._typed("fed back", "feedback", type(computation).feedback, record)
+        values = self._typed("fed back", "feedback", computation.going_back, record)
         self._fed_back.append(FedBack(to, values, self._at("fed back", event_time)))
 
     def _typed(
-        self, did: str, declared: str, types: Mapping[str, str], record: Mapping[str, Any] | None
+        self, did: str, declared: str, fits: Sequence[tuple[str, Fits]], record: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         """A record's columns, as they are declared."""
         given: Mapping[str, Any] = record or {}
+        types: Mapping[str, str] = getattr(self._computation, declared)
         if not given.keys() <= types.keys():
             unknown = sorted(set(given) - set(types))
             raise ComputationError(
                 f"{self._computation.name}: {did} {', '.join(unknown)}: expected the columns "
                 f"{', '.join(types) or '(none)'}; declare it in {declared}"
             )
-        return {column: self._value(did, column, given.get(column), type_) for column, type_ in types.items()}
+        try:
+            return {column: fit(given.get(column)) for column, fit in fits}
+        except (ValueError, TypeError, ArithmeticError):
+            # Which of them it was is looked for where it is to be told.
+            return {column: self._value(did, column, given.get(column), type_) for column, type_ in types.items()}
 
     def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
         try:
@@ -218,7 +229,9 @@ class Context:
         """
         if not isinstance(name, str) or not name:
             raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")
-        time = min(max(instant(at), BEGINNING), END_OF_TIME)
+        time = instant(at)
+        if not BEGINNING <= time <= END_OF_TIME:
+            time = min(max(time, BEGINNING), END_OF_TIME)
         held = None if holds is None else instant(holds)
         if held is not None and held < self._floor:
             raise ComputationError(
@@ -227,7 +240,8 @@ class Context:
             )
         if held is None and domain is EVENT:
             held = max(time, self._floor)
-        self._dropped += name in self._timers
+        if name in self._timers:
+            self._dropped += 1
         self._timers[name] = Timer(name, time, domain, held)
         self._set += 1
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.model import maps, stages, stateful
+from tailrace.model import keyed, maps, stages, stateful
 from tailrace.model.chains import Definition, chain
 from tailrace.model.clock import Clock
+from tailrace.model.keyed import Production
 from tailrace.model.maps import Map, Mapped
 from tailrace.model.once import Claims, settled
 from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
-from tailrace.model.stateful import Production
 from tailrace.model.step import Record, State, step
 
 
@@ -34,13 +34,13 @@ class Run:
     `claimed` are the productions that do not count, as another's by the registry of `claims`, or again.
     """
 
-    state: State | stateful.State | Passing
+    state: State | keyed.State | Passing
     panes: list[Pane] = field(default_factory=list)
     productions: list[Production] = field(default_factory=list)
     mapped: list[Mapped] = field(default_factory=list)
-    late: list[Late | stateful.Late] = field(default_factory=list)
+    late: list[Late | keyed.Late] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    work: list[stateful.Work] = field(default_factory=list)
+    work: list[keyed.Work] = field(default_factory=list)
     claims: Claims = field(default_factory=Claims)
     claimed: list[Production] = field(default_factory=list)
 
@@ -66,10 +66,10 @@ def fold_chain(
     return found
 
 
-def _nothing(definition: Definition) -> State | stateful.State | Passing:
+def _nothing(definition: Definition) -> State | keyed.State | Passing:
     if isinstance(definition, Map):
         return Passing()
-    return State() if isinstance(definition, Pipeline) else stateful.State()
+    return State() if isinstance(definition, Pipeline) else keyed.State()
 
 
 def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
@@ -87,16 +87,16 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
         run.state = Passing(clock)
         given, reached = [maps.record_of(one) for one in mapped], clock.watermark
     else:
-        assert isinstance(run.state, stateful.State)
+        assert isinstance(run.state, keyed.State)
         run.state, productions, too_late, rejected, work = stateful.step(definition, run.state, records, clock)
         run.late += too_late
         if definition.once is not None:
-            made = [(one, stateful.record_of(definition, one)) for one in stateful.in_turn(productions)]
+            made = [(one, keyed.record_of(definition, one)) for one in keyed.in_turn(productions)]
             productions, left_out = settled(definition.once, definition.produced.columns, made, run.claims)
             run.claimed += left_out
         run.productions += productions
         run.work += work.values()
-        given = [stateful.record_of(definition, one) for one in productions]
+        given = [keyed.record_of(definition, one) for one in productions]
         reached = stateful.onward(definition, run.state)
     run.rejected += rejected
     return given, reached

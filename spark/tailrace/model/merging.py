@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 Accumulator = TypeVar("Accumulator")
+
+
+def total(given: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
+    """Merge what is there at once, at least one accumulator, just as `Merging` does one after the other.
+
+    >>> held = Merging()
+    >>> for one in "abcdefghijk":
+    ...     held.add(one, "({}{})".format)
+    >>> total("abcdefghijk", "({}{})".format) == held.total("({}{})".format)
+    True
+    """
+    while len(given) > 1:
+        pairs = [merged(a, b) for a, b in zip(given[::2], given[1::2], strict=False)]
+        given = [*pairs, given[-1]] if len(given) % 2 else pairs
+    return given[0]
 
 
 class Merging(Generic[Accumulator]):

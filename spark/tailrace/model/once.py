@@ -17,7 +17,7 @@ from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.names import name_faults
 
 if TYPE_CHECKING:
-    from tailrace.model.stateful import Production
+    from tailrace.model.keyed import Production
 
 
 class Id(NamedTuple):

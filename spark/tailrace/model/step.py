@@ -8,14 +8,13 @@ the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tailrace.model.algebra import Scalars
+from tailrace.model.algebra import Scalars, Term
 from tailrace.model.clock import Clock
 from tailrace.model.log import sign_of
-from tailrace.model.merging import Merging
 from tailrace.model.ordered import ByTime, seen
 from tailrace.model.panes import Key, Late, Pane, Rejected, Timing, Version
 from tailrace.model.pipeline import MEASURED, NET, Pipeline, is_measure
@@ -62,11 +61,11 @@ class Outcome(NamedTuple):
 class _Arrivals:
     """What a bundle brings one key for one window."""
 
-    __slots__ = ("parts", "records")
+    __slots__ = ("lifted", "records")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.parts: Merging[Row] = Merging()
+        self.lifted: list[Sequence[Term]] = []
 
 
 class _End(NamedTuple):
@@ -107,6 +106,7 @@ class _Step:
             signals={name: name in clock.signals for name in pipeline.when.signals()},
         )
         self._ends: dict[int, _End] = {}
+        self._advancing: dict[tuple[object, ...], bool] = {}
         self.panes: list[Pane] = []
         self.late: list[Late] = []
         self.rejected: list[Rejected] = []
@@ -134,7 +134,7 @@ class _Step:
         A bundle has each record of the log with what the steps made of it.
         """
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
-        lifted, merged = lifter(self.pipeline), self.rules.merged
+        lifted = lifter_of_parts(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         for source, record in bundle:
             key = tuple([record.get(column) for column in columns])
@@ -143,11 +143,14 @@ class _Step:
                 if not self._at(window.end).open:
                     self._too_late(source, key, window, "expired")
                     continue
-                own = arrivals.setdefault(key, {})
-                if window not in own:
-                    own[window] = _Arrivals()
-                own[window].records.append(source)
-                own[window].parts.add(parts, merged)
+                if key not in arrivals:
+                    arrivals[key] = {}
+                own = arrivals[key]
+                brought = own.get(window)
+                if brought is None:
+                    brought = own[window] = _Arrivals()
+                brought.records.append(source)
+                brought.lifted.append(parts)
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
@@ -164,7 +167,7 @@ class _Step:
                     self._too_late(record, key, span, "finished")
                 continue
             for one in brought:
-                parts = one.parts.total(self.rules.merged)
+                parts = self.rules.total(one.lifted)
                 windows[span] = self.rules.arrived(windows[span], len(one.records), parts, span.end, self.times)
         return windows
 
@@ -201,21 +204,32 @@ class _Step:
             at, fired, moved = self._at(window.end), False, row
             for phase in Phase:
                 fired = False
-                if self.rules.advances(moved, window.end, at.open, self.times, phase):
+                if at.open and self._advances(moved, window.end, phase):
                     moved, fired = self._moved(key, window, moved, phase)
             if self.rules.closes(moved, at.closing, fired):
                 moved, _ = self._moved(key, window, moved, None)
             after[window] = moved
         return after
 
+    def _advances(self, row: Row, end: int, phase: Phase) -> bool:
+        """Whether the trigger of an open window fires at a phase: windows that are alike to it are asked for once."""
+        if self.rules.measures:
+            return bool(self.rules.advances(row, end, True, self.times, phase))
+        slots = [row[column] for column in self.rules.slots.values()]
+        alike = (phase, end, row["fresh"], row["waiting_since"], *slots)
+        found = self._advancing.get(alike)
+        if found is None:
+            found = self._advancing[alike] = bool(self.rules.advances(row, end, True, self.times, phase))
+        return found
+
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
         """A window after its trigger fired at a phase, or it closed, and whether anything came out."""
         said, predecessors = self.rules.said(row, True, window.end, self.times, phase), row["predecessors"]
-        told = bool(said["emits"] or said["takes"])
+        told, contents = bool(said["emits"] or said["takes"]), self.rules.contents(row)
         if told:
-            self._emit(key, window, row, said, self.times.reached(phase))
+            self._emit(key, window, row, said, self.times.reached(phase), contents)
             predecessors = ()
-        after = self.rules.fired(row, True, said, window.end, self.times, phase)
+        after = self.rules.fired(row, True, said, window.end, self.times, phase, contents[0])
         return after | {"predecessors": predecessors}, told
 
     def _at(self, end: int) -> _End:
@@ -226,8 +240,10 @@ class _Step:
             self._ends[end] = _End(rules.open(end, times), rules.closing(end, times), gone)
         return self._ends[end]
 
-    def _emit(self, key: Key, window: Window, row: Row, said: Row, watermark: int) -> None:
-        everything, fresh, fired = self.rules.contents(row)
+    def _emit(
+        self, key: Key, window: Window, row: Row, said: Row, watermark: int, contents: tuple[Row, Row, Row]
+    ) -> None:
+        everything, fresh, fired = contents
         timing = Timing(said["timing"])
         for old in row["predecessors"]:
             version = Version(old.generation, self.clock.epoch, old.panes)
@@ -256,7 +272,13 @@ class _Step:
 
 
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
-    """What makes one record's accumulator, the trigger's measures included: a function of the record, after the steps.
+    """What makes one record's accumulator, after the steps: a function of it, the trigger's measures included."""
+    names, lifted = list(pipeline.parts), lifter_of_parts(pipeline)
+    return lambda record: dict(zip(names, lifted(record), strict=True))
+
+
+def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
+    """The same, which gives the parts alone, in the order of the definition's.
 
     A record of an earlier stage's panes that is taken back makes the opposite of what it made as it came.
     """
@@ -269,14 +291,15 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
         names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
         readers.append((combiner.column, type_, combiner.lift, names, combiner))
 
-    def plain(record: Record) -> Row:
-        parts: Row = {}
-        for column, type_, lift, names, _ in readers:
-            value = None if column is None else record.get(column)
-            parts.update(zip(names, lift(o, value, type_), strict=True))
+    def plain(record: Record) -> Sequence[Term]:
+        parts: list[Term] = []
+        for column, type_, lift, _, _ in readers:
+            parts += lift(o, None if column is None else record.get(column), type_)
         return parts
 
-    def lifted(record: Record) -> Row:
+    everything = list(pipeline.parts)
+
+    def lifted(record: Record) -> Sequence[Term]:
         parts: Row = {}
         taken = later and sign_of(record) < 0
         for column, type_, lift, names, combiner in readers:
@@ -290,7 +313,7 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
             parts[NET] = -1 if taken else 1
         if stamp is not None:
             parts[stamp] = instant(record[at])
-        return parts
+        return [parts[name] for name in everything]
 
     # Most definitions want nothing but their columns, and the reference folds a record at a time.
     return lifted if later or by_time or measures or stamp is not None else plain

@@ -67,7 +67,9 @@ def instant(moment: datetime | int) -> int:
         return moment
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone: write it with one, for example +00:00")
-    return (moment - EPOCH) // _MICROSECOND
+    since = moment - EPOCH
+    # A division by a duration gives the same and takes twice as long.
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(micros: int) -> datetime:

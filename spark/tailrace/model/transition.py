@@ -8,12 +8,13 @@ native one on SQL expressions, a projection for each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from tailrace.model.algebra import Algebra, Term
-from tailrace.model.combiners import Part
+from tailrace.model.combiners import Combiner, Part
+from tailrace.model.merging import total
 from tailrace.model.panes import Accumulation, Timing
 from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.time import END_OF_TIME
@@ -108,8 +109,8 @@ class Transition:
         types = slot_types(self.pipeline.when)
         for name, start in self.pipeline.when.slots().items():
             row[f"trigger_{name}"] = o.literal(start, types[name])
-        zero = self._zero()
-        return row | _named("fired", zero) | _named("pending", zero)
+        zero = self._zero
+        return row | self._named("fired", zero) | self._named("pending", zero)
 
     def done(self, row: Row) -> Term:
         """Whether the window's trigger has finished, so that its records are too late (rule M4)."""
@@ -131,7 +132,7 @@ class Transition:
             "fresh": o.add(row["fresh"], count, "bigint"),
             "fresh_on_time": o.add(row["fresh_on_time"], o.choose(in_time, count, o.literal(0, "bigint")), "bigint"),
             "waiting_since": o.choose(starts, times.now, row["waiting_since"]),
-            **_named("pending", pending),
+            **self._named("pending", pending),
         }
 
     def carried(self, row: Row) -> Row:
@@ -235,15 +236,15 @@ class Transition:
         # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
         told = said["emits"] if not self.later else o.some(said["emits"], said["takes"])
         total = self.contents(row)[0] if everything is None else everything
-        fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero()
+        fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero
         after = row | {
             "fresh": o.choose(advances, nothing, row["fresh"]),
             "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
             "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
             "panes": o.add(row["panes"], o.choose(told, o.literal(1, "bigint"), nothing), "bigint"),
             "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
-            **_named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
-            **_named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
+            **self._named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
+            **self._named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
         }
         if phase is not None:
             moment = self._moment(row, end, watermark, times, phase)
@@ -256,16 +257,31 @@ class Transition:
         """The accumulator of both accumulators' records."""
         return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
 
+    def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
+        """The accumulator of all the records whose parts these are, of which there is at least one."""
+        columns = zip(*lifted, strict=True)
+        return {name: total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)}
+
+    @cached_property
+    def _merging(self) -> list[tuple[str, Callable[[Term, Term], Term]]]:
+        return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
+
     def results(self, parts: Mapping[str, Term]) -> Row:
         """The named results that an accumulator stands for."""
-        own: dict[str, dict[str, Term]] = {}
-        for column, term in parts.items():
-            name, part = column.split("__", 1)
-            own.setdefault(name, {})[part] = term
         return {
-            name: combiner.result(self.o, own[name], self.pipeline.type_of(combiner))
-            for name, combiner in self.pipeline.combiners.items()
+            name: combiner.result(self.o, {part: parts[column] for part, column in own}, type_)
+            for name, combiner, type_, own in self._answering
         }
+
+    @cached_property
+    def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
+        """Each result's combiner, the type that it is over, and its parts with their columns."""
+        found = []
+        for name, combiner in self.pipeline.combiners.items():
+            type_ = self.pipeline.type_of(combiner)
+            own = [(part.name, f"{name}__{part.name}") for part in combiner.parts(type_)]
+            found.append((name, combiner, type_, own))
+        return found
 
     @property
     def retracts(self) -> bool:
@@ -297,11 +313,16 @@ class Transition:
         return {name: row[column] for name, column in self.slots.items()}
 
     def _acc(self, which: str, row: Row) -> Row:
-        return {name: row[f"{which}_{name}"] for name in self.parts}
+        return {name: row[column] for name, column in self._columns[which]}
 
+    def _named(self, which: str, parts: Mapping[str, Term]) -> Row:
+        return {column: parts[name] for name, column in self._columns[which]}
+
+    @cached_property
+    def _columns(self) -> dict[str, list[tuple[str, str]]]:
+        """The accumulators' parts, each with its column."""
+        return {which: [(name, f"{which}_{name}") for name in self.parts] for which in ("fired", "pending")}
+
+    @cached_property
     def _zero(self) -> Row:
         return {name: part.zero(self.o) for name, part in self.parts.items()}
-
-
-def _named(which: str, parts: Mapping[str, Term]) -> Row:
-    return {f"{which}_{name}": term for name, term in parts.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cache, partial
 from typing import Any
 
 from tailrace.model.types import decimal_parts
@@ -23,6 +25,24 @@ def of_value(given: Any, type: str) -> Any:
         case "date":
             return given if isinstance(given, date) and not isinstance(given, datetime) else no_value()
     return no_value() if isinstance(given, bool | str) else number(given, type)
+
+
+@cache
+def fitting(type: str) -> Callable[[Any], Any]:
+    """What takes a value as one of a column type, null among them: `of_value`, its type looked at once.
+
+    >>> fitting("string")("a"), fitting("string")(None), fitting("int")(3)
+    ('a', None, 3)
+    """
+    return _text if type == "string" else partial(_other, type)
+
+
+def _text(given: Any) -> Any:
+    return given if given is None or isinstance(given, str) else no_value()
+
+
+def _other(type: str, given: Any) -> Any:
+    return None if given is None else of_value(given, type)
 
 
 def number(given: Any, type: str) -> Any:

@@ -11,9 +11,9 @@ from functools import cached_property
 
 from tailrace.model.computation import Computation
 from tailrace.model.folded import Run, fold_chain
+from tailrace.model.keyed import Late, Production
 from tailrace.model.panes import Key
 from tailrace.model.samples import Epochs, Sample
-from tailrace.model.stateful import Late, Production
 from tailrace.model.time import BEGINNING, instant, moment
 from tailrace.observe.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
 from tailrace.observe.simulation import shown

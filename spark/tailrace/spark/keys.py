@@ -29,11 +29,11 @@ from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTE
 from tailrace.lake.publish import Branch
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation, ComputationError
+from tailrace.model.keyed import PLACE
 from tailrace.model.log import PANE_TIME
-from tailrace.model.stateful import PLACE
 from tailrace.spark.cluster import ClusterSession
 from tailrace.spark.execution import free, schema_of
-from tailrace.spark.per_key import BUCKET, bucketed
+from tailrace.spark.per_key import BUCKET, as_pair, bucketed
 from tailrace.spark.preparing import queried, viewed
 from tailrace.spark.resting import brought, told_apart, with_resting
 from tailrace.spark.side import Bundled, as_frame
@@ -230,13 +230,7 @@ class _Bucket:
         if _RETURNED in bundle.column_names:
             back = pc.is_valid(bundle[_RETURNED])
             bundle, loop = bundle.filter(pc.invert(back)), self._loop(bundle.filter(back))
-        kept, said = self.step(held, bundle, loop)
-        parts = []
-        for name, part in (("state", kept), ("said", said)):
-            rows = part.to_struct_array()
-            nothing = {one.name: pa.nulls(len(rows), one.type) for one in self.schema}
-            parts.append(pa.table([*(nothing | {name: rows}).values()], schema=self.schema))
-        return pa.concat_tables(parts)
+        return as_pair(self.schema, *self.step(held, bundle, loop))
 
     def _loop(self, records: pa.Table) -> pa.Table:
         """What is in flight, as rows of the ledger."""

@@ -9,7 +9,9 @@ native execution's, so that tables, restarts and backfills are the same for both
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -59,7 +61,9 @@ class PerKey(Execution):
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""
         clock.after(state.clock)
-        one = PythonStep(self.pipeline, clock, state.clock, state.generation, to_arrow_schema(self._schema))
+        schema = to_arrow_schema(self._schema)
+        parts = (pa.schema(list(schema.field(part).type)) for part in ("state", "said"))
+        one = _BucketOfWindows(PythonStep(self.pipeline, clock, state.clock, state.generation, *parts), schema)
         windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}")
         there, resting = tuple[DataFrame, ...](), None
         if state.count is None or state.count() >= FEW:
@@ -75,6 +79,27 @@ class PerKey(Execution):
         held = (made, *there, *consumed.prepared.held)
         onward = OpenWindows(after, clock, state.generation, held, count)
         return Stepped(self._with_rejected(rows, consumed, clock), onward, count)
+
+
+@dataclass(frozen=True)
+class _BucketOfWindows:
+    """What a Python worker does with one bucket: its open windows and its records, as Arrow tables."""
+
+    step: PythonStep
+    schema: pa.Schema
+
+    def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
+        return as_pair(self.schema, *self.step(held, bundle))
+
+
+def as_pair(schema: pa.Schema, state: pa.Table, said: pa.Table) -> pa.Table:
+    """Put rows of the state and of the ledger under one another, as structs in a column each."""
+    parts = []
+    for name, part in (("state", state), ("said", said)):
+        rows = part.to_struct_array()
+        nothing = {one.name: pa.nulls(len(rows), one.type) for one in schema}
+        parts.append(pa.table([*(nothing | {name: rows}).values()], schema=schema))
+    return pa.concat_tables(parts)
 
 
 def bucketed(key: Sequence[str]) -> str:

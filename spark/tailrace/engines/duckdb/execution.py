@@ -227,9 +227,7 @@ class PythonExecution(DuckExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
-        state = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
-        ints = pa.struct(list(state))
-        self._pair = pa.schema([pa.field("state", ints), pa.field("said", pa.struct(list(self.schema)))])
+        self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
         more = [SIGN] if pipeline.earlier is not None else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
         self._kept = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{kept(pipeline)}")
@@ -246,8 +244,8 @@ class PythonExecution(DuckExecution):
         execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
         self.connection.unregister(names["partials"])
         awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['awake']}").to_arrow_table()
-        stepped = PythonStep(self.pipeline, clock, state.clock, state.generation, self._pair)(awake, taken.records)
-        told, remains = (_parts(stepped, part) for part in ("said", "state"))
+        step = PythonStep(self.pipeline, clock, state.clock, state.generation, self._open, self.schema)
+        remains, told = step(awake, taken.records)
         self.connection.register(names["transitions"], remains)
         after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
         self.connection.unregister(names["transitions"])
@@ -272,14 +270,6 @@ def in_python(pipeline: Pipeline) -> bool:
 def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str:
     brought = f"EXISTS (SELECT 1 FROM {records} p WHERE {same})"
     return f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c WHERE {brought} OR COALESCE({stirs}, true)"
-
-
-def _parts(stepped: pa.Table, part: str) -> pa.Table:
-    """The structs of one of the columns that are there, as a table."""
-    found = stepped[part].drop_null().combine_chunks()
-    arrays = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
-    schema = pa.schema(list(stepped.schema.field(part).type))
-    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(one) for one in arrays]).cast(schema)
 
 
 _NAMES = ("clock", "partials", "state", "awake", "transitions", "ledger", "told")

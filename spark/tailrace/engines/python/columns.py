@@ -38,6 +38,26 @@ def rows(columns: Iterable[Column], count: int) -> Iterator[tuple[Any, ...]]:
     return zip(*found, strict=True) if found else iter([()] * count)
 
 
+def mappings(table: pa.Table) -> list[dict[str, Any]]:
+    """Give the rows of a table as mappings, each of its own."""
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in rows(table.columns, table.num_rows)]
+
+
+def batch_of(given: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Make rows of a schema, of mappings; what none of them has is null.
+
+    >>> schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us", "UTC"), "told": pa.string()})
+    >>> mappings(pa.Table.from_batches([batch_of([{"n": 1, "at": None}], schema)]))
+    [{'n': 1, 'at': None, 'told': None}]
+    """
+    there = set().union(*given)
+    made = {
+        field.name: array([one.get(field.name) for one in given], field.type) for field in schema if field.name in there
+    }
+    return batch(made, len(given), schema)
+
+
 def fields(column: Column) -> Iterator[Column]:
     """Give the columns of a struct's fields, in order."""
     return (pc.struct_field(column, place) for place in range(column.type.num_fields))

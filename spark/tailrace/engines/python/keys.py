@@ -16,10 +16,8 @@ from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation
-from tailrace.model.context import EVENT, PROCESSING, Domain, Timer
-from tailrace.model.log import PANE_TIME
-from tailrace.model.panes import Key, Rejected
-from tailrace.model.stateful import (
+from tailrace.model.context import EVENT, Domain, Timer
+from tailrace.model.keyed import (
     NOTHING,
     PLACE,
     Feedback,
@@ -30,8 +28,10 @@ from tailrace.model.stateful import (
     State,
     Work,
     source_of,
-    step,
 )
+from tailrace.model.log import PANE_TIME
+from tailrace.model.panes import Key, Rejected
+from tailrace.model.stateful import taken
 from tailrace.model.time import BEGINNING, instant
 from tailrace.sql.keys import DUE, HOLDS, SOURCE, WALL
 
@@ -58,15 +58,21 @@ class KeyStep:
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Take what the keys have, their records, and what is in flight to them, as rows of the ledger."""
         with no_search_for_cycles():
-            in_flight = () if loop is None else tuple(self._in_flight(loop))
-            state = State(keys_of(self.computation, held), self.before, in_flight)
-            outcome = step(self.computation, state, self._records(bundle), self.clock)
-            return self._rows_of(outcome)
+            # The objects of the step are gone before cycles are searched for again: it would go through all of them.
+            return self._stepped(held, bundle, loop)
 
-    def _records(self, bundle: pa.Table) -> Iterator[dict[str, Any]]:
-        names = [*self.computation.log.columns, *PLACE]
-        for row in columns.rows((bundle[name] for name in names), bundle.num_rows):
-            yield dict(zip(names, row, strict=True))
+    def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
+        in_flight = () if loop is None else tuple(self._in_flight(loop))
+        state = State(keys_of(self.computation, held), self.before, in_flight)
+        return self._rows_of(taken(self.computation, state, self._arrivals(bundle), self.clock))
+
+    def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
+        """The records as the step takes them: the keys and the event times are read a column at a time."""
+        found = {name: columns.values(bundle[name]) for name in (*self.computation.log.columns, *PLACE)}
+        parts = [found[name] for name in self.computation.key]
+        keys = zip(*parts, strict=True) if parts else [()] * bundle.num_rows
+        times = columns.micros(bundle[self.computation.log.event_time])
+        return zip(keys, times, zip(*found.values(), strict=True), strict=True)
 
     def _in_flight(self, loop: pa.Table) -> Iterator[Feedback]:
         keys = columns.rows((loop[name] for name in self.computation.key), loop.num_rows)
@@ -128,17 +134,26 @@ class KeyStep:
         return columns.lists(map(len, timers), columns.structs(made, type.value_type), type)
 
     def _looked_at(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
-        at = self.computation.log.event_time
-        due, wall, holds = list[int | None](), list[int | None](), list[int | None]()
-        for one in states:
-            # Timers are in the order in which they are due, those of processing time first.
-            first = one.timers[0] if one.timers else None
-            wall.append(first.time if first is not None and first.domain is PROCESSING else None)
-            events = [timer.time for timer in one.timers if timer.domain is EVENT][:1]
-            events += [instant(record[at]) + 1 for record in one.waiting[:1]]
-            due.append(min(events, default=None))
-            holds.append(min((timer.holds for timer in one.timers if timer.holds is not None), default=None))
-        return {name: columns.array(made, pa.int64()) for name, made in ((DUE, due), (WALL, wall), (HOLDS, holds))}
+        found = zip(*map(self._next, states), strict=True) if states else [()] * 3
+        return {name: columns.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
+
+    def _next(self, one: KeyState) -> tuple[int | None, int | None, int | None]:
+        """When a key has next something to do in event time, and in processing time; the oldest that it holds."""
+        due: int | None = None
+        wall: int | None = None
+        holds: int | None = None
+        for timer in one.timers:
+            # They are in the order in which they are due.
+            if timer.domain is EVENT:
+                due = timer.time if due is None else due
+            else:
+                wall = timer.time if wall is None else wall
+            if timer.holds is not None and (holds is None or timer.holds < holds):
+                holds = timer.holds
+        if one.waiting:
+            passed = instant(one.waiting[0][self.computation.log.event_time]) + 1
+            due = passed if due is None or passed < due else due
+        return due, wall, holds
 
     def _partials(
         self, keys: Sequence[Key], found: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.model.algebra import Scalars
@@ -24,38 +25,50 @@ PLACE = ("_epoch", "_source", "_offset")
 """The columns that say where a record came from."""
 
 
+class WindowRows(NamedTuple):
+    """What an epoch gives for some keys: their windows that stay open, and rows of the ledger."""
+
+    open: pa.Table
+    said: pa.Table
+
+
 @dataclass(frozen=True)
 class PythonStep:
     """The step of one epoch over some keys: their open windows and their records, as Arrow tables.
 
-    It gives rows with two columns of structs, `state` and `said`: a window that stays open, or a row of the ledger.
+    `open` and `said` are the schemas of an open window and of a row of the ledger.
     """
 
     pipeline: Pipeline
     clock: Clock
     before: Clock | None
     generation: int
-    schema: pa.Schema
+    open: pa.Schema
+    said: pa.Schema
 
-    def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
+    def __call__(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         with no_search_for_cycles():
-            state = State(self._windows(held), self.before, self.generation)
-            outcome = step(self.pipeline, state, bundle.to_pylist(), self.clock, prepared=True)
-            rows = [{"state": row} for row in self._remaining(outcome.state)]
-            rows += [{"said": row} for row in self._partials(state, outcome.state)]
-            rows += [{"said": self._pane(pane)} for pane in outcome.panes]
-            rows += [{"said": self._late(late)} for late in outcome.late]
-            return pa.Table.from_pylist(rows, schema=self.schema)
+            # The objects of the step are gone before cycles are searched for again: it would go through all of them.
+            return self._stepped(held, bundle)
+
+    def _stepped(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
+        state = State(self._windows(held), self.before, self.generation)
+        outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
+        remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
+        # Rows of a kind have the same columns: the others are null without being looked at.
+        told = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
+        said = [columns.batch_of(list(rows), self.said) for rows in told]
+        return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(said))
 
     @cached_property
     def _rules(self) -> Transition:
         return Transition(self.pipeline, Scalars())
 
     def _windows(self, held: pa.Table) -> dict[Key, dict[Window, Row]]:
-        columns, parts = list(self._rules.columns()), list(self.pipeline.parts)
+        names, parts = list(self._rules.columns()), list(self.pipeline.parts)
         windows: dict[Key, dict[Window, Row]] = {}
         for one in held.to_pylist():
-            row = {name: one[name] for name in columns}
+            row = {name: one[name] for name in names}
             row["predecessors"] = tuple(
                 Predecessor(
                     Window(old["window_start"], old["window_end"]),
