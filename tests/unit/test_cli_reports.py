@@ -316,7 +316,8 @@ def test_a_catalog_that_is_none_is_said_in_one_message(lake: Lake, definition: s
 
 
 @pytest.mark.parametrize(
-    ("args", "told"), [(("panes", "--key", "Oslo"), "1,234.5"), (("status",), "open windows  3"), (("late",), "1 late record")]
+    ("args", "told"),
+    [(("panes", "--key", "Oslo"), "1,234.5"), (("status",), "open windows  3"), (("late",), "1 late record")],
 )
 def test_looking_loads_neither_spark_nor_what_only_commits_need(
     made: Lake, definition: str, args: tuple[str, ...], told: str
