@@ -22,11 +22,13 @@ MOST = 64
 
 def remember_readers() -> None:
     """Have this process parse and resolve each schema of manifests once; again it does nothing."""
-    if avro.AvroFileHeader.get_schema is _schema:
+    # What is put in the place of its own has no place in its types.
+    own: Any = avro
+    if own.AvroFileHeader.get_schema is _schema:
         return
-    avro.AvroFileHeader.get_schema = _schema  # type: ignore[method-assign]
-    avro.resolve_reader = _once_each(avro.resolve_reader)
-    avro.construct_reader = _once_each(avro.construct_reader)
+    own.AvroFileHeader.get_schema = _schema
+    own.resolve_reader = _once_each(own.resolve_reader)
+    own.construct_reader = _once_each(own.construct_reader)
 
 
 _parsed_anew = avro.AvroFileHeader.get_schema
