@@ -315,12 +315,31 @@ def test_a_catalog_that_is_none_is_said_in_one_message(lake: Lake, definition: s
     assert "Traceback" not in result.output
 
 
-def test_looking_loads_no_spark(made: Lake, definition: str) -> None:
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [(("panes", "--key", "Oslo"), "1,234.5"), (("status",), "open windows  3"), (("late",), "1 late record")],
+)
+def test_looking_loads_neither_spark_nor_what_only_commits_need(
+    made: Lake, definition: str, args: tuple[str, ...], told: str
+) -> None:
+    heavy = {"pyspark", "pandas", "py4j", "sqlalchemy", "duckdb"}
+    command, *more = args
     code = (
         "import sys; sys.path.insert(0, 'tests'); from tailrace.cli.main import app\n"
-        f"app(['panes', {definition!r}, '--key', 'Oslo'], standalone_mode=False)\n"
-        "assert not {'pyspark', 'pandas', 'py4j'} & set(sys.modules), 'a heavy import'\n"
+        f"app([{command!r}, {definition!r}, *{more}], standalone_mode=False)\n"
+        f"assert not (found := {heavy} & set(sys.modules)), found\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "1,234.5" in done.stdout
+    assert told in done.stdout
+
+
+def test_what_is_left_out_or_loaded_later_is_there_when_it_is_asked_for() -> None:
+    code = (
+        "import sys; from tailrace.cli import process; process.own(); process.looking()\n"
+        "import strictyaml, pyiceberg.io.pyarrow; from pyiceberg.expressions import parser\n"
+        "assert not (found := {'pyparsing', 'numpy', 'pandas', 'strictyaml.parser'} & set(sys.modules)), found\n"
+        "assert parser.parse('a > 1').literal.value == 1 and strictyaml.load('a: b').data == {'a': 'b'}\n"
+        "from pyiceberg.expressions.parser import parse; import numpy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,7 +14,7 @@ import tailrace
 from tailrace.cli.console import Output, table
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.cli.texts import counted
 from tailrace.settings import Settings
 
@@ -43,7 +43,7 @@ def doctor(
     The exit status is 1 where something is wrong. Starts no Spark.
     """
     output, settings = Output(json), Settings()
-    without_pandas()
+    looking()
     since = time.monotonic()
     found = list(examined(settings, application, role))
     wrong = sum(one.state == "wrong" for one in found)

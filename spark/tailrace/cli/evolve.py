@@ -12,7 +12,7 @@ from tailrace.cli.console import Output
 from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     status is 1 where there is anything to do. Changes nothing, and starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
-    without_pandas()
+    looking()
     from tailrace.lake.breaking import hurt
     from tailrace.lake.catalog import Lake
     from tailrace.lake.evolving import plan
@@ -58,7 +58,7 @@ def apply_tables(
     without --destructive, what metadata cannot do is left in any case: then the exit status is 1. Starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
-    without_pandas()
+    looking()
     from tailrace.lake.breaking import hurt
     from tailrace.lake.catalog import Lake
     from tailrace.lake.evolving import evolve

@@ -12,7 +12,7 @@ from rich.text import Text
 from tailrace.cli.console import Output, table
 from tailrace.cli.definitions import load
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.cli.texts import bounds, counted, span
 from tailrace.model.time import moment, text
 from tailrace.model.windows import Window
@@ -33,7 +33,7 @@ def late(definition: Definition, json: Json = False) -> None:
     """
     output, settings = Output(json), Settings()
     pipeline = load(definition)
-    without_pandas()
+    looking()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.late import late_report
 

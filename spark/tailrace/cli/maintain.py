@@ -12,7 +12,7 @@ from rich.text import Text
 from tailrace.cli.console import Output, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, span
 from tailrace.model.chains import Definition as Named
@@ -39,7 +39,7 @@ def maintain(
     """
     output, settings, found = Output(json), Settings(), load_any(definition)
     if dry_run:
-        without_pandas()
+        looking()
         from tailrace.lake.catalog import Lake
         from tailrace.lake.leftovers import milliseconds
         from tailrace.lake.maintenance import planned

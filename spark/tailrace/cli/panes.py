@@ -13,7 +13,7 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.cli.texts import bounds, counted, parsed, shown, span, together
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import text
@@ -46,7 +46,7 @@ def panes(
     pipeline = load(definition)
     texts = keyed(pipeline, key or [])
     at = parsed(window, "--window") if window is not None else None
-    without_pandas()
+    looking()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.history import history, key_values
 

@@ -9,7 +9,7 @@ import typer
 from tailrace.cli.console import Output
 from tailrace.cli.definitions import load_all
 from tailrace.cli.options import Definitions, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def restore(
     is fenced off. Starts no Spark, and moves no rows.
     """
     loaded, output = load_all(definitions), Output(json)
-    without_pandas()
+    looking()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.restoring import restore as run
 

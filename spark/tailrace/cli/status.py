@@ -12,7 +12,7 @@ from rich.text import Text
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.cli.texts import bounds, counted, shown, span
 from tailrace.model.chains import Ranged
 from tailrace.model.computation import Computation
@@ -47,7 +47,7 @@ def status(
     """
     output, settings = Output(json), Settings()
     pipeline = load_any(definition) if definition is not None else None
-    without_pandas()
+    looking()
     if isinstance(pipeline, Computation):
         _computation(output, settings, pipeline, str(definition))
         return

@@ -16,7 +16,7 @@ from tailrace.cli.definitions import load_all, load_any
 from tailrace.cli.errors import Status
 from tailrace.cli.evolve import apply_tables, plan_tables
 from tailrace.cli.options import Definition, Definitions, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.lake.contracts import all_contracts, spark_type
 from tailrace.settings import Settings
 
@@ -42,7 +42,7 @@ def show(definition: Definition, json: Json = False) -> None:
     """
     output, settings = Output(json), Settings()
     stage = load_any(definition)
-    without_pandas()
+    looking()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.drift import drift
     from tailrace.lake.evolving import placed_contracts

@@ -13,7 +13,7 @@ from tailrace.cli.console import Output, table
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
-from tailrace.cli.process import without_pandas
+from tailrace.cli.process import looking
 from tailrace.cli.texts import parsed, shown, span
 from tailrace.model.log import Log
 from tailrace.model.time import BEGINNING, text
@@ -47,7 +47,7 @@ def watermark(
     if until is None and (partition is not None or note is not None):
         raise UsageError("--partition and --note belong to --until, which says until when the input is complete")
     log = load(definition).source
-    without_pandas()
+    looking()
     from tailrace.lake.catalog import Lake
     from tailrace.lake.commits import progress_of
     from tailrace.lake.signals import Completions

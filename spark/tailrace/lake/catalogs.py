@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import quote, urlparse
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -20,6 +20,8 @@ from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.update import AddSnapshotUpdate
 
 from tailrace.lake.errors import LakeError
+from tailrace.lake.manifests import remember_readers
+from tailrace.lake.sqlite import LookedUp
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Kind:
         return self.settings.catalog_uri
 
     def opened(self, storage: Mapping[str, str]) -> Catalog:
-        """It as pyiceberg has it."""
+        """It as pyiceberg has it, with `_committing`."""
         raise NotImplementedError
 
     @property
@@ -88,10 +90,15 @@ class Sqlite(Kind):
         return str(self.file)
 
     def opened(self, storage: Mapping[str, str]) -> Catalog:
-        from pyiceberg.catalog.sql import SqlCatalog
-
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        return SqlCatalog(self.settings.catalog, uri=f"sqlite:///{self.file}?timeout={BUSY}", **storage)
+        properties = {"uri": f"sqlite:///{self.file}?timeout={BUSY}", **storage}
+
+        def whole() -> Catalog:
+            from pyiceberg.catalog.sql import SqlCatalog
+
+            return _committing(SqlCatalog(self.settings.catalog, **properties))
+
+        return cast("Catalog", LookedUp(self.settings.catalog, self.file, BUSY, properties, whole))
 
     @property
     def spark(self) -> dict[str, str]:
@@ -110,7 +117,7 @@ class Postgres(Kind):
         secret = "" if self._secret is None else f":{quote(self._secret, safe='')}"
         uri = f"postgresql+psycopg2://{at.username}{secret}@{at.hostname}:{at.port or 5432}{at.path}"
         # One that has idled may have been cut off.
-        return SqlCatalog(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage)
+        return _committing(SqlCatalog(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage))
 
     @property
     def spark(self) -> dict[str, str]:
@@ -135,7 +142,9 @@ class Glue(Kind):
         except ImportError:
             raise LakeError("boto3, which a catalog of Glue needs, is not installed: install tailrace[aws]") from None
         account = {"glue.id": self._account} if self._account else {}
-        return GlueCatalog(self.settings.catalog, **account, **_given("glue.endpoint", endpoint("glue")), **storage)
+        return _committing(
+            GlueCatalog(self.settings.catalog, **account, **_given("glue.endpoint", endpoint("glue")), **storage)
+        )
 
     @property
     def spark(self) -> dict[str, str]:
@@ -154,7 +163,7 @@ class Rest(Kind):
     def opened(self, storage: Mapping[str, str]) -> Catalog:
         from pyiceberg.catalog.rest import RestCatalog
 
-        return RestCatalog(self.settings.catalog, uri=self.settings.catalog_uri, **self._token, **storage)
+        return _committing(RestCatalog(self.settings.catalog, uri=self.settings.catalog_uri, **self._token, **storage))
 
     @property
     def spark(self) -> dict[str, str]:
@@ -178,7 +187,12 @@ def opened(settings: Settings) -> Catalog:
     A commit whose reply is lost is sent again by the service's client, and is then refused as one that comes too late,
     by itself. pyiceberg would delete the files of what it takes for failed.
     """
-    catalog = kind(settings).opened(storage(settings)[0])
+    remember_readers()
+    return kind(settings).opened(storage(settings)[0])
+
+
+def _committing(catalog: Catalog) -> Catalog:
+    """The catalog, which looks for what a commit made before it says that it failed."""
 
     def commit(table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
         try:

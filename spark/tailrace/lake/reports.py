@@ -13,14 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog import Head, Lake, head_of, properties
 from tailrace.lake.commits import DUPLICATES, ENGINE, progress_in
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, PRODUCTION
-from tailrace.lake.filters import after, equal, every
 from tailrace.lake.needed import STAMP
 from tailrace.lake.runs import Run, Runs
 from tailrace.lake.tables import MAINTAINED
@@ -29,7 +28,7 @@ from tailrace.model.chains import Ranged
 from tailrace.model.log import Log
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Transition
 
 LEDGER = "__ledger"
@@ -147,7 +146,8 @@ def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> Pi
 
 
 def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:
-    answers, head, counts = lake.found(name), head_of(ledger), _by_kind(ledger)
+    answers, head, files = lake.found(name), head_of(ledger), _files(ledger)
+    counts = _by_kind(files)
     return PipelineStatus(
         pipeline=name,
         epoch=head.number("epoch"),
@@ -163,41 +163,50 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
         panes=counts[PANE],
         late=counts[LATE],
         productions=counts[PRODUCTION],
-        open=_open(ledger, head, pipeline) if isinstance(pipeline, Pipeline) else None,
+        open=_open(ledger, files, head, pipeline) if isinstance(pipeline, Pipeline) else None,
         same_definition=head.said.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
         runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(f"{name}__runs") else (),
     )
 
 
-def _by_kind(ledger: Table) -> Counter[str]:
+def _files(table: Table) -> list[FileScanTask]:
+    """Every file of a table; the manifests of one that a stream writes are many, so they are read but once."""
+    return list(table.scan().plan_files())
+
+
+def _by_kind(files: Iterable[FileScanTask]) -> Counter[str]:
     """How many rows of each kind a ledger has, by its files, which are of one kind each."""
     counts: Counter[str] = Counter()
-    for task in ledger.scan().plan_files():
+    for task in files:
         counts[task.file.partition[0]] += task.file.record_count
     return counts
 
 
-def _open(ledger: Table, head: Head, pipeline: Pipeline) -> OpenWindows:
+def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pipeline) -> OpenWindows:
     """The open windows: the latest partial of each, less those that merged away or are out of reach."""
     watermark = head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
     keys = [*pipeline.key, "window_start", "window_end"]
-    reachable = equal("kind", PARTIAL)
-    # Pushed down to the files' statistics; the rule itself is applied below.
-    floor = watermark - pipeline.lateness - pipeline.where.reach
-    if BEGINNING < floor < END_OF_TIME:
-        reachable = every(reachable, after("window_end", floor))
     missing = [name for name in keys if name not in ledger.schema().column_names]
     if missing:  # another definition's ledger
         return OpenWindows(0, None, None)
-    rows = ledger.scan(row_filter=reachable, selected_fields=(*keys, "generation", "epoch", "gone")).to_arrow()
+    # Only files that have a window that late: the rule itself is applied below.
+    floor = watermark - pipeline.lateness - pipeline.where.reach
+    ends = ledger.schema().find_field("window_end").field_id
+    partials = [task for task in files if task.file.partition[0] == PARTIAL]
+    reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
+    # Here, for it brings pandas along where that is not kept out.
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ledger.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
+    rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(reachable)
     latest = latest_by(rows, keys)
-    ends = [
+    found = [
         instant(end)
         for end, gone in zip(latest["window_end"].to_pylist(), latest["gone"].to_pylist(), strict=True)
         if not gone and not rules.out_of_reach(instant(end), watermark)
     ]
-    return OpenWindows(len(ends), min(ends, default=None), max(ends, default=None))
+    return OpenWindows(len(found), min(found, default=None), max(found, default=None))
 
 
 def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
@@ -232,10 +241,14 @@ def _counted(snapshot: Snapshot | None, what: str) -> int:
 def latest_in(table: Table, column: str) -> int | None:
     """The latest instant in a column, by the files' statistics."""
     number = table.schema().find_field(column).field_id
-    bounds: Iterable[bytes | None] = (
-        task.file.upper_bounds.get(number) if task.file.upper_bounds else None for task in table.scan().plan_files()
-    )
-    return max((int(from_bytes(TimestamptzType(), bound)) for bound in bounds if bound is not None), default=None)
+    highest = (_highest(task, number) for task in _files(table))
+    return max((at for at in highest if at is not None), default=None)
+
+
+def _highest(task: FileScanTask, number: int) -> int | None:
+    """The latest instant in a column of a file, as its statistics have it; None where they do not."""
+    bound = (task.file.upper_bounds or {}).get(number)
+    return None if bound is None else int(from_bytes(TimestamptzType(), bound))
 
 
 def _committed(table: Table) -> int | None:
