@@ -29,7 +29,6 @@ ARCHIVE := build/jars/.archive
 PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
-FAST_TESTS := $(wildcard tests/unit tests/property)
 
 .PHONY: help setup check lint test test-deep coverage cloud-test demo dbt airflow bundle bench archive format lock clean distclean FORCE
 
@@ -39,7 +38,8 @@ help: ## list the targets
 setup: $(INSTALLED) $(JARS) ## install everything into .venv and build/ (Python 3.11 is all it needs)
 
 check: $(INSTALLED) lint ## lint, types, layers, and the tests that need no JVM
-	$(BIN)/pytest -q -n $(WORKERS) spark/tailrace/model $(FAST_TESTS) -m "not spark and not kafka and not slow" $(ARGS)
+	TAILRACE_TEST_DEPTH=0 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal \
+		-m "not spark and not kafka and not airflow and not cloud and not slow" $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
@@ -47,7 +47,8 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-test: setup lint $(TEST_JARS) $(ARCHIVE) ## what CI runs: lint and every test but those of cloud-test
+test: setup ## what CI runs: lint, and every test but those of test-deep and cloud-test
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint $(TEST_JARS) $(ARCHIVE)
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not cloud" $(ARGS)
 
 test-deep: setup $(TEST_JARS) $(ARCHIVE) ## hours: all transcripts on Spark, many times the random definitions, kills and schedules

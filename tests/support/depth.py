@@ -17,7 +17,7 @@ import pytest
 from tests.transcripts import Staged, Transcript
 
 DEPTH = int(os.environ.get("TAILRACE_TEST_DEPTH", "1"))
-"""1 at each change; beyond it tests that are marked `deep` run, too, and laws have so many times more examples."""
+"""0 while one works, 1 at each change; beyond that `deep` tests run, too, and laws have so many times the examples."""
 
 _NAMES = re.compile(r"[A-Z][A-Za-z]+|'[a-z_]+'|always|if_non_empty|close|refuse|accumulating|discarding|retracting")
 
@@ -26,8 +26,10 @@ deep = pytest.mark.deep
 
 
 def cases(count: int, deeper: int | None = None) -> int:
-    """How many examples to try: `count` at each change, and where more is asked for `deeper` times the depth."""
-    return count if DEPTH == 1 else (count if deeper is None else deeper) * DEPTH
+    """How many examples to try: `count` at each change, a quarter while one works, `deeper` times the depth beyond."""
+    if DEPTH < 2:
+        return count if DEPTH else max(1, count // 4)
+    return (count if deeper is None else deeper) * DEPTH
 
 
 def covering(all_of_them: Sequence[Transcript] | Sequence[Staged]) -> list[Any]:

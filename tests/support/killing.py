@@ -14,7 +14,7 @@ from tailrace.settings import Settings
 from tests.support.depth import DEPTH
 
 ROOT = Path(__file__).parents[2]
-KILLS = 2 if DEPTH == 1 else 5 * DEPTH
+KILLS = 2 if DEPTH < 2 else 5 * DEPTH
 """How often each stream is killed: 20 times in `make test-deep`."""
 
 SEED = int(os.environ.get("TAILRACE_TEST_SEED", "20130308"))
