@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
-from tailrace.engines.duckdb.planned import Planned
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.step import PLACE, PythonStep
 from tailrace.lake.contracts import shape_of
@@ -65,20 +64,14 @@ class DuckExecution(Stepping):
     `steps` takes a bundle through the definition's steps where they are none of DuckDB's (`sql.steps.needs_spark`).
     """
 
-    _tables: tuple[str, ...] = ("clock", "state", "awake")
-
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
         self.pipeline = pipeline
         self.rows, self.rules = Rows(pipeline), Transition(pipeline, Sql())
-        self._planned = Planned(connection, f"{self._own}_db")
         self._names |= {name: f"{self._own}_{name}" for name in _NAMES}
-        self._names |= {name: self._planned.place(name) for name in self._tables}
         self._types = state_types(pipeline)
         columns = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in self._types.items())
         self._made = f"CREATE OR REPLACE TABLE {self._names['state']} ({columns})"
-        self._gone = f"DELETE FROM {self._names['state']} WHERE rowid IN (SELECT _row FROM {self._names['awake']})"
-        self._all = f"TRUNCATE {self._names['state']}"
         row = {name: quoted(name) for name in self.rules.columns()}
         stirs = self.rules.stirs(row, "window_end", times(pipeline))
         self._awake = in_duckdb(self._touched(str(stirs)))
@@ -86,13 +79,13 @@ class DuckExecution(Stepping):
 
     def nothing(self, generation: int = 0) -> Windows:
         """The state before the first epoch."""
-        self._renewed()
+        self.connection.execute(self._made)
         return Windows(None, generation)
 
     def restore(self, ledger: str, clock: Clock, generation: int) -> Windows:
         """The state that a ledger's partials add up to, after the epoch of `clock`; `ledger` is a relation of them."""
         names = self._names
-        self._renewed()
+        self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
         own = ", ".join(map(quoted, self._types))
         text = in_duckdb_once(f"SELECT {own} FROM ({self.rows.within_reach(names['ledger'], clock.watermark)})")
@@ -140,12 +133,7 @@ class DuckExecution(Stepping):
 
     def close(self) -> None:
         """Drop the table of open windows."""
-        self._planned.close()
-
-    def _renewed(self) -> None:
-        """Make the table of open windows anew."""
-        self._planned.open()
-        self.connection.execute(self._made)
+        self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
 
     def _touched(self, stirs: str) -> str:
         """The windows that an epoch does something to: by themselves, or for their key has a record in the bundle.
@@ -156,23 +144,19 @@ class DuckExecution(Stepping):
 
     def _clock(self, state: Windows, clock: Clock) -> None:
         row = literal_row(clock_values(self.pipeline, state.clock, clock, state.generation))
-        self._planned.fill("clock", row)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {row}")
 
-    def _stepped(self, remains: str, awake: int, state: Windows, clock: Clock) -> Windows:
-        """Put what remains of the windows that were touched, so many, in their place."""
-        if awake and awake < state.count:
-            self._planned.do("gone", self._gone)
-        elif awake and self._planned.ready:
-            self._planned.do("all", self._all)
-        elif awake:
-            self.connection.execute(self._made)
-        self._planned.died(awake)
-        stayed = self._planned.do("stayed", self._stayed(remains))
-        return Windows(clock, state.generation, state.count - awake + stayed)
-
-    def _stayed(self, remains: str) -> str:
+    def _stepped(self, remains: str, state: Windows, clock: Clock) -> Windows:
+        """Put what remains of the windows that were touched in their place."""
+        names, execute = self._names, self.connection.execute
         own = ", ".join(map(name_of, self._types))
-        return f"INSERT INTO {self._names['state']} BY NAME SELECT {own} FROM ({remains})"
+        awake = self._count(names["awake"])
+        if awake == state.count:
+            execute(self._made)
+        elif awake:
+            execute(f"DELETE FROM {names['state']} WHERE rowid IN (SELECT _row FROM {names['awake']})")
+        execute(f"INSERT INTO {names['state']} BY NAME SELECT {own} FROM ({remains})")
+        return Windows(clock, state.generation, self._count(names["state"]))
 
     def _with_rejected(self, rows: pa.Table, taken: Taken, clock: Clock) -> pa.Table:
         if taken.rejected is None or not taken.rejected.num_rows:
@@ -190,12 +174,9 @@ class DuckExecution(Stepping):
 class SqlExecution(DuckExecution):
     """The step as SQL: nothing in Python per record or per window."""
 
-    _tables = (*DuckExecution._tables, "partials", "transitions")
-
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
         names = self._names
-        self._bundles: pa.Schema | None = None
         self._partials = in_duckdb(partials(pipeline, names["bundle"], names["clock"]))
         self._transitions = in_duckdb(
             transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"]))
@@ -210,15 +191,10 @@ class SqlExecution(DuckExecution):
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         taken, names = self._prepared(bundle), self._names
-        # Of other columns what is planned would make other rows.
-        if bundle.schema != self._bundles:
-            self._planned.forget()
-            self._bundles = bundle.schema
-        self._planned.fits(bundle.num_rows + state.count)
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock(state, Clock(-1, watermark, 0))
         self.connection.register(names["bundle"], taken.records)
-        self._planned.fill("partials", self._partials)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {self._partials}")
         closest = self._value(f"SELECT MIN(window_end) FROM {names['partials']}")
         return Taken(taken.records, taken.rejected, closest)
 
@@ -226,28 +202,13 @@ class SqlExecution(DuckExecution):
         clock.after(state.clock)
         names, execute = self._names, self.connection.execute
         self._clock(state, clock)
-        awake = self._planned.fill("awake", self._awake)
-        self._planned.fill("transitions", self._transitions)
-        told = self._planned.asked("told", self._said[0]).to_arrow_table()
-        texts = [*self._said[1:], *([self._late] if self._any_late(state, taken) else [])]
-        rows = pa.concat_tables(map(self._typed, [told, *(execute(text).to_arrow_table() for text in texts)]))
+        execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
+        execute(f"CREATE OR REPLACE TEMP TABLE {names['transitions']} AS {self._transitions}")
+        texts = [*self._said, *([self._late] if self._any_late(state, taken) else [])]
+        rows = pa.concat_tables([self._typed(execute(text).to_arrow_table()) for text in texts])
         self.connection.unregister(names["bundle"])
-        after = self._stepped(self._remains, awake, state, clock)
-        if not self._planned.ready:
-            self._planned.plan(self._plans(), taken.records.num_rows + state.count)
+        after = self._stepped(self._remains, state, clock)
         return Moved(self._with_rejected(rows, taken, clock), after)
-
-    def _plans(self) -> dict[str, str]:
-        """What is the same text in every epoch, and reads no bundle, which is another one each time."""
-        names = self._names
-        return {
-            "awake": f"INSERT INTO {names['awake']} {self._awake}",
-            "transitions": f"INSERT INTO {names['transitions']} {self._transitions}",
-            "told": self._said[0],
-            "gone": self._gone,
-            "all": self._all,
-            "stayed": self._stayed(self._remains),
-        }
 
     def _any_late(self, state: Windows, taken: Taken) -> bool:
         """Whether the bundle may hold late records. Partials of windows that merge do not say."""
@@ -280,13 +241,13 @@ class PythonExecution(DuckExecution):
         names, execute = self._names, self.connection.execute
         self._clock(state, clock)
         self.connection.register(names["partials"], taken.records)
-        count = self._planned.fill("awake", self._awake)
+        execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
         self.connection.unregister(names["partials"])
         awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['awake']}").to_arrow_table()
         step = PythonStep(self.pipeline, clock, state.clock, state.generation, self._open, self.schema)
         remains, told = step(awake, taken.records)
         self.connection.register(names["transitions"], remains)
-        after = self._stepped(f"SELECT * FROM {names['transitions']}", count, state, clock)
+        after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
         self.connection.unregister(names["transitions"])
         return Moved(self._with_rejected(self._typed(told), taken, clock), after)
 
@@ -311,4 +272,4 @@ def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str
     return f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c WHERE {brought} OR COALESCE({stirs}, true)"
 
 
-_NAMES = ("partials", "transitions", "ledger", "told")
+_NAMES = ("clock", "partials", "state", "awake", "transitions", "ledger", "told")
