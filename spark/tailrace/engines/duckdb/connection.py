@@ -6,6 +6,8 @@ import shutil
 import tempfile
 import weakref
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -53,6 +55,22 @@ class EngineError(TailraceError, RuntimeError):
 
 class RoomError(EngineError):
     """It did not fit the memory and what there is to spill to."""
+
+
+@contextmanager
+def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Run the statements of a block in one transaction: until it ends no row id moves.
+
+    A row id that is asked for in one transaction may be another row's in the next, for DuckDB puts what is left of a
+    table together when it writes a checkpoint. If the block fails, nothing of it is there.
+    """
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
 
 
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.engines.duckdb.connection import in_one_transaction
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.step import PLACE, PythonStep
@@ -202,12 +203,13 @@ class SqlExecution(DuckExecution):
         clock.after(state.clock)
         names, execute = self._names, self.connection.execute
         self._clock(state, clock)
-        execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
-        execute(f"CREATE OR REPLACE TEMP TABLE {names['transitions']} AS {self._transitions}")
-        texts = [*self._said, *([self._late] if self._any_late(state, taken) else [])]
-        rows = pa.concat_tables([self._typed(execute(text).to_arrow_table()) for text in texts])
+        with in_one_transaction(self.connection):
+            execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
+            execute(f"CREATE OR REPLACE TEMP TABLE {names['transitions']} AS {self._transitions}")
+            texts = [*self._said, *([self._late] if self._any_late(state, taken) else [])]
+            rows = pa.concat_tables([self._typed(execute(text).to_arrow_table()) for text in texts])
+            after = self._stepped(self._remains, state, clock)
         self.connection.unregister(names["bundle"])
-        after = self._stepped(self._remains, state, clock)
         return Moved(self._with_rejected(rows, taken, clock), after)
 
     def _any_late(self, state: Windows, taken: Taken) -> bool:
@@ -240,15 +242,16 @@ class PythonExecution(DuckExecution):
         clock.after(state.clock)
         names, execute = self._names, self.connection.execute
         self._clock(state, clock)
-        self.connection.register(names["partials"], taken.records)
-        execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
-        self.connection.unregister(names["partials"])
-        awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['awake']}").to_arrow_table()
         step = PythonStep(self.pipeline, clock, state.clock, state.generation, self._open, self.schema)
-        remains, told = step(awake, taken.records)
-        self.connection.register(names["transitions"], remains)
-        after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
-        self.connection.unregister(names["transitions"])
+        with in_one_transaction(self.connection):
+            self.connection.register(names["partials"], taken.records)
+            execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
+            self.connection.unregister(names["partials"])
+            awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['awake']}").to_arrow_table()
+            remains, told = step(awake, taken.records)
+            self.connection.register(names["transitions"], remains)
+            after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
+            self.connection.unregister(names["transitions"])
         return Moved(self._with_rejected(self._typed(told), taken, clock), after)
 
     def _touched(self, stirs: str) -> str:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from tailrace.engines.choose import Choice
 from tailrace.engines.claiming import Claiming
 from tailrace.engines.duckdb.claims import KnownClaims
+from tailrace.engines.duckdb.connection import in_one_transaction
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.read import scanned
 from tailrace.engines.duckdb.records import registered
@@ -122,17 +123,18 @@ class DuckKeys:
         clock.after(state.clock)
         step = KeyStep(self.computation, clock, state.clock, self._kept, self.schema)
         awake = self._awake
-        with self._there(consumed, state.loop, clock):
-            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {awake} AS {self._touched}")
-            touched = self._value(f"SELECT COUNT(*) FROM {awake}")
-            made = [step(*some) for some in self._parts(touched, consumed, state.loop)]
-        if touched and touched == state.count:
-            self.connection.execute(self._made)
-        elif touched:
-            self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {awake})")
-        for one in made:
-            with registered(self.connection, one.kept) as kept:
-                self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {kept}")
+        with in_one_transaction(self.connection):
+            with self._there(consumed, state.loop, clock):
+                self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {awake} AS {self._touched}")
+                touched = self._value(f"SELECT COUNT(*) FROM {awake}")
+                made = [step(*some) for some in self._parts(touched, consumed, state.loop)]
+            if touched and touched == state.count:
+                self.connection.execute(self._made)
+            elif touched:
+                self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {awake})")
+            for one in made:
+                with registered(self.connection, one.kept) as kept:
+                    self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {kept}")
         rows = pa.concat_tables([one.said for one in made])
         in_flight = rows.filter(pc.equal(rows["kind"], FEEDBACK)).select(self._loop.names).cast(self._loop)
         return ComputedHere(rows, KeysHere(clock, in_flight, self._count()))
