@@ -18,6 +18,7 @@ from tailrace.lake.errors import FencedError, MovedError
 from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
 from tailrace.lake.runs import Runs
+from tailrace.lake.sqlite import changing
 from tailrace.lake.tables import Change
 from tailrace.model import examples
 from tailrace.settings import Settings
@@ -116,7 +117,7 @@ def test_X1_a_stream_whose_lease_was_taken_publishes_nothing(lake: Lake) -> None
 
 
 def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    branch, commit = Branch(lake, "things", "stream_1", direct=True), type(lake.catalog).commit_table
+    branch, commit = Branch(lake, "things", "stream_1", direct=True), type(changing(lake.catalog)).commit_table
     branch.start()
     held(lake, branch, 0, {"kind": "a", "n": 1})
 
@@ -125,7 +126,7 @@ def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch:
         raise ConnectionResetError("no reply")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(lake.catalog), "commit_table", lost)
+        patched.setattr(type(changing(lake.catalog)), "commit_table", lost)
         snapshot = branch.publish()
     assert head_of(lake.table("things")).snapshot == snapshot
     assert read(lake) == [1]

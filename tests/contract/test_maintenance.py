@@ -27,6 +27,7 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.retention import Going, expired, surplus
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import Completions
+from tailrace.lake.sqlite import changing
 from tailrace.lake.tables import MAINTAINED
 from tailrace.lake.trimming import Trimming
 from tailrace.settings import Settings
@@ -274,7 +275,7 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
     branch = Branch(lake, LOG, "stream_1")
     branch.start()
     staged = epoch(lake, 0, branch=branch.name)
-    commit_of, lost = type(lake.catalog).commit_table, list[Any]()
+    commit_of, lost = type(changing(lake.catalog)).commit_table, list[Any]()
 
     def gone(self: Any, *args: Any) -> Any:
         commit_of(self, *args)
@@ -286,7 +287,7 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
         raise ConnectionError("the reply is lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(lake.catalog), "commit_table", gone)
+        patch.setattr(type(changing(lake.catalog)), "commit_table", gone)
         assert branch.publish() == staged
     assert len(lost) == 1
     assert sorted(recorded(lake, LOG)) == [0]
@@ -305,7 +306,7 @@ def test_X1_a_publication_that_did_not_go_through_is_an_error(lake: Lake, monkey
         raise ConnectionError("no route")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(lake.catalog), "commit_table", refused)
+        patch.setattr(type(changing(lake.catalog)), "commit_table", refused)
         with pytest.raises(ConnectionError):
             branch.publish()
     assert lake.head(LOG).number("epoch") == -1
@@ -316,7 +317,7 @@ def test_X1_metadata_that_others_change_all_the_time_is_changed_or_an_error(
 ) -> None:
     epoch(lake, 0)
     made = [one.snapshot_id for one in lake.table(LOG).metadata.snapshots]
-    commit, tries = type(lake.catalog).commit_table, []
+    commit, tries = type(changing(lake.catalog)).commit_table, []
 
     def busy(self: Any, *args: Any) -> Any:
         tries.append(args)
@@ -325,12 +326,14 @@ def test_X1_metadata_that_others_change_all_the_time_is_changed_or_an_error(
         return commit(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(lake.catalog), "commit_table", busy)
+        patch.setattr(type(changing(lake.catalog)), "commit_table", busy)
         lake.forget(LOG, made)
     assert snapshots(lake) == 1, "the one that main names stays"
     tries.extend([()] * -100)
     with monkeypatch.context() as patch:
-        patch.setattr(type(lake.catalog), "commit_table", lambda *args: (_ for _ in ()).throw(CommitFailedException()))
+        patch.setattr(
+            type(changing(lake.catalog)), "commit_table", lambda *args: (_ for _ in ()).throw(CommitFailedException())
+        )
         with pytest.raises(MovedError, match="try again"):
             lake.unname(LOG, [MAIN])
 

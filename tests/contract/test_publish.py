@@ -18,6 +18,7 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
 from tailrace.lake.querying import by_duckdb
 from tailrace.lake.runs import Runs
+from tailrace.lake.sqlite import changing
 from tailrace.model import examples
 from tailrace.settings import Settings
 from tests.support.catalogs import LAKES, Servers
@@ -90,7 +91,7 @@ def test_X2_who_dies_as_it_makes_a_table_leaves_none(lake: Lake, monkeypatch: py
         raise RuntimeError("dead")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lake.catalog, "commit_table", dies)
+        patched.setattr(changing(lake.catalog), "commit_table", dies)
         with pytest.raises(RuntimeError, match="dead"):
             lake.ensure(contract, {"epoch": "-1"})
     assert not lake.has(contract.table)
@@ -164,7 +165,7 @@ def test_X1_a_commit_that_is_refused_as_one_that_has_landed_is_one_that_has(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     """As Glue does where its reply was lost and its client has sent the commit again."""
-    kind, landed = type(lake.catalog), list[int | None]()
+    kind, landed = type(changing(lake.catalog)), list[int | None]()
     commit_of = kind.commit_table
 
     def again(self: Any, *args: Any) -> Any:

@@ -25,6 +25,7 @@ from pyiceberg.types import LongType, NestedField
 from tailrace.lake.catalog import Lake, no_rows
 from tailrace.lake.catalogs import kind, opened
 from tailrace.lake.errors import LakeError, MovedError
+from tailrace.lake.sqlite import changing
 from tailrace.lake.transactions import committing
 from tailrace.model.errors import TailraceError
 from tailrace.settings import Settings
@@ -183,9 +184,8 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
         with committing(loaded) as transaction:
             transaction.append(no_rows(loaded.schema()))
 
-    catalog: Any = ours.catalog
-    looks_itself = isinstance(ours.catalog, MetastoreCatalog)
-    if looks_itself:
+    catalog = changing(ours.catalog)
+    if isinstance(catalog, MetastoreCatalog):
         stage, gone = catalog._update_and_stage_table, list[bool]()
 
         def between(*given: Any) -> Any:
@@ -195,7 +195,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
                 first()
             return made
 
-        catalog._update_and_stage_table = between
+        vars(catalog)["_update_and_stage_table"] = between
     else:
         # A server compares by itself: an old base is enough.
         first()

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
@@ -41,14 +42,15 @@ class LookedUp:
         self._file, self._busy, self._open = file, busy, whole
 
     @cached_property
-    def _whole(self) -> Any:
+    def whole(self) -> Any:
+        """pyiceberg's catalog."""
         return self._open()
 
     def __getattr__(self, name: str) -> Any:
         # A copy in the making has no way to open it yet.
         if name.startswith("__") or "_open" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._whole, name)
+        return getattr(self.whole, name)
 
     def supports_server_side_planning(self) -> bool:
         """Nobody but this process plans which files are read."""
@@ -59,7 +61,7 @@ class LookedUp:
         space, name = _parted(identifier)
         found = self._rows(_TABLE.format(what="metadata_location"), space, name)
         if found is None:
-            loaded: Table = self._whole.load_table(identifier)
+            loaded: Table = self.whole.load_table(identifier)
             return loaded
         if not found or found[0][0] is None:
             raise NoSuchTableError(f"Table does not exist: {space}.{name}")
@@ -71,19 +73,19 @@ class LookedUp:
     def table_exists(self, identifier: str | tuple[str, ...]) -> bool:
         """Whether there is such a table."""
         found = self._rows(_TABLE.format(what="1"), *_parted(identifier))
-        return bool(self._whole.table_exists(identifier) if found is None else found)
+        return bool(self.whole.table_exists(identifier) if found is None else found)
 
     def list_tables(self, namespace: str) -> list[tuple[str, ...]]:
         """The tables of a namespace."""
         found = self._rows(_TABLES.format(what="table_name"), namespace)
         if found is None:
-            return list(self._whole.list_tables(namespace))
+            return list(self.whole.list_tables(namespace))
         return [(*namespace.split("."), name) for (name,) in found]
 
     def namespace_exists(self, namespace: str) -> bool:
         """Whether there is such a namespace."""
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
-        return bool(self._rows(text, namespace) or self._whole.namespace_exists(namespace))
+        return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
         """The rows of a query of this catalog; None where the file cannot answer it."""
@@ -101,3 +103,9 @@ def _parted(identifier: str | tuple[str, ...]) -> tuple[str, str]:
     """The namespace and the name in a table's full name."""
     *space, name = identifier.split(".") if isinstance(identifier, str) else identifier
     return ".".join(space), name
+
+
+def changing(catalog: Catalog) -> Catalog:
+    """Give the catalog that makes the changes: pyiceberg's own, behind one that looks are asked of."""
+    whole: Catalog = catalog.whole if isinstance(catalog, LookedUp) else catalog
+    return whole
