@@ -163,6 +163,7 @@ FED = """
 """
 
 
+@deep
 @pytest.mark.slow
 def test_a_model_fed_by_panes_is_the_same_whatever_they_say_of_one_another(tmp_path: Path, case: Case) -> None:
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")

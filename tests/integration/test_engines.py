@@ -25,7 +25,6 @@ from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream
 from tailrace.verify.audit import audit
-from tests.support.depth import cases
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CALLS = Log(
@@ -56,7 +55,7 @@ TALKS = Pipeline(
     how=RETRACTING,
     allowed_lateness=seconds(40),
 )
-EPOCHS = cases(6, deeper=10)
+EPOCHS = 10
 
 
 def land(folder: Path, seed: int) -> list[dict[str, Any]]:

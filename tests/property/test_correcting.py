@@ -31,7 +31,7 @@ def losing(data: st.DataObject, made: Epochs) -> Epochs:
     return [([one for one in bundle if one["id"] not in lost], clock) for bundle, clock in made]
 
 
-@examples(150)
+@examples(50, deeper=150)
 @given(st.data())
 def test_X4_a_state_that_lost_nothing_is_left_alone(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
@@ -43,7 +43,7 @@ def test_X4_a_state_that_lost_nothing_is_left_alone(data: st.DataObject) -> None
     assert found.state == run.state
 
 
-@examples(150)
+@examples(50, deeper=150)
 @given(st.data())
 def test_X4_a_correction_is_not_made_twice(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
@@ -56,7 +56,7 @@ def test_X4_a_correction_is_not_made_twice(data: st.DataObject) -> None:
     assert again.state == once.state
 
 
-@examples(200)
+@examples(70, deeper=200)
 @given(st.data())
 def test_X4_a_stream_goes_on_from_corrected_windows_to_the_batch_answer(data: st.DataObject) -> None:
     pipeline = laws.combinable(data.draw(pipelines()))
@@ -82,7 +82,7 @@ def test_X4_a_stream_goes_on_from_corrected_windows_to_the_batch_answer(data: st
     laws.panes_apply_to_answers(pipeline, panes)
 
 
-@examples(60)
+@examples(25, deeper=60)
 @given(st.data())
 def test_V5_corrections_of_two_halves_are_one_of_the_whole(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines().filter(lambda one: not one.where.merges))

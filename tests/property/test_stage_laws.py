@@ -12,7 +12,7 @@ from tests.support.stages import chains, holds_for_stages
 from tests.support.strategies import epochs, everything, examples
 
 
-@examples(300)
+@examples(60, deeper=300)
 @given(data=st.data())
 def test_L1_to_L3_hold_for_every_stage_of_a_random_definition(data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=True))
@@ -22,7 +22,7 @@ def test_L1_to_L3_hold_for_every_stage_of_a_random_definition(data: st.DataObjec
     event(f"{len(runs)} stages, {'some' if alone else 'no'} retractions later on")
 
 
-@examples(100)
+@examples(40, deeper=100)
 @given(data=st.data())
 def test_L1_a_backfill_of_a_later_stage_is_the_batch_over_the_whole_log(data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=True))
@@ -30,7 +30,7 @@ def test_L1_a_backfill_of_a_later_stage_is_the_batch_over_the_whole_log(data: st
     assert backfilled(pipeline, records, BEGINNING, END_OF_TIME) == batch(pipeline, records)
 
 
-@examples(100)
+@examples(40, deeper=100)
 @given(data=st.data())
 def test_L1_arrival_order_and_epochs_do_not_change_where_a_later_stage_ends(data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=True))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tailrace.settings import Settings
@@ -45,7 +46,8 @@ def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random,
         process.stdout.readline()
         time.sleep(chance.random() * within)
         running = process.poll() is None
-        # Only where the group is still there; the leader is not reaped yet, so its id is its own.
-        os.killpg(process.pid, signal.SIGKILL)
+        # One that has come to its end by itself has left no group, unless its JVM outlived it.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return running

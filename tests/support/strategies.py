@@ -74,9 +74,9 @@ LOG = Log(
 """The log of all the records. Every column but `id` and `at` may be null."""
 
 
-def examples(count: int) -> settings:
-    """So many examples of the loaded profile, and times the depth where it is asked for more."""
-    return settings(max_examples=cases(count))
+def examples(count: int, *, deeper: int | None = None) -> settings:
+    """So many examples of the loaded profile (`depth.cases`)."""
+    return settings(max_examples=cases(count, deeper))
 
 
 def each_time_the_same(count: int) -> settings:

@@ -101,7 +101,7 @@ class Algebra(Protocol):
         """One of the values that are in a value; null of null."""
 
     def highest(self, a: Term, by: str) -> Term:
-        """The values of a list that have the highest value of a field, in the order that they are in."""
+        """The values of a list that have the highest value of a field, in their order; nothing of what has none."""
 
     def once(self, a: Term, type: str) -> Term:
         """A value in a list of this type of `value`s with how many there are (`n`); nothing of null."""
@@ -233,8 +233,9 @@ class Scalars:
         return None if a is None else a[name]
 
     def highest(self, a: Term, by: str) -> Term:
-        most = max((place(one[by]) for one in a), default=None)
-        return [one for one in a if place(one[by]) == most]
+        there = [one for one in a if one[by] is not None]
+        most = max((place(one[by]) for one in there), default=None)
+        return [one for one in there if place(one[by]) == most]
 
     def once(self, a: Term, type: str) -> Term:
         return [] if a is None else [{"value": a, "n": 1}]
