@@ -18,7 +18,7 @@ SELDOM = 100_000
 """After how many new objects garbage is looked for: what a command imports makes a million, and leaves hardly any."""
 
 UNUSED = ("strictyaml", "pyiceberg.expressions.parser")
-"""What pyiceberg imports for settings in a file and for filters in words; who asks for those has it loaded then."""
+"""Modules that pyiceberg imports and a look at a lake does not use; each is loaded once something of it is used."""
 
 
 def own() -> None:

@@ -42,14 +42,10 @@ class Answering:
         """The stage's records of the first stage's assigned ones."""
         if self.earlier is None:
             return rows
-        return self.after(self.earlier.batch(self.earlier.onward(rows)))
-
-    def after(self, answers: str) -> str:
-        """The stage's records of the answers of the stage before, a query."""
-        return self.placed(self.changed(answers))
+        return self.placed(self.changed(self.earlier.batch(self.earlier.onward(rows))))
 
     def changed(self, answers: str) -> str:
-        """What the stage reads of the answers of the stage before, a query; as a query in brackets."""
+        """Turn the answers of the stage before, a query, into the records that this stage reads, in brackets."""
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
         return f"({answered(self.earlier.pipeline, answers)})"
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tailrace.model.chains import Definition, Ranged, chain, keeping_answers
 from tailrace.model.computation import Computation
-from tailrace.model.log import PANE_TIME, Log
+from tailrace.model.log import PANE_TIME, PLACE, Log
 from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.triggers import slot_types
@@ -83,7 +83,7 @@ class Contract:
 def log_contract(log: Log) -> Contract:
     """The log: every record once, as declared, with where it came from."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
-    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=_PLACE)
+    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=PLACE)
 
 
 def rejected_contract(log: Log) -> Contract:
@@ -93,10 +93,7 @@ def rejected_contract(log: Log) -> Contract:
         "error": Column("string", "why it was rejected", required=True),
     }
     doc = f"records that log {log.name} rejected"
-    return Contract(f"{log.name}__rejected", doc, columns | _provenance(), key=_PLACE)
-
-
-_PLACE = ("_epoch", "_source", "_offset")
+    return Contract(f"{log.name}__rejected", doc, columns | _provenance(), key=PLACE)
 
 
 def _provenance() -> dict[str, Column]:

@@ -46,7 +46,7 @@ def _parsed(said: str) -> Schema:
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, which remembers what it gave for the very same schemas and types."""
+    """Wrap a function of schemas and types, so that it works once for the very same objects."""
 
     @lru_cache(MOST)
     def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:

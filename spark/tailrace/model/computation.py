@@ -158,12 +158,12 @@ class Computation:
 
     @cached_property
     def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """The columns that are produced, each with what takes a value as one of its type."""
+        """List the columns that are produced, each with the check that turns a value into its type."""
         return tuple((name, fitting(type_)) for name, type_ in type(self).produces.items())
 
     @cached_property
     def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """The same of what is fed back."""
+        """List the columns that are fed back, each with the check that turns a value into its type."""
         return tuple((name, fitting(type_)) for name, type_ in type(self).feedback.items())
 
     @cached_property
@@ -213,7 +213,7 @@ def value_of(given: Any, type: str) -> Any:
 
 @cache
 def _kept_as(type: str) -> Callable[[Any], Any]:
-    """What takes a value as one of a field's type."""
+    """Make the check that turns a value into a field's type, or raises."""
     inner = element_type(type)
     return partial(_listed, fitting(inner)) if inner else fitting(type)
 

@@ -11,14 +11,11 @@ from typing import Any, NamedTuple
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation
 from tailrace.model.context import Timer
-from tailrace.model.log import PANE_TIME
+from tailrace.model.log import PANE_TIME, PLACE
 from tailrace.model.panes import Key, Rejected
 from tailrace.model.time import moment
 
 Record = Mapping[str, Any]
-
-PLACE = ("_epoch", "_source", "_offset")
-"""What a record carries besides its columns: where it came from."""
 
 
 class KeyState(NamedTuple):

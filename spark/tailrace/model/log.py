@@ -168,6 +168,9 @@ PANE_TIME = "event_time"
 SIGN = "_sign"
 """What a record of a stage's panes carries besides its columns: 1 for an answer, -1 for one that is taken back."""
 
+PLACE = ("_epoch", "_source", "_offset")
+"""What a record carries besides its columns: where it came from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Given(Log):

@@ -15,8 +15,7 @@ from typing import Any
 from tailrace.model.checking import map_faults
 from tailrace.model.elementwise import ElementWise, Prepared, Record, columns_after, meets, taken_through
 from tailrace.model.errors import DefinitionError
-from tailrace.model.keyed import PLACE
-from tailrace.model.log import PANE_TIME, Log, Productions
+from tailrace.model.log import PANE_TIME, PLACE, Log, Productions
 from tailrace.model.matching import Condition
 from tailrace.model.meaning import digest, of_log
 from tailrace.model.panes import Rejected

@@ -17,7 +17,6 @@ from tailrace.model.context import PROCESSING, Context, Timer
 from tailrace.model.elementwise import RecordError
 from tailrace.model.keyed import (
     NOTHING,
-    PLACE,
     Feedback,
     KeyState,
     Production,
@@ -26,6 +25,7 @@ from tailrace.model.keyed import (
     returned_of,
     source_of,
 )
+from tailrace.model.log import PLACE
 from tailrace.model.panes import Key, Rejected
 from tailrace.model.time import BEGINNING, instant
 

@@ -278,7 +278,7 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
 
 
 def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
-    """The same, which gives the parts alone, in the order of the definition's.
+    """Make the function that turns a record into its accumulator's parts, in the order of the definition's.
 
     A record of an earlier stage's panes that is taken back makes the opposite of what it made as it came.
     """

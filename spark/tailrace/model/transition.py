@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from tailrace.model import merging
 from tailrace.model.algebra import Algebra, Term
 from tailrace.model.combiners import Combiner, Part
-from tailrace.model.merging import total
 from tailrace.model.panes import Accumulation, Timing
 from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.time import END_OF_TIME
@@ -260,7 +260,7 @@ class Transition:
     def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
         """The accumulator of all the records whose parts these are, of which there is at least one."""
         columns = zip(*lifted, strict=True)
-        return {name: total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)}
+        return {name: merging.total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)}
 
     @cached_property
     def _merging(self) -> list[tuple[str, Callable[[Term, Term], Term]]]:

@@ -29,7 +29,7 @@ def of_value(given: Any, type: str) -> Any:
 
 @cache
 def fitting(type: str) -> Callable[[Any], Any]:
-    """What takes a value as one of a column type, null among them: `of_value`, its type looked at once.
+    """Make the check that turns a value, or null, into a column's type: `of_value` with the type looked at once.
 
     >>> fitting("string")("a"), fitting("string")(None), fitting("int")(3)
     ('a', None, 3)

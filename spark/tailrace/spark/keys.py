@@ -29,8 +29,7 @@ from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTE
 from tailrace.lake.publish import Branch
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation, ComputationError
-from tailrace.model.keyed import PLACE
-from tailrace.model.log import PANE_TIME
+from tailrace.model.log import PANE_TIME, PLACE
 from tailrace.spark.cluster import ClusterSession
 from tailrace.spark.execution import free, schema_of
 from tailrace.spark.per_key import BUCKET, as_pair, bucketed

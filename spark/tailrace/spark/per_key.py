@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tailrace.engines.python.step import PLACE, PythonStep
+from tailrace.engines.python.step import PythonStep
 from tailrace.model.clock import Clock
-from tailrace.model.log import SIGN
+from tailrace.model.log import PLACE, SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed, schema_of

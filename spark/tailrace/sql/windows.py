@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.model.calendars import Calendar
 from tailrace.model.chains import Ranged
-from tailrace.model.log import SIGN
+from tailrace.model.log import PLACE, SIGN
 from tailrace.model.ordered import seen
 from tailrace.model.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.retracting import taken_back
@@ -59,7 +59,7 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came
     from. `source` is a view of records that have been through the definition's steps (`spark.preparing`).
     """
-    where, places = pipeline.where, ["_epoch", "_source", "_offset"]
+    where, places = pipeline.where, list(PLACE)
     if type(where) not in NATIVE:
         raise NotImplementedError(f"no native form of {where!r}")
     carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)

@@ -16,11 +16,11 @@ import pyarrow as pa
 from tailrace.engines.duckdb.connection import in_one_transaction
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
-from tailrace.engines.python.step import PLACE, PythonStep
+from tailrace.engines.python.step import PythonStep
 from tailrace.lake.contracts import shape_of
 from tailrace.lake.shapes import arrow_schema
 from tailrace.model.clock import Clock
-from tailrace.model.log import SIGN
+from tailrace.model.log import PLACE, SIGN
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING
 from tailrace.model.transition import Transition

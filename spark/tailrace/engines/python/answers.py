@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.correcting import Correction
+from tailrace.model.log import PLACE
 from tailrace.model.merging import Merging
 from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
@@ -25,7 +26,7 @@ def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.Rec
     def placed(record: dict[str, Any]) -> Iterator[Row]:
         for window in where.assign(instant(record[log.event_time]), record):
             yield {
-                **{name: record[name] for name in (*pipeline.key, "_epoch", "_source", "_offset")},
+                **{name: record[name] for name in (*pipeline.key, *PLACE)},
                 "window_start": window.start,
                 "window_end": window.end,
                 "record": record,

@@ -19,7 +19,6 @@ from tailrace.model.computation import Computation
 from tailrace.model.context import EVENT, Domain, Timer
 from tailrace.model.keyed import (
     NOTHING,
-    PLACE,
     Feedback,
     KeyState,
     Late,
@@ -29,7 +28,7 @@ from tailrace.model.keyed import (
     Work,
     source_of,
 )
-from tailrace.model.log import PANE_TIME
+from tailrace.model.log import PANE_TIME, PLACE
 from tailrace.model.panes import Key, Rejected
 from tailrace.model.stateful import taken
 from tailrace.model.time import BEGINNING, instant

@@ -14,6 +14,7 @@ from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
 from tailrace.model.algebra import Scalars
 from tailrace.model.clock import Clock
+from tailrace.model.log import PLACE
 from tailrace.model.panes import Key, Late, Pane
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Predecessor, State, step
@@ -21,12 +22,9 @@ from tailrace.model.time import instant
 from tailrace.model.transition import Row, Transition
 from tailrace.model.windows import Window
 
-PLACE = ("_epoch", "_source", "_offset")
-"""The columns that say where a record came from."""
-
 
 class WindowRows(NamedTuple):
-    """What an epoch gives for some keys: their windows that stay open, and rows of the ledger."""
+    """Hold the result of an epoch for some keys: the windows that stay open, and the rows for the ledger."""
 
     open: pa.Table
     said: pa.Table
