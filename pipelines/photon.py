@@ -17,25 +17,30 @@ class Photon(Computation):
     produces = {"outcome": "string", "click_id": "string", "ad": "string", "term": "string"}
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        query = context.state
         if record["kind"] == "query":
-            context.state.term = record["term"]
+            query.term = record["term"]
             context.set_timer("forget", record["at"] + 2 * self.waits)
-        elif record["click_id"] not in context.state.clicks:
-            context.state.clicks.append(record["click_id"])
-            context.state.ads.append(record["ad"])
+            waiting = [context.timer(click) for click in query.clicks] if query.term else []
+            for waited in filter(None, waiting):
+                self.tell(context, "joined", waited)
+        elif query.term:
+            click = {"click_id": record["click_id"], "ad": record["ad"]}
+            context.produce({"outcome": "joined", "term": query.term, **click})
+        elif record["click_id"] not in query.clicks:
+            query.clicks.append(record["click_id"])
+            query.ads.append(record["ad"])
             context.set_timer(record["click_id"], record["at"] + self.waits, holds=record["at"])
-        waiting = [context.timer(click) for click in context.state.clicks] if context.state.term else []
-        for waited in filter(None, waiting):
-            self.tell(context, "joined", waited)
 
     def process_timer(self, context: Context, timer: Timer) -> None:
         context.state.clear() if timer.name == "forget" else self.tell(context, "unjoinable", timer)
 
     def tell(self, context: Context, outcome: str, waited: Timer) -> None:
-        query, place = context.state, context.state.clicks.index(waited.name)
-        found = {"click_id": query.clicks.pop(place), "ad": query.ads.pop(place), "term": query.term}
+        query = context.state
+        place = query.clicks.index(waited.name)
+        click = {"click_id": query.clicks.pop(place), "ad": query.ads.pop(place)}
         context.delete_timer(waited.name)
-        context.produce({"outcome": outcome, **found}, event_time=waited.holds)
+        context.produce({"outcome": outcome, "term": query.term, **click}, event_time=waited.holds)
 
 
 once = Once("joined_clicks", by="click_id", keep=Match("outcome", "==", "joined"))
