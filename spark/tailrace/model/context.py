@@ -57,10 +57,9 @@ class Values:
     1
     """
 
-    __slots__ = ("_computation", "_held")
+    __slots__ = ("__dict__", "_computation")
 
     _computation: Computation
-    _held: dict[str, Any]
 
     def __init__(self, computation: Computation, held: Mapping[str, Any]) -> None:
         copied = dict(held)
@@ -69,34 +68,34 @@ class Values:
                 # It may be changed where it is.
                 copied[name] = list(copied[name])
         _set_computation(self, computation)
-        _set_held(self, copied)
+        # As attributes of its own they are read without a call.
+        _set_fields(self, copied)
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._held[name]
-        except KeyError:
-            raise self._unknown(name) from None
+        raise self._unknown(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._held:
+        fields = self.__dict__
+        if name not in fields:
             raise self._unknown(name)
-        self._held[name] = self._computation.stored(name, value)
+        fields[name] = self._computation.stored(name, value)
 
     def clear(self) -> None:
         """Let every field have its default again."""
+        fields = self.__dict__
         for name, one in self._computation.fields.items():
-            self._held[name] = self._computation.stored(name, one.default)
+            fields[name] = self._computation.stored(name, one.default)
 
     def __dir__(self) -> list[str]:
-        return [*self._held, "clear"]
+        return [*self.__dict__, "clear"]
 
     def _unknown(self, name: str) -> ComputationError:
-        known = ", ".join(self._held) or "none"
+        known = ", ".join(self.__dict__) or "none"
         return ComputationError(f"{self._computation.name}: state.{name}: expected a declared field ({known})")
 
 
 _set_computation: Any = Values.__dict__["_computation"].__set__
-_set_held: Any = Values.__dict__["_held"].__set__
+_set_fields: Any = Values.__dict__["__dict__"].__set__
 """Set the two attributes that are no fields of the state."""
 
 

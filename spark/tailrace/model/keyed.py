@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -123,11 +123,8 @@ def source_of(key: Key) -> str:
     >>> source_of(("a", 1))
     '["a", "1"]'
     """
-    return _as_text([None if one is None else str(one) for one in key])
-
-
-_as_text = json.JSONEncoder(ensure_ascii=False).encode
-"""A list as JSON; `json.dumps` would make an encoder for each."""
+    # What `json.dumps` gives; it would make an encoder for each.
+    return f"[{', '.join(['null' if one is None else encode_basestring(str(one)) for one in key])}]"
 
 
 def in_turn(productions: Iterable[Production]) -> list[Production]:

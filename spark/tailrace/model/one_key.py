@@ -225,7 +225,7 @@ class OneKey:
 
     def _checked(self, context: Context) -> dict[str, Any]:
         """The fields after a call; a list may have been changed where it was."""
-        held = context.state._held
+        held = context.state.__dict__
         for name in self.epoch.lists:
             value = held[name]
             if value:

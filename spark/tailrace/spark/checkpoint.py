@@ -54,7 +54,10 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.folder = folder
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        # Each part of a name is a call of the JVM, so classes are looked up once.
+        self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
+        self._io: Any = jvm.org.apache.commons.io.IOUtils
         # Of Hadoop's configuration Spark gives nothing but its own object away.
         self._files = self._path().getFileSystem(spark._jsc.hadoopConfiguration())
 
@@ -117,7 +120,7 @@ class Checkpoint:
 
         What was there is kept beside it, with `.replaced` at the end of its name.
         """
-        made, aside = (self._jvm.org.apache.hadoop.fs.Path(self.folder + end) for end in (_REBUILT, _REPLACED))
+        made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": reached.query})])
         # Spark wants to see the batch before the last, too, though it does not go by it.
@@ -133,10 +136,10 @@ class Checkpoint:
         self._files.rename(made, self._path())
 
     def _path(self, name: str = "") -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}" if name else self.folder)
+        return self._hadoop_path(f"{self.folder}/{name}" if name else self.folder)
 
     def _sibling(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._path().getParent(), name)
+        return self._hadoop_path(self._path().getParent(), name)
 
     def _moved(self, before: Any) -> bool:
         """Whether that folder is ours now. It is not where a writer that came meanwhile has moved it."""
@@ -166,14 +169,14 @@ class Checkpoint:
         try:
             stream = self._files.open(self._path(name))
             try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                return str(self._io.toString(stream, "UTF-8"))
             finally:
                 stream.close()
         except Py4JJavaError as error:
             raise CheckpointError(f"{name}: {error.java_exception.getMessage()}") from None
 
     def _write(self, folder: Any, name: str, lines: Sequence[str]) -> None:
-        stream = self._files.create(self._jvm.org.apache.hadoop.fs.Path(folder, name))
+        stream = self._files.create(self._hadoop_path(folder, name))
         try:
             stream.write(bytearray("\n".join(lines), "utf-8"))
         finally:
