@@ -18,7 +18,7 @@ from tests.support.clicks import CLICKS, QUICK, VISITS
 
 
 class Wrong(Computation):
-    state = {"Big": "bigint", "count": Field("number"), "low": Field("int", "x")}
+    state = {"Big": "bigint", "count": Field("number"), "low": Field("int", "x"), "clear": "int"}
     produces = {"epoch": "bigint", "who": "string", "list": "array<int>"}
 
 
@@ -33,6 +33,7 @@ def test_every_fault_of_a_computation_is_named_at_once() -> None:
         "state['Big']",
         "state['count']",
         "state['low'].default",
+        "state['clear']",
         "produces['epoch']",
         "produces['who']",
         "produces['list']",

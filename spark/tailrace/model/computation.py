@@ -315,6 +315,8 @@ def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:
     for name, given in state.items():
         path, one = f"state[{name!r}]", Field(given) if isinstance(given, str) else given
         yield from name_faults(path, name)
+        if name == "clear":
+            yield Fault(path, name, "a name other than that of context.state.clear()", "rename it, for example cleared")
         if not isinstance(one, Field) or not isinstance(one.type, str):
             yield Fault(path, given, "a type, or a Field", 'write for example Field("bigint", 0)')
             continue
