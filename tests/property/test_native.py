@@ -13,14 +13,17 @@ from tailrace.model.clock import Clock
 from tailrace.model.reference import fold
 from tailrace.model.time import END_OF_TIME
 from tailrace.sql.reasons import reasons
-from tests.support.depth import covering
+from tests.support.depth import covering, deep
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import in_parts, run_native, said_by_reference
 from tests.support.strategies import epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
+QUICK = (6, 10, 11, 14)
+"""Figures of few epochs, and the last, which has something of all others; the engine in the process has each."""
 
-@pytest.mark.parametrize("number", range(6, 15))
+
+@pytest.mark.parametrize("number", [n if n in QUICK else pytest.param(n, marks=deep) for n in range(6, 15)])
 def test_each_figure_of_the_paper_comes_out_natively(spark: SparkSession, number: int) -> None:
     pipeline = examples.figure(number)
     epochs_ = examples.micro_batches() if number == 11 else examples.element_at_a_time()
@@ -49,7 +52,7 @@ def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
     calendars_agree(times, "calendar_times", lambda text: map(tuple, spark.sql(text).collect()))
 
 
-@in_parts(8, deeper=64, of=16)
+@in_parts(5, deeper=64, of=16)
 def test_a_random_definition_over_random_epochs_says_the_same_natively(
     plain: SparkSession, data: st.DataObject
 ) -> None:

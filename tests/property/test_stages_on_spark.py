@@ -39,7 +39,7 @@ def test_a_transcript_of_several_stages_comes_out(
     assert said == expected(transcript.pipeline, transcript.epochs), transcript.claim
 
 
-@in_parts(4, deeper=12, of=6)
+@in_parts(2, deeper=12, of=6)
 def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=data.draw(st.booleans())))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
