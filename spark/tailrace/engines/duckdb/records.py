@@ -69,19 +69,19 @@ class RememberedRows:
 
         Of a record that is there twice the first by its place in the source stays. Rejected records stay as they are.
         """
-        own, table = self._columns, self._table
+        own, table, again = self._columns, self._table, f"{self._table}_again"
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
-        met = f"EXISTS (SELECT 1 FROM {{}} k WHERE {' AND '.join(names)})"
+        same = " AND ".join(names)
         good, kept = rows["_error"].null_count, rows
         with registered(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
             # What is remembered is much, so it is gone through once; what came again of it is little.
-            known = f"SELECT {own} FROM {read} r WHERE _error IS NULL AND {met.format(table)}"
-            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table}_again AS {known}")
-            if self._any(f"FROM {table}_again") or self._any(twice):
+            known = f"SELECT {own} FROM ({there} AND EXISTS (FROM {table} k WHERE {same}))"
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {again} AS {known}")
+            if self._any(f"FROM {again}") or self._any(twice):
                 place = f"ROW_NUMBER() OVER (PARTITION BY {own} ORDER BY _source, _offset)"
-                unique = f"SELECT * FROM ({there} AND NOT {met.format(f'{table}_again')}) QUALIFY {place} = 1"
+                unique = f"SELECT * FROM ({there} AND NOT EXISTS (FROM {again} k WHERE {same})) QUALIFY {place} = 1"
                 text = f"{unique} UNION ALL SELECT * FROM {read} WHERE _error IS NOT NULL"
                 kept = self.connection.execute(text).to_arrow_table().cast(rows.schema)
         left = kept["_error"].null_count
