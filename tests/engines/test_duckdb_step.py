@@ -1,4 +1,4 @@
-"""The step on DuckDB says what the reference says, pane for pane, late record for late record (DESIGN section 2)."""
+"""The step on DuckDB says what the reference says, pane for pane, late record for late record."""
 
 from __future__ import annotations
 

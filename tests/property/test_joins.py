@@ -1,4 +1,4 @@
-"""Joins of a key's and a window's two sides are those of two nested loops over the records (DESIGN, section 5)."""
+"""Joins of a key's and a window's two sides are those of two nested loops over the records."""
 
 from __future__ import annotations
 

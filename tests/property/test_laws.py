@@ -1,4 +1,4 @@
-"""The laws of DESIGN.md, section 4, on random definitions and random epochs, of the reference execution.
+"""The laws (L1 to L3) on random definitions and random epochs, of the reference execution.
 
 `TAILRACE_TEST_DEPTH=20 pytest tests/property` tries twenty times as many examples of each.
 """

@@ -1,4 +1,4 @@
-"""The native execution says what the reference says, pane for pane, late record for late record (DESIGN section 2)."""
+"""The native execution says what the reference says, pane for pane, late record for late record."""
 
 from __future__ import annotations
 

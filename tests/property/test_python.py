@@ -1,4 +1,4 @@
-"""The `python` execution says what the reference says, whoever wrote the definition's parts (DESIGN section 2)."""
+"""The `python` execution says what the reference says, whoever wrote the definition's parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of several stages say on Spark what the reference says, stage by stage (DESIGN section 2, L1)."""
+"""Definitions of several stages say on Spark what the reference says, stage by stage (law L1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Combiners over records that may be taken back: what a later stage makes of another's panes (DESIGN, section 5).
+"""Combiners over records that may be taken back: what a later stage makes of another's panes.
 
 A combiner whose parts add up takes a record back by adding its opposite. One of a user's own that can uncombine keeps
 what was added and what was taken back side by side. Any other is recomputed from the values, which are kept with how

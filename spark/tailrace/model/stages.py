@@ -1,4 +1,4 @@
-"""How the stages of one definition go together: a stage's panes are the next one's records (DESIGN, section 3).
+"""How the stages of one definition go together: a stage's panes are the next one's records.
 
 A pane is a record of its key, its window and its results, and a retraction takes such a record back. So a later stage
 has at any time the records of the earlier one's current answers, whatever was corrected, and wherever a correction puts

@@ -15,7 +15,7 @@ from tailrace.lake.contracts import Contract
 
 
 class Execution(Enum):
-    """Where a stage runs (DESIGN, section 2)."""
+    """Where a stage runs."""
 
     NATIVE = "native"
     """Compiled to Spark SQL; nothing leaves the JVM."""

@@ -1,4 +1,4 @@
-"""Which execution a definition takes on Spark, and why (DESIGN, section 2). Whatever can run natively does."""
+"""Which execution a definition takes on Spark, and why. Whatever can run natively does."""
 
 from __future__ import annotations
 

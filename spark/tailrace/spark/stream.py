@@ -1,4 +1,4 @@
-"""The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3, in DESIGN section 4).
+"""The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3).
 
 An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. The
 folds run in a thread beside the query, which goes on to the next micro-batch once the log is published: from then on

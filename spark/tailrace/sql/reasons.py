@@ -1,4 +1,4 @@
-"""Why a definition's step or answers cannot be SQL alone (DESIGN, section 2). Whatever can be is."""
+"""Why a definition's step or answers cannot be SQL alone. Whatever can be is."""
 
 from __future__ import annotations
 
