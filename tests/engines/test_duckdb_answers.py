@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, correcting
 from tailrace.engines.answering import answering
-from tailrace.engines.duckdb.execution import DuckExecution, PythonExecution, SqlExecution
+from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, PythonExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.shapes import iceberg_schema
@@ -29,7 +29,16 @@ from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
 from tests.support.native import Said, arrow_bundle, said_by_reference
 from tests.support.stages import chains, computed
-from tests.support.strategies import Epochs, bundles, each_time_the_same, epochs, everything, pipelines
+from tests.support.strategies import (
+    Epochs,
+    Told,
+    bundles,
+    each_time_the_same,
+    epochs,
+    everything,
+    perhaps_told,
+    pipelines,
+)
 
 GENERATION = 7
 
@@ -55,7 +64,7 @@ def answered(session: DuckSession, pipeline: Pipeline, text: str) -> Answers:
 @each_time_the_same(cases(40, deeper=120))
 @given(data=st.data())
 def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
-    pipeline = data.draw(pipelines())
+    pipeline = data.draw(perhaps_told(data.draw(pipelines())))
     records = data.draw(bundles(20))
     assume(records)
     same_answers(batched(session, pipeline, records), batch(pipeline, records), "L1, answers of finished input")
@@ -85,9 +94,12 @@ def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> str
 
 
 def same(
-    session: DuckSession, data: st.DataObject, execution: type[DuckExecution], corrects: type[OpenWindowsCorrected]
+    session: DuckSession,
+    data: st.DataObject,
+    pipeline: Pipeline,
+    execution: type[DuckExecution],
+    corrects: type[OpenWindowsCorrected],
 ) -> None:
-    pipeline = data.draw(pipelines())
     made = data.draw(epochs(pipeline, max_epochs=5))
     lost = data.draw(st.sets(st.integers(0, 12), min_size=1))
     place = data.draw(st.integers(1, len(made)))
@@ -134,14 +146,16 @@ def same(
 @each_time_the_same(cases(20, deeper=60))
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
-    same(session, data, SqlExecution, OpenWindowsCorrected)
+    same(session, data, data.draw(pipelines()), SqlExecution, OpenWindowsCorrected)
 
 
 @seed(6)
 @each_time_the_same(cases(8, deeper=30))
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_in_python_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
-    same(session, data, PythonExecution, PythonCorrected)
+    pipeline = data.draw(perhaps_told(data.draw(pipelines())))
+    told = type(pipeline.where) is Told
+    same(session, data, pipeline, AssignedExecution if told else PythonExecution, PythonCorrected)
 
 
 def test_the_correction_is_the_execution_s(session: DuckSession) -> None:

@@ -17,7 +17,7 @@ from tests.support.duck import CONNECTION, run_on_duckdb
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import said_by_reference
 from tests.support.stages import chains
-from tests.support.strategies import each_time_the_same, epochs, pipelines
+from tests.support.strategies import each_time_the_same, epochs, perhaps_told, pipelines
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
 EACH_TIME_THE_SAME = each_time_the_same(cases(60, deeper=300))
@@ -52,7 +52,7 @@ def test_a_transcript_of_several_stages_comes_out(transcript: Staged) -> None:
 @EACH_TIME_THE_SAME
 @given(data=st.data())
 def test_a_random_definition_over_random_epochs_says_the_same(data: st.DataObject) -> None:
-    pipeline = data.draw(pipelines())
+    pipeline = data.draw(perhaps_told(data.draw(pipelines())))
     made = data.draw(epochs(pipeline))
     run = fold(pipeline, made)
     assert run_on_duckdb(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late)]

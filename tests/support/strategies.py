@@ -8,8 +8,8 @@ that windows fill, sessions overlap and just touch, and a good part of the recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -25,6 +25,7 @@ from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
 from tailrace.model.log import Log
 from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
 from tailrace.model.ordered import First, Last
+from tailrace.model.own import OwnWindows
 from tailrace.model.panes import Accumulation
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import ALL, Progress, Seen
@@ -48,7 +49,7 @@ from tailrace.model.triggers import (
     Trigger,
     Until,
 )
-from tailrace.model.windows import Fixed, Global, Sessions, Sliding, Windowing
+from tailrace.model.windows import NOTHING, Fixed, Global, Sessions, Sliding, Window, Windowing
 from tests.support.depth import cases
 
 BASE = datetime(2024, 1, 1, tzinfo=UTC)
@@ -124,6 +125,32 @@ EVERYTHING: dict[str, Combiner] = {
     "high_value": Quantile("value", 0.9),
 }
 """The results that a random definition picks from."""
+
+
+@dataclass(frozen=True)
+class Told(OwnWindows):
+    """The windows of another kind, as code of one's own tells them: nobody can compile it."""
+
+    of: Windowing
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.of.columns
+
+    @property
+    def longest(self) -> int | None:
+        return self.of.longest
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
+        return self.of.assign(at, record)
+
+
+@st.composite
+def perhaps_told(draw: st.DrawFn, pipeline: Pipeline) -> Pipeline:
+    """The definition, now and then with its windows told by code, where they do not merge."""
+    if pipeline.where.merges or draw(st.integers(0, 3)):
+        return pipeline
+    return replace(pipeline, where=Told(pipeline.where))
 
 
 # ---------------------------------------------------------------------------------------------------- definitions

@@ -18,14 +18,20 @@ CITED = re.compile(r"(?<![\w\"`.])([TMVXL]\d)(?:_(?=[a-zLMTVX])|(?![\w.\"`(]))")
 
 def texts() -> Iterator[tuple[str, str]]:
     """What may cite a rule: code, contracts, DAGs, docs and transcripts, by path."""
-    for folder, kinds in {"spark": ("py",), "pipelines": ("py",), "dags": ("py",), "docs": ("md",), "tests": ("py", "yaml")}.items():
+    for folder, kinds in {
+        "spark": ("py",),
+        "pipelines": ("py",),
+        "dags": ("py",),
+        "docs": ("md",),
+        "tests": ("py", "yaml"),
+    }.items():
         for kind in kinds:
             for path in sorted((ROOT / folder).rglob(f"*.{kind}")):
                 if path != Path(__file__):
                     yield str(path.relative_to(ROOT)), path.read_text()
 
 
-def tests() -> set[str]:
+def names_of_tests() -> set[str]:
     """The names of all tests."""
     return {
         node.name
@@ -42,7 +48,7 @@ def test_every_rule_that_is_cited_is_in_the_book() -> None:
 
 
 def test_every_rule_is_held_by_tests_that_exist() -> None:
-    existing = tests()
+    existing = names_of_tests()
     cases = {str(one) for one in (*transcripts(), *staged())}
     for rule, text in RULES.items():
         held = text.partition("Held by ")[2]

@@ -9,12 +9,15 @@ from __future__ import annotations
 from functools import partial
 
 from tailrace.engines.python.answers import answerer, assigner
+from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.session import Session
 from tailrace.model.log import SIGN
 from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 from tailrace.sql import answers, maps, windows
+from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import answered
+from tailrace.sql.reasons import only_assigns
 from tailrace.sql.steps import FAILED, may_fail
 
 
@@ -74,6 +77,17 @@ class Answering:
         return answers.computed(self.pipeline, self._prepared(source), within)
 
 
+class AssignedAnswering(Answering):
+    """How a definition's answers are computed of records whose windows code of one's own has assigned: by SQL."""
+
+    def _prepared(self, source: str) -> str:
+        pipeline = self.pipeline
+        types = {**pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
+        types |= {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
+        kept = f"SELECT {', '.join(map(quoted, types))} FROM {super()._prepared(source)}{windows.kept(pipeline)}"
+        return self.session.mapped(kept, partial(placer, pipeline), {**types, windows.WINDOWS: BOUNDS})
+
+
 class PythonAnswering(Answering):
     """How a definition's answers are computed by the model's own Python."""
 
@@ -105,7 +119,9 @@ def answering(session: Session, pipeline: Pipeline) -> Answering:
     Of finished input nothing is taken back. Who wants nothing but the answers passes `pipeline.finished`, which runs
     natively also where that would not.
     """
-    return (PythonAnswering if session.in_python(pipeline) else Answering)(session, pipeline)
+    if not session.in_python(pipeline):
+        return Answering(session, pipeline)
+    return (AssignedAnswering if only_assigns(pipeline) else PythonAnswering)(session, pipeline)
 
 
 def taken(session: Session, definition: Map, records: str) -> tuple[str, str | None]:

@@ -14,8 +14,22 @@ def reasons(pipeline: Pipeline) -> list[str]:
     subclass of a built-in one counts as one's own.
     """
     found = []
-    if type(pipeline.where) not in NATIVE:
+    if _own_windows(pipeline):
         found.append(f"where: {type(pipeline.where).__name__} is a windowing of one's own")
+    return found + _own_combiners(pipeline)
+
+
+def only_assigns(pipeline: Pipeline) -> bool:
+    """Whether all that Python has to do is to say which windows a record is in: the rest is SQL, given those."""
+    return _own_windows(pipeline) and not pipeline.where.merges and not _own_combiners(pipeline)
+
+
+def _own_windows(pipeline: Pipeline) -> bool:
+    return type(pipeline.where) not in NATIVE
+
+
+def _own_combiners(pipeline: Pipeline) -> list[str]:
+    found = []
     for name, combiner in pipeline.what.items():
         own, type_ = pipeline.combiners[name], pipeline.type_of(combiner)
         if any(part.merge is Merge.OWN for part in combiner.parts(type_)):

@@ -57,15 +57,19 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     """A bundle's records with the windows each is in: one row for a record and window.
 
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came
-    from. `source` is a view of records that have been through the definition's steps (`spark.preparing`).
+    from. `source` is a view of records that have been through the definition's steps (`spark.preparing`); where its
+    windows are of one's own, they are in the records' column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
-    if type(where) not in NATIVE:
-        raise NotImplementedError(f"no native form of {where!r}")
     carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
-    return NATIVE[type(where)](
-        where, carried, _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", places)
-    )
+    native = NATIVE.get(type(where))
+    more = [] if native else [WINDOWS]
+    records = _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", [*places, *more])
+    return native(where, carried, records) if native else _told(carried, records)
+
+
+WINDOWS = "_windows"
+"""The column of a record's windows, where code of one's own has assigned them: a list of their bounds."""
 
 
 def overlapping(pipeline: Pipeline) -> bool:
@@ -122,11 +126,19 @@ def end_by_start(where: Windowing) -> str | None:
     'window_start + 2000000L'
     """
     match where:
+        case _ if type(where) not in NATIVE:
+            # Its windows are what its code says, whatever it is derived from.
+            return None
         case Global():
             return f"{END_OF_TIME}L"
         case Fixed() | Sliding():
             return f"window_start + {duration(where.size)}L"
     return None
+
+
+def _told(carried: str, records: str) -> str:
+    bounds = ", ".join(f"_window.{name} AS {name}" for name in ("window_start", "window_end"))
+    return f"SELECT {carried}, {bounds} FROM (SELECT *, EXPLODE({WINDOWS}) AS _window FROM ({records}))"
 
 
 def _global(where: Global, carried: str, records: str) -> str:

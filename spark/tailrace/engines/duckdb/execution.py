@@ -8,7 +8,7 @@ fails between two steps restores it from there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from tailrace.engines.duckdb.connection import in_one_transaction
 from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
+from tailrace.engines.python.assigned import assigned_windows
 from tailrace.engines.python.step import PythonStep
 from tailrace.lake.contracts import shape_of
 from tailrace.lake.shapes import arrow_schema
@@ -30,10 +31,10 @@ from tailrace.sql.clock import clock_values, times
 from tailrace.sql.held import due_terms, holds_back, next_due, oldest_held
 from tailrace.sql.ledger_rows import Rows, state_types
 from tailrace.sql.partials import late, may_be_late, partials, refused
-from tailrace.sql.reasons import reasons
+from tailrace.sql.reasons import only_assigns, reasons
 from tailrace.sql.state_merge import met
 from tailrace.sql.transitions import transitions
-from tailrace.sql.windows import kept
+from tailrace.sql.windows import WINDOWS, kept
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class SqlExecution(DuckExecution):
         self._remains = in_duckdb(self.rows.state(names["transitions"]))
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
-        taken, names = self._prepared(bundle), self._names
+        taken, names = self._placed(self._prepared(bundle)), self._names
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock(state, Clock(-1, watermark, 0))
         self.connection.register(names["bundle"], taken.records)
@@ -212,6 +213,10 @@ class SqlExecution(DuckExecution):
         self.connection.unregister(names["bundle"])
         return Moved(self._with_rejected(rows, taken, clock), after)
 
+    def _placed(self, taken: Taken) -> Taken:
+        """The records with what the windowing's own code has to say of them: nothing, where it is SQL as well."""
+        return taken
+
     def _any_late(self, state: Windows, taken: Taken) -> bool:
         """Whether the bundle may hold late records. Partials of windows that merge do not say."""
         return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
@@ -224,8 +229,23 @@ class SqlExecution(DuckExecution):
         return _touched(names["state"], names["clock"], names["partials"], stirs, " AND ".join(same) or "true")
 
 
+class AssignedExecution(SqlExecution):
+    """The step as SQL, of records whose windows code of one's own has assigned: it is called once for each record.
+
+    Windows that merge are not for it: they may merge by a rule of their own.
+    """
+
+    def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
+        super().__init__(connection, pipeline, steps)
+        self._kept = in_duckdb(f"SELECT * FROM {self._names['bundle']}{kept(pipeline)}")
+
+    def _placed(self, taken: Taken) -> Taken:
+        records = self._queried(taken.records, self._kept) if self.pipeline.keep is not None else taken.records
+        return replace(taken, records=records.append_column(WINDOWS, assigned_windows(self.pipeline, records)))
+
+
 class PythonExecution(DuckExecution):
-    """The reference step itself, in this process: for windows and combiners of one's own."""
+    """The reference step itself, in this process: for combiners of one's own, and windows of one's own that merge."""
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
@@ -262,7 +282,9 @@ class PythonExecution(DuckExecution):
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
     """The definition in the execution that it takes on DuckDB."""
-    return (PythonExecution if in_python(pipeline) else SqlExecution)(connection, pipeline, steps)
+    if not in_python(pipeline):
+        return SqlExecution(connection, pipeline, steps)
+    return (AssignedExecution if only_assigns(pipeline) else PythonExecution)(connection, pipeline, steps)
 
 
 def in_python(pipeline: Pipeline) -> bool:
