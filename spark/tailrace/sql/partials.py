@@ -19,14 +19,14 @@ def merged(pipeline: Pipeline) -> list[str]:
     return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
 
 
-def partials(pipeline: Pipeline, source: str, clock: str) -> str:
-    """The partials of a bundle.
+def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = False) -> str:
+    """The partials of a bundle; `by_slices` has windows that overlap put together as `finished` does.
 
     Windows that do not merge are judged by the watermark later, as groups: their lateness depends on the window alone.
     Records of windows that merge are judged here, each by its own window before any merging (rule M1).
     """
     if not pipeline.where.merges:
-        return _grouped(pipeline, assigned(pipeline, source))
+        return finished(pipeline, source) if by_slices else _grouped(pipeline, assigned(pipeline, source))
     expired = f"LEAST(window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
     alive = f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}"
     return _sessions(pipeline, alive)

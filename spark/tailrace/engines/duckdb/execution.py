@@ -179,9 +179,9 @@ class SqlExecution(DuckExecution):
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
         names = self._names
-        self._partials = in_duckdb(partials(pipeline, names["bundle"], names["clock"]))
+        self._partials = in_duckdb(partials(pipeline, names["bundle"], names["clock"], by_slices=True))
         self._transitions = in_duckdb(
-            transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"]))
+            transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"], joined=True))
         )
         told = [self.rows.of_transitions(names["transitions"])]
         if pipeline.finishing == "close":
