@@ -96,7 +96,7 @@ def own_parts() -> tuple[Callable[[timedelta, int], OwnWindows], Callable[[], Ow
     return Bursts, Longest
 
 
-@pytest.mark.parametrize("transcript", covering(transcripts()))
+@pytest.mark.parametrize("transcript", covering(transcripts(), states=True))
 def test_a_transcript_comes_out_in_python(
     plain: SparkSession, monkeypatch: pytest.MonkeyPatch, transcript: Transcript
 ) -> None:

@@ -1,5 +1,7 @@
 """Hypothesis strategies for random definitions, and random epochs to fold them over.
 
+A strategy is made once: to make and to check one takes longer than to draw from it.
+
 `runs()` draws a pipeline with epochs for it; `pipelines()` and `epochs(definition)` draw them apart. All records are
 of one log, `LOG`, and hold plain values: a test of another execution can send the same ones through it. Their `id` is
 unique within a run. Event times and watermarks lie on a small grid of seconds, one microsecond aside now and then, so
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -156,6 +159,7 @@ def perhaps_told(draw: st.DrawFn, pipeline: Pipeline) -> Pipeline:
 # ---------------------------------------------------------------------------------------------------- definitions
 
 
+@cache
 def windowings() -> st.SearchStrategy[Windowing]:
     """Every built-in windowing, in sizes of a few seconds; sliding with overlaps, with gaps, and end to end."""
     few = st.integers(1, 6).map(seconds)
@@ -169,6 +173,7 @@ def windowings() -> st.SearchStrategy[Windowing]:
     )
 
 
+@cache
 def conditions() -> st.SearchStrategy[Condition]:
     """Conditions on the columns of `LOG`, one or two."""
     operators = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
@@ -182,9 +187,11 @@ def conditions() -> st.SearchStrategy[Condition]:
     return st.one_of(one, st.builds(Both, one, one), st.builds(Either, one, one), st.builds(Not, one))
 
 
+_KEEPS = st.none() | st.none() | st.none() | conditions()
 _PROCESSING_TIMES = st.sampled_from([1, 20, 60]).map(seconds)
 
 
+@cache
 def _leaves() -> st.SearchStrategy[Trigger]:
     return st.one_of(
         st.builds(AfterCount, st.integers(1, 3)),
@@ -212,6 +219,7 @@ def _repeated(trigger: Trigger) -> Trigger:
     return trigger if trigger.fires_on_nothing else Repeat(trigger)
 
 
+@cache
 def _composed(parts: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
     some = st.lists(parts, min_size=1, max_size=3)
     return st.one_of(
@@ -223,6 +231,7 @@ def _composed(parts: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
     )
 
 
+@cache
 def triggers(depth: int = 2) -> st.SearchStrategy[Trigger]:
     """Triggers nested up to `depth` that validation has nothing against, whatever they are done by."""
     return _leaves() if depth == 0 else st.one_of(_leaves(), *[_composed(triggers(depth - 1))] * 3)
@@ -236,6 +245,7 @@ def _endless(trigger: Trigger) -> Trigger:
     return again if not again.finishes else Sequence(trigger, Repeat(AfterCount(1)))
 
 
+@cache
 def _questions(late: bool) -> st.SearchStrategy[Trigger]:
     """Triggers as users write them: early, on time and late; and random ones that never end."""
     inner = triggers(1)
@@ -267,7 +277,7 @@ def pipelines(draw: st.DrawFn, *, where: Windowing | None = None, how: Accumulat
         key=key,
         what={name: EVERYTHING[name] for name in names},
         where=within,
-        keep=draw(st.none() | st.none() | st.none() | conditions()),
+        keep=draw(_KEEPS),
         when=when,
         how=how if how is not None else draw(st.sampled_from(Accumulation)),
         allowed_lateness=lateness,
@@ -289,6 +299,7 @@ _VALUES = {
 }
 
 
+@cache
 def bundles(max_size: int = 6) -> st.SearchStrategy[list[Record]]:
     """Records of `LOG` whose `id` means nothing, for tests that do not fold them."""
     at = st.integers(0, 30).map(lambda away: BASE + seconds(away))
@@ -300,6 +311,22 @@ _ARRIVALS = st.tuples(
     st.sampled_from([0, 0, 0, 0, -1, 1]),  # and microseconds
     st.fixed_dictionaries(_VALUES),
 )
+
+
+@cache
+def _spans(max_epochs: int, max_bundle: int) -> st.SearchStrategy[list[Any]]:
+    """What comes in each epoch, and how far time goes on with it."""
+    return st.lists(
+        st.tuples(
+            st.lists(_ARRIVALS, max_size=max_bundle),
+            st.integers(0, 8),  # seconds that the watermark goes forward
+            st.sampled_from([0, 1, 13, 60]),  # and processing time
+            st.sampled_from([1, 1, 1, 4]),  # and the epoch's number
+            st.sampled_from([(), (), ("go",), ("go", "stop")]),
+        ),
+        min_size=min(3, max_epochs),
+        max_size=max_epochs,
+    )
 
 
 @st.composite
@@ -316,19 +343,7 @@ def epochs(
     The watermark is made up (it may stand still, or run past records), or follows the records by the log's bound on
     disorder. `ends` says whether the last epoch brings the watermark to the end of time; either, if left out.
     """
-    spans = draw(
-        st.lists(
-            st.tuples(
-                st.lists(_ARRIVALS, max_size=max_bundle),
-                st.integers(0, 8),  # seconds that the watermark goes forward
-                st.sampled_from([0, 1, 13, 60]),  # and processing time
-                st.sampled_from([1, 1, 1, 4]),  # and the epoch's number
-                st.sampled_from([(), (), ("go",), ("go", "stop")]),
-            ),
-            min_size=min(3, max_epochs),
-            max_size=max_epochs,
-        )
-    )
+    spans = draw(_spans(max_epochs, max_bundle))
     follows = draw(st.booleans())
     unknown = draw(st.sampled_from([0, 0, 1, 3])) if not follows else 0
     progress = Progress()
