@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from tailrace.lake.notices import Noted, Outcome, Publication
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.model.clock import Clock
 from tailrace.model.progress import Partition, Progress
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant
 from tailrace.observe.happenings import Began, Ended, Happening, Mended, Subject
 from tailrace.observe.logs import Logs
 from tailrace.settings import Settings
-from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.sources import Files
+from tailrace.spark.staging import Folded
 from tailrace.spark.stream import EpochReport
 from tests.support import small_lake
 from tests.support.terraform import SOURCES

@@ -25,9 +25,10 @@ from tailrace.model.visits import example
 from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import apply, rollback
-from tailrace.spark.folding import Fold, Phases
+from tailrace.spark.folding import Fold
 from tailrace.spark.pacing import Pace
 from tailrace.spark.sides import Sides
+from tailrace.spark.staging import Phases
 from tailrace.spark.tailing import Tailing
 from tailrace.sql.changes import productions
 from tailrace.verify.as_of import as_of

@@ -16,8 +16,8 @@ from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.time import END_OF_TIME, instant, moment
 from tailrace.settings import Settings
-from tailrace.spark.folding import Phases
 from tailrace.spark.sides import Sides
+from tailrace.spark.staging import Phases
 from tailrace.spark.stateful import ComputationFold
 from tailrace.verify.audit_computation import audit_computation
 from tests.support.clicks import START, VISITS

@@ -17,9 +17,10 @@ from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record
-from tailrace.spark.folding import Fold, Phases
+from tailrace.spark.folding import Fold
 from tailrace.spark.pacing import Pace
 from tailrace.spark.sides import Sides
+from tailrace.spark.staging import Phases
 from tests.support.native import arrow_bundle
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]

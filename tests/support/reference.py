@@ -14,7 +14,8 @@ from tailrace.lake.following import Following
 from tailrace.lake.lease import Lease
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Change, Head
 from tailrace.model.clock import Clock
 from tailrace.model.correcting import correct

@@ -21,8 +21,9 @@ from tailrace.lake.tables import Change
 from tailrace.model.clock import Clock
 from tailrace.model.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.folding import MapFold, Phases
+from tailrace.spark.folding import MapFold
 from tailrace.spark.sides import Sides
+from tailrace.spark.staging import Phases
 from tests.unit.test_map_definitions import EUROS, SALES
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")

@@ -29,14 +29,14 @@ from tailrace.cli.main import app
 from tailrace.cli.progress import Progress
 from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.errors import FencedError
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.model.clock import Clock
 from tailrace.model.progress import Partition
 from tailrace.model.progress import Progress as LogProgress
 from tailrace.model.time import instant
-from tailrace.spark.folding import Folded
 from tailrace.spark.folds import StreamError
 from tailrace.spark.landing import Landed
+from tailrace.spark.staging import Folded
 from tailrace.spark.stream import EpochReport
 from tailrace.verify.checks import Audit, Check
 from tests.support import small_lake

@@ -37,9 +37,9 @@ from tailrace.observe.logs import LOGGER, Logs
 from tailrace.observe.metrics import METRICS, Endpoint, Metrics
 from tailrace.observe.observing import lineage_wanted, observing
 from tailrace.settings import Settings
-from tailrace.spark.folding import Folded
 from tailrace.spark.landing import Landed
 from tailrace.spark.sources import Files, Kafka
+from tailrace.spark.staging import Folded
 from tailrace.spark.stream import EpochReport
 from tests.support import small_lake
 from tests.support.scraping import Scraped, collecting, scraped

@@ -25,10 +25,9 @@ from tailrace.observe.plot import (
     PlotTable,
     Timing,
     Value,
-    render,
-    render_png,
     written,
 )
+from tailrace.observe.plot_page import render, render_png
 from tailrace.observe.scene import KINDS, Scene, scene
 
 NOON = datetime(2015, 8, 31, 12, tzinfo=UTC)

@@ -27,7 +27,7 @@ from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import Filter, after, every, up_to
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
 from tailrace.model.chains import Ranged
 from tailrace.model.maps import Map

@@ -21,9 +21,9 @@ from tailrace.lake.contracts import PARTIAL
 from tailrace.lake.filters import equal
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
-from tailrace.model.log import Productions
+from tailrace.model.derived_logs import Productions
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import END_OF_TIME, text
 from tailrace.sql.answers import current, in_range

@@ -19,7 +19,7 @@ from tailrace.lake.filters import Filter, before, equal, every, since
 from tailrace.lake.following import Unfollowed
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import COUNTS, Ended, Replacing
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
 from tailrace.model.log import PANE_TIME
 from tailrace.model.maps import Map

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tailrace.engines.choose import Choice
 from tailrace.lake.replacing import COUNTS, Ended
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
 from tailrace.model.chains import Ranged
 from tailrace.model.errors import TailraceError

@@ -11,7 +11,8 @@ from tailrace.engines.session import Session
 from tailrace.lake.following import Follows
 from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Head
 from tailrace.model.chains import Ranged
 from tailrace.model.pipeline import Pipeline

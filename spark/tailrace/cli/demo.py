@@ -32,7 +32,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.model.errors import TailraceError
 from tailrace.model.pipeline import Pipeline
 from tailrace.observe.flights import landing_cuts, load, write_files
-from tailrace.observe.plot import render
+from tailrace.observe.plot_page import render
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.checks import Audit

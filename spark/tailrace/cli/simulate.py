@@ -172,7 +172,7 @@ def _draw(
 ) -> None:
     if key is None and not one.keys:
         raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
-    from tailrace.observe.plot import render, render_png
+    from tailrace.observe.plot_page import render, render_png
 
     plot = one.plot(one.keys[0] if key is None else key, result)
     for path in filter(None, (page, png)):
@@ -183,7 +183,7 @@ def _draw(
 
 def _paper(output: Output, folder: Path) -> None:
     from tailrace.observe.paper import figures, page
-    from tailrace.observe.plot import render_png
+    from tailrace.observe.plot_page import render_png
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "paper.html").write_text(page(), encoding="utf-8")

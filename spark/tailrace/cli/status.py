@@ -23,7 +23,7 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.reports import LogStatus, PipelineStatus
-    from tailrace.lake.runs import Run
+    from tailrace.lake.run import Run
     from tailrace.model.progress import Progress
 
 HOLDING = 3

@@ -10,7 +10,8 @@ from tailrace.lake.contracts import PRODUCTION
 from tailrace.lake.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.naming import known_as
 from tailrace.model.computation import NotKeptError
-from tailrace.model.log import Log, Productions
+from tailrace.model.derived_logs import Productions
+from tailrace.model.log import Log
 from tailrace.model.maps import Map
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.sql import maps

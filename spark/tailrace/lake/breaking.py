@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tailrace.lake.catalog import Lake
 from tailrace.lake.evolution import Change, Kind
 from tailrace.lake.generations import MEANING
-from tailrace.lake.reports import LEDGER
+from tailrace.lake.layouts import LEDGER
 from tailrace.model.meaning import read
 
 _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})

@@ -12,7 +12,8 @@ from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.commits import ENGINE
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.filters import equal, every
-from tailrace.lake.reports import LEDGER, LogStatus, log_status
+from tailrace.lake.layouts import LEDGER
+from tailrace.lake.reports import LogStatus, log_status
 from tailrace.model.computation import Computation
 from tailrace.model.time import BEGINNING, instant
 

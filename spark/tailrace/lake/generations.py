@@ -54,7 +54,7 @@ from tailrace.lake.needed import STAMP
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.shapes import said as said_as
 from tailrace.lake.tables import BEGINS
-from tailrace.model.log import Productions
+from tailrace.model.derived_logs import Productions
 from tailrace.model.pipeline import Pipeline
 
 GENERATION = "tailrace.generation"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import progress_of
-from tailrace.lake.reports import LEDGER
+from tailrace.lake.layouts import LEDGER
 from tailrace.model.chains import Definition, chain
 from tailrace.model.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.written import length

@@ -14,7 +14,8 @@ from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import LATE, ledger_contract
 from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import after, equal, every, up_to
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.model.panes import Key
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant

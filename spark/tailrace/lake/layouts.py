@@ -27,6 +27,9 @@ _TERM = re.compile(
 SMALL = ("__runs", "__commits", "__signals", "__complete")
 """How the names of tables end that are written without Spark, which takes no transform."""
 
+LEDGER = "__ledger"
+"""How the name of a pipeline's ledger ends."""
+
 
 @dataclass(frozen=True)
 class Term:

@@ -16,7 +16,8 @@ from pyiceberg.table import Table
 from tailrace.lake.catalog import MAIN, Head, Lake, head_of, lineage, ref_of
 from tailrace.lake.lease import LENDER, TOKEN
 from tailrace.lake.pins import pinned_at
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.model.pipeline import Pipeline
 
 _STREAM = re.compile(r"stream_(\d+)")

@@ -17,7 +17,7 @@ from tailrace.lake.contracts import Contract, archives, complete_contract, contr
 from tailrace.lake.leftovers import leftover_names, leftover_tables, runs_of
 from tailrace.lake.needed import STAMP, needed_of
 from tailrace.lake.retention import Going, expired
-from tailrace.lake.runs import Run
+from tailrace.lake.run import Run
 from tailrace.model.chains import Definition, chain
 from tailrace.model.pipeline import Pipeline
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from tailrace.lake.runs import Run
+    from tailrace.lake.run import Run
 
 
 class Outcome(Enum):

@@ -13,7 +13,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.catalogs import endpoint
 from tailrace.lake.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.errors import LakeError
-from tailrace.lake.reports import LEDGER
+from tailrace.lake.layouts import LEDGER
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
 """How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""

@@ -17,7 +17,8 @@ from tailrace.lake.errors import FencedError, MovedError
 from tailrace.lake.lease import PATIENCE, Lease
 from tailrace.lake.notices import Outcome, Publication
 from tailrace.lake.publish import Branch
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.lake.tables import BACKFILLED, Commit, Head, Tables, repeated, standing
 
 RUN = "run"

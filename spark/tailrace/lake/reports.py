@@ -20,8 +20,10 @@ from pyiceberg.types import TimestamptzType
 from tailrace.lake.catalog import Head, Lake, head_of, properties
 from tailrace.lake.commits import DUPLICATES, ENGINE, progress_in
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, PRODUCTION
+from tailrace.lake.layouts import LEDGER
 from tailrace.lake.needed import STAMP
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.lake.tables import MAINTAINED
 from tailrace.model.algebra import Scalars
 from tailrace.model.chains import Ranged
@@ -30,9 +32,6 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
 from tailrace.model.time import BEGINNING, instant
 from tailrace.model.transition import Transition
-
-LEDGER = "__ledger"
-"""How the name of a pipeline's ledger ends."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from tailrace.lake.generations import FROM, GENERATION, Held, go_over, settle
 from tailrace.lake.lease import HOLDING, TOKEN, Lease
 from tailrace.lake.needed import STAMP
 from tailrace.lake.replacing import Replaced
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Commit, repeated, standing
 from tailrace.model.chains import Definition, chain
 from tailrace.model.computation import Computation

@@ -11,40 +11,13 @@ from typing import Any
 from tailrace.lake.contracts import runs_contract
 from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Noted
+from tailrace.lake.run import Run
 from tailrace.lake.tables import Tables
 from tailrace.model.chains import Ranged
 from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
 
 HIGHEST = "generation"
 """What a commit to the table says: the highest generation in it."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as its latest row has it. The range is of window timestamps, in microseconds, half open."""
-
-    run: str
-    kind: str
-    status: str
-    generation: int
-    first: int
-    last: int
-    fingerprint: str
-    log_epoch: int | None = None
-    changed: int | None = None
-    untouched: int | None = None
-    retracted: int | None = None
-    reason: str | None = None
-    engine: str | None = None
-    at: datetime | None = None
-
-    def overlaps(self, first: int, last: int) -> bool:
-        """Whether it computed anything of this range."""
-        return self.first < last and first < self.last
-
-    def covers(self, first: int, last: int) -> bool:
-        """Whether it computed all of this range."""
-        return self.first <= first and last <= self.last
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tailrace.model.computation import Computation
-from tailrace.model.log import Panes, Productions
+from tailrace.model.derived_logs import Panes, Productions
 from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
 

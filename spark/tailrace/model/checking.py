@@ -7,11 +7,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tailrace.model.combiners import Combiner, Count
+from tailrace.model.derived_logs import Panes, Productions
 from tailrace.model.elementwise import Each, element_faults
 from tailrace.model.errors import Fault, unknown_column
 from tailrace.model.gathering import Collect, Highest
 from tailrace.model.joining import Pairs
-from tailrace.model.log import PANE_TIME, Log, Panes, Productions
+from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.matching import condition_faults
 from tailrace.model.names import RESERVED, RESERVED_KEYS, name_faults, reserved
 from tailrace.model.own import OwnWindows

@@ -16,8 +16,9 @@ from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tailrace.model.derived_logs import Panes, Productions
 from tailrace.model.errors import DefinitionError, Fault, TailraceError, unknown_column
-from tailrace.model.log import PANE_TIME, Log, Panes, Productions
+from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.names import RESERVED, name_faults, reserved
 from tailrace.model.once import Once
 from tailrace.model.several import Several

@@ -6,15 +6,16 @@ run in the same epoch, one after the other, each at the watermark that the one b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tailrace.model import keyed, maps, stages, stateful
 from tailrace.model.chains import Definition, chain
 from tailrace.model.clock import Clock
 from tailrace.model.keyed import Production
 from tailrace.model.maps import Map, Mapped
-from tailrace.model.once import Claims, settled
+from tailrace.model.once import Claims, Once
 from tailrace.model.panes import Late, Pane, Rejected
 from tailrace.model.pipeline import Pipeline
 from tailrace.model.step import Record, State, step
@@ -100,3 +101,17 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
         reached = stateful.onward(definition, run.state)
     run.rejected += rejected
     return given, reached
+
+
+def settled(
+    once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
+) -> tuple[list[Production], list[Production]]:
+    """The productions of an epoch that count, and those that do not, each given with its columns.
+
+    Of those with one id the first one counts, in the order in which they are given.
+    """
+    counting, left_out = list[Any](), list[Any]()
+    for one, record in productions:
+        found = once.id_of(record, one.at, types)
+        (counting if found is None or claims.claim(found) else left_out).append(one)
+    return counting, left_out

@@ -11,18 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tailrace.model.errors import DefinitionError, Fault, unknown_column
 from tailrace.model.names import name_faults
 from tailrace.model.time import duration, waits
 from tailrace.model.types import is_type
 from tailrace.model.watermarks import BoundedDisorder, WatermarkStrategy
-
-if TYPE_CHECKING:
-    from tailrace.model.computation import Computation
-    from tailrace.model.maps import Map
-    from tailrace.model.pipeline import Pipeline
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -170,52 +165,6 @@ SIGN = "_sign"
 
 PLACE = ("_epoch", "_source", "_offset")
 """What a record carries besides its columns: where it came from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Given(Log):
-    """What a definition gives as the log of another one: it is in that one's ledger, and no source lands it."""
-
-    of: Pipeline | Computation | Map = field(kw_only=True)
-
-    @property
-    def landed(self) -> bool:
-        return False
-
-    @property
-    def source(self) -> Log:
-        return self.of.source
-
-    def _faults(self) -> Iterable[Fault]:
-        return ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panes(_Given):
-    """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
-
-    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. It has no bounds and no
-    disorder of its own: its watermark is the stage's (rule T3).
-    """
-
-    of: Pipeline = field(kw_only=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Productions(_Given):
-    """What a computation or a map produces as the log of another definition; their `produced` makes it.
-
-    Its columns are a computation's key and those that it says it produces, or those that go out of a map, and
-    `event_time`. A stream takes nothing of it back. Its watermark is that of who produces it (rule T3), and no record
-    of a computation is ever late.
-    """
-
-    of: Computation | Map = field(kw_only=True)
-
-    @property
-    def kept(self) -> bool:
-        """Whether the ledger keeps them; else they are computed again where they are wanted again."""
-        return getattr(self.of, "productions", "strong") == "strong"
 
 
 def sign_of(record: Mapping[str, Any]) -> int:

@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tailrace.model.checking import map_faults
+from tailrace.model.derived_logs import Productions
 from tailrace.model.elementwise import ElementWise, Prepared, Record, columns_after, meets, taken_through
 from tailrace.model.errors import DefinitionError
-from tailrace.model.log import PANE_TIME, PLACE, Log, Productions
+from tailrace.model.log import PANE_TIME, PLACE, Log
 from tailrace.model.matching import Condition
 from tailrace.model.meaning import digest, of_log
 from tailrace.model.panes import Rejected

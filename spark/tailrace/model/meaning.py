@@ -13,7 +13,8 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tailrace.model.log import Log, Panes, Productions
+from tailrace.model.derived_logs import Panes, Productions
+from tailrace.model.log import Log
 from tailrace.model.panes import END_OF_WINDOW
 from tailrace.model.written import written
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.model.algebra import Scalars
 from tailrace.model.errors import Fault, unknown_column
 from tailrace.model.matching import Condition, condition_faults
 from tailrace.model.names import name_faults
-
-if TYPE_CHECKING:
-    from tailrace.model.keyed import Production
 
 
 class Id(NamedTuple):
@@ -87,17 +84,3 @@ class Claims:
         if ours:
             self.counted.add(one)
         return ours
-
-
-def settled(
-    once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
-) -> tuple[list[Production], list[Production]]:
-    """The productions of an epoch that count, and those that do not, each given with its columns.
-
-    Of those with one id the first one counts, in the order in which they are given.
-    """
-    counting, left_out = list[Any](), list[Any]()
-    for one, record in productions:
-        found = once.id_of(record, one.at, types)
-        (counting if found is None or claims.claim(found) else left_out).append(one)
-    return counting, left_out

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from tailrace.model.checking import pipeline_faults
 from tailrace.model.combiners import Combiner, Merge, Part
+from tailrace.model.derived_logs import Panes
 from tailrace.model.elementwise import ElementWise, Prepared, columns_after, meets, taken_through
 from tailrace.model.errors import DefinitionError
-from tailrace.model.log import PANE_TIME, Log, Panes
+from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.matching import Condition
 from tailrace.model.meaning import fingerprint, parts
 from tailrace.model.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp

@@ -23,7 +23,7 @@ from tailrace.model.chains import Ranged
 from tailrace.model.progress import Progress
 from tailrace.model.time import BEGINNING, END_OF_TIME
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
-from tailrace.spark.folding import Folded
+from tailrace.spark.staging import Folded
 from tailrace.spark.stream import EpochReport
 
 Kind = Literal["counter", "gauge", "histogram"]

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
 from tailrace.model.combiners import Merge
+from tailrace.model.derived_logs import Productions
 from tailrace.model.elementwise import Each
-from tailrace.model.log import Productions
 from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST
 from tailrace.model.pipeline import NET, Pipeline
 from tailrace.model.time import duration, instant, text

@@ -16,8 +16,9 @@ from pyiceberg.types import LongType, TimestamptzType
 
 from tailrace.lake.catalog import Lake, head_of, lineage, properties
 from tailrace.lake.generations import MEANING, generation_of, left, refused
+from tailrace.lake.layouts import LEDGER
 from tailrace.lake.naming import known_as
-from tailrace.lake.reports import LEDGER, log_status
+from tailrace.lake.reports import log_status
 from tailrace.lake.runs import Runs
 from tailrace.model.log import Log
 from tailrace.model.meaning import Change, change, changed, kept, read

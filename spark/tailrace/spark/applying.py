@@ -38,7 +38,8 @@ from tailrace.lake.generations import (
     tag_of,
 )
 from tailrace.lake.lease import HOLDING, TOKEN, Lease
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.model.errors import TailraceError
 from tailrace.model.meaning import kept
 from tailrace.model.pipeline import Pipeline

@@ -17,19 +17,21 @@ from tailrace.lake.commits import CLOCK, recorded
 from tailrace.lake.errors import FencedError, LakeError, LentError
 from tailrace.lake.lease import LANDING, Lease
 from tailrace.lake.notices import Dropped
+from tailrace.lake.signals import names_of
 from tailrace.lake.trimming import ledger_trimming
 from tailrace.model.chains import Definition, before, chain, keeping_answers
+from tailrace.model.clock import Clock
 from tailrace.model.errors import TailraceError
 from tailrace.model.log import Log
 from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline
-from tailrace.spark.folding import Fold, Folded, MapFold, Phases
-from tailrace.spark.intake import recorded_clock
+from tailrace.model.time import BEGINNING
+from tailrace.spark.folding import Fold, MapFold
 from tailrace.spark.pacing import Pace
 from tailrace.spark.session import Starting
 from tailrace.spark.side import Bundled
 from tailrace.spark.sides import Sides
-from tailrace.spark.staging import Folding
+from tailrace.spark.staging import Folded, Folding, Phases
 from tailrace.spark.stateful import ComputationFold
 from tailrace.spark.worker import Worker
 
@@ -311,3 +313,11 @@ def _stages(definitions: Sequence[Definition]) -> list[Definition]:
         if stages.setdefault(stage.name, stage) != stage:
             raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
     return list(stages.values())
+
+
+def recorded_clock(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
+    """The clock of an epoch that the log has, by what its commit says; where that is gone, time stands still."""
+    watermark, now = (int(said.get(name, BEGINNING)) for name in CLOCK)
+    if before is not None:
+        watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
+    return Clock(epoch, watermark, now, names_of(said))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.duckdb.read import as_declared, scanned
 from tailrace.engines.duckdb.records import RememberedRows
 from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK, DUPLICATES, PROGRESS, READ, progress_of, times_of
+from tailrace.lake.commits import DUPLICATES, PROGRESS, READ, progress_of, times_of
 from tailrace.lake.filters import at_most
 from tailrace.lake.signals import Completions, Signals, names_of
 from tailrace.model.clock import Clock
@@ -234,11 +234,3 @@ _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
 def _wall_clock() -> int:
     """Now, in microseconds: the one place where the stream reads a clock. What it reads is recorded (rule T2)."""
     return time.time_ns() // 1000
-
-
-def recorded_clock(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
-    """The clock of an epoch that the log has, by what its commit says; where that is gone, time stands still."""
-    watermark, now = (int(said.get(name, BEGINNING)) for name in CLOCK)
-    if before is not None:
-        watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
-    return Clock(epoch, watermark, now, names_of(said))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from tailrace.lake.commits import ONWARD
 from tailrace.lake.lease import Lease
@@ -14,8 +15,44 @@ from tailrace.model.time import BEGINNING
 from tailrace.spark.side import Bundled
 from tailrace.spark.worker import Worker
 
-if TYPE_CHECKING:
-    from tailrace.spark.folding import Folded, Phases
+
+@dataclass
+class Phases:
+    """Where the time of an epoch goes: seconds by the phase's name."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def end(self, name: str) -> None:
+        """The phase that just ended."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What an epoch gave for one definition: a pipeline has panes, a computation productions.
+
+    `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
+    windows are open after it; `generation` and `token` are what its commit says of its writer. `fed_back` is how many
+    records are in flight on the loop of a computation after it, `claimed` what it would have produced but another had.
+    """
+
+    clock: Clock
+    panes: int
+    retractions: int
+    late: int
+    rejected: int = 0
+    timings: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    open: int | None = None
+    generation: int | None = None
+    token: int | None = None
+    productions: int = 0
+    claimed: int = 0
+    fed_back: int = 0
+    engine: str = "spark"
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.signals import names_of
 from tailrace.model.clock import Clock
 from tailrace.model.computation import Computation, ComputationError
-from tailrace.spark.folding import Folded, LedgerFold
+from tailrace.spark.folding import LedgerFold
 from tailrace.spark.sides import Sides
-from tailrace.spark.staging import Folding, Passed
+from tailrace.spark.staging import Folded, Folding, Passed
 from tailrace.spark.worker import Worker
 
 

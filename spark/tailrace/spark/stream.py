@@ -33,13 +33,12 @@ from tailrace.model.pipeline import Pipeline
 from tailrace.model.progress import Progress
 from tailrace.spark.checkpoint import Checkpoint, CheckpointError, Reached, file_names
 from tailrace.spark.execution import lost_with_an_executor
-from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, only_log
 from tailrace.spark.intake import Bundle, Intake
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files, Source
-from tailrace.spark.staging import Folding
+from tailrace.spark.staging import Folded, Folding, Phases
 from tailrace.spark.worker import Worker
 
 _POLL = 0.2

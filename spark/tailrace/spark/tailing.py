@@ -14,10 +14,10 @@ from contextlib import suppress
 from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import FencedError
 from tailrace.model.chains import Definition
-from tailrace.spark.folding import Folded, Phases
 from tailrace.spark.folds import Folds, StreamError, landed, only_log
 from tailrace.spark.landing import Landed
 from tailrace.spark.session import Starting
+from tailrace.spark.staging import Folded, Phases
 from tailrace.spark.stream import EpochReport, Watch
 
 _POLL = 0.2

@@ -20,7 +20,8 @@ from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import EVERYTHING, Filter, at_most, equal
 from tailrace.lake.needed import STAMP
 from tailrace.lake.pins import pinned
-from tailrace.lake.runs import Run, Runs
+from tailrace.lake.run import Run
+from tailrace.lake.runs import Runs
 from tailrace.model.chains import Ranged
 from tailrace.model.maps import Map
 from tailrace.model.pipeline import Pipeline

@@ -20,7 +20,8 @@ from tailrace.lake.contracts import PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import EVERYTHING
 from tailrace.lake.pins import pinned
-from tailrace.model.log import PANE_TIME, Log, Productions
+from tailrace.model.derived_logs import Productions
+from tailrace.model.log import PANE_TIME, Log
 from tailrace.model.maps import Map
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql import maps
