@@ -20,7 +20,7 @@ from tailrace.generate.delivery import MINUTE, SECOND, Delivery
 from tailrace.generate.landing import land
 from tailrace.generate.searches import searches
 from tailrace.lake.catalog import Lake
-from tailrace.model.computation import Computation
+from tailrace.model.definition.computation import Computation
 from tailrace.plan.loading import load_any
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files

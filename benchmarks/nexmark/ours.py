@@ -15,8 +15,8 @@ from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.nexmark.queries import TIMES, Query, beside, query
 from benchmarks.ours import deploy, run_stream
 from tailrace.lake.catalog import Lake
-from tailrace.model.maps import Map
-from tailrace.model.time import END_OF_TIME, instant
+from tailrace.model.definition.map import Map
+from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.spark.session import open_session
 

@@ -16,7 +16,7 @@ import pytest
 from tailrace.lake.catalog import Lake
 from tailrace.lake.late import late_report
 from tailrace.lake.runs import Runs
-from tailrace.model.time import hours, moment, text
+from tailrace.model.base.time import hours, moment, text
 from tailrace.plan.loading import load
 from tailrace.settings import Settings
 from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing

@@ -13,9 +13,9 @@ import pytest
 
 from tailrace.lake.notices import Noted, Outcome, Publication
 from tailrace.lake.run import Run
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Partition, Progress
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.step.progress import Partition, Progress
 from tailrace.observe.happenings import Began, Ended, Happening, Mended, Subject
 from tailrace.observe.logs import Logs
 from tailrace.settings import Settings

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.cli.errors import Status
-from tailrace.model.time import hours
+from tailrace.model.base.time import hours
 from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights
 from tests.support.aws import aws

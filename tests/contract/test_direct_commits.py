@@ -20,7 +20,7 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.runs import Runs
 from tailrace.lake.sqlite import changing
 from tailrace.lake.tables import Change
-from tailrace.model import examples
+from tailrace.model.samples import examples
 from tailrace.settings import Settings
 
 COLUMNS = {

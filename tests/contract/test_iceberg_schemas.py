@@ -13,7 +13,7 @@ from tailrace.lake.contracts import Contract, all_contracts
 from tailrace.lake.layouts import term
 from tailrace.lake.registry import registry_contracts
 from tailrace.lake.sources import sources_text
-from tailrace.model.chains import Definition
+from tailrace.model.definition.chain import Definition
 
 FOLDER = Path("iceberg_schemas")
 LOGS = ("ad_views", "queries", "searches")

@@ -19,7 +19,7 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.querying import by_duckdb
 from tailrace.lake.runs import Runs
 from tailrace.lake.sqlite import changing
-from tailrace.model import examples
+from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.catalogs import LAKES, Servers
 

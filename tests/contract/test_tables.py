@@ -18,7 +18,7 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Replacing
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import BACKFILLED, MAIN, Head, Tables
-from tailrace.model import examples
+from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.memory import MemoryLake
 

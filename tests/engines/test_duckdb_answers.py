@@ -15,12 +15,12 @@ from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, 
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.correcting import correct
-from tailrace.model.panes import Answers, Pane, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch, fold
-from tailrace.model.time import BEGINNING, END_OF_TIME, moment
-from tailrace.model.windows import Window
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import correct
+from tailrace.model.step.reference import batch, fold
+from tailrace.model.windows.panes import Answers, Pane, answers
+from tailrace.model.windows.windows import Window
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows
@@ -159,7 +159,7 @@ def test_X4_open_windows_are_corrected_in_python_as_the_model_says(session: Duck
 
 
 def test_the_correction_is_the_execution_s(session: DuckSession) -> None:
-    from tailrace.model import examples
+    from tailrace.model.samples import examples
 
     written = As("run", GENERATION, 0, 0, 0)
     assert type(correcting(session, examples.figure(7), written)) is OpenWindowsCorrected

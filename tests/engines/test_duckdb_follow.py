@@ -18,11 +18,11 @@ from tailrace.lake.contracts import answer_contract, ledger_contract
 from tailrace.lake.generations import GENERATION, MEANING
 from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Change
-from tailrace.model import examples
-from tailrace.model.meaning import kept
-from tailrace.model.panes import answers
-from tailrace.model.reference import fold
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
+from tailrace.model.definition.fingerprint import kept
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import fold
+from tailrace.model.windows.panes import answers
 from tailrace.settings import Settings
 from tests.support.duck import CONNECTION
 from tests.support.native import arrow_bundle

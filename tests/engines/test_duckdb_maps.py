@@ -12,8 +12,8 @@ from tailrace.engines.answering import mapped
 from tailrace.engines.duckdb.dialect import in_duckdb_once
 from tailrace.engines.duckdb.maps import MapExecution
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.map import Map
 from tailrace.sql import maps
 from tailrace.sql.corrections import As
 from tailrace.verify.checks import in_common

@@ -19,9 +19,9 @@ from tailrace.lake.generations import generation_of, scratch
 from tailrace.lake.late import late_report
 from tailrace.lake.restoring import restore
 from tailrace.lake.runs import Runs
-from tailrace.model.clock import Clock
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.visits import example
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.samples.visits import example
 from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import apply, rollback

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.cli.definitions import load_ranged
 from tailrace.lake.catalog import Lake
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.depth import deep

@@ -22,7 +22,7 @@ from tailrace.lake.contracts import answer_contract, ledger_contract, log_contra
 from tailrace.lake.runs import Runs
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.tables import Change
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -18,8 +18,8 @@ from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Bounds
 from tailrace.lake.catalog import Lake
 from tailrace.lake.notices import Notice, WentOver
-from tailrace.model.reference import batch
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
+from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
 from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files

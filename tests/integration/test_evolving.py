@@ -14,7 +14,7 @@ from tailrace.backfill.backfill import backfill
 from tailrace.lake.contracts import Column, Contract, answer_contract, ledger_contract, log_contract
 from tailrace.lake.evolution import changes
 from tailrace.lake.evolving import evolve_table
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
-from tailrace.model.time import moment
+from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream

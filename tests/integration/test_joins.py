@@ -25,7 +25,7 @@ from tailrace import (
     minutes,
 )
 from tailrace.backfill.backfill import backfill
-from tailrace.model.time import BEGINNING, instant
+from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay

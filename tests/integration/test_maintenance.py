@@ -22,7 +22,7 @@ from tailrace.lake.archive import archive, commits
 from tailrace.lake.catalog import MAIN, Lake
 from tailrace.lake.commits import recorded
 from tailrace.lake.signals import Completions
-from tailrace.model.time import BEGINNING, instant
+from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.spark import maintaining
 from tailrace.spark.landing import Landing

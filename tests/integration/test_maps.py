@@ -16,9 +16,9 @@ from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Map, Match, Pi
 from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
-from tailrace.model import maps
-from tailrace.model.chains import Definition
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
+from tailrace.model.definition import map as maps
+from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
 from tailrace.spark.sides import Sides
 from tailrace.spark.sources import Files

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tailrace.lake.catalog import Lake
 from tailrace.lake.reports import log_status
 from tailrace.lake.runs import Runs
-from tailrace.model.time import hours
+from tailrace.model.base.time import hours
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.plan.loading import load as definition
 from tailrace.settings import Settings

@@ -19,9 +19,9 @@ from benchmarks.ours import deploy
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, REJECTED, answer_contract
-from tailrace.model.chains import Ranged
-from tailrace.model.step import Record
-from tailrace.model.time import END_OF_TIME, instant
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.step.step import Record
 from tailrace.settings import Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream

@@ -22,8 +22,8 @@ from tailrace.cli.console import Output
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import progress_of
 from tailrace.lake.reports import pipeline_status
-from tailrace.model.time import instant
-from tailrace.model.watermarks import Injected
+from tailrace.model.base.time import instant
+from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.observe.happenings import Subject, Watcher
 from tailrace.observe.observing import observing
 from tailrace.settings import Settings

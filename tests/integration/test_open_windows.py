@@ -16,7 +16,7 @@ from tailrace.engines.duckdb.follow import ProcessFollower
 from tailrace.lake.errors import FencedError
 from tailrace.lake.lease import BORROWER, LENDER, Lease
 from tailrace.lake.runs import Runs
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.spark import cluster, sessions
 from tailrace.verify.audit import audit

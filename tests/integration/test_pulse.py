@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from tailrace import AfterCount, AfterDelay, AfterWatermark, Count, Fixed, Log, Pipeline, hours, minutes, seconds
 from tailrace.lake.catalog import Lake
 from tailrace.lake.signals import Completions
-from tailrace.model.time import instant
-from tailrace.model.watermarks import Injected
+from tailrace.model.base.time import instant
+from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.settings import Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport, Stream

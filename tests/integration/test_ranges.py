@@ -18,11 +18,11 @@ from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.sharing import Shared
 from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
-from tailrace.model.panes import Answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch
-from tailrace.model.time import instant
-from tailrace.model.windows import NOTHING, Window
+from tailrace.model.base.time import instant
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import batch
+from tailrace.model.windows.panes import Answers
+from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.depth import deep

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.ingest.plain_files import read_parquet
-from tailrace.model.log import Log
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
+from tailrace.model.definition.log import Log
 from tailrace.spark.reading import read_files, read_messages
 from tailrace.spark.sources import Files, Format, SourceError
 from tailrace.spark.taking import file_rows, message_rows

@@ -33,8 +33,8 @@ from tailrace.cli.definitions import load
 from tailrace.cli.main import app
 from tailrace.lake.catalog import Lake
 from tailrace.lake.signals import Completions, Signals
-from tailrace.model.clock import Clock
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
 from tailrace.settings import Settings
 from tailrace.spark.folding import Fold
 from tailrace.spark.showing import shown

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace.engines.duckdb.connection import RoomError
 from tailrace.lake.catalog import Lake
 from tailrace.lake.runs import Runs
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
 from tailrace.runners.local import Local
 from tailrace.settings import Settings

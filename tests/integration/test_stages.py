@@ -34,12 +34,12 @@ from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.catalog import Lake, lineage, properties
 from tailrace.lake.errors import LakeError
 from tailrace.lake.late import late_report
-from tailrace.model.clock import Clock
-from tailrace.model.panes import Answers, answers
-from tailrace.model.reference import batch, fold_stages
-from tailrace.model.step import State
-from tailrace.model.time import BEGINNING, instant
-from tailrace.model.windows import Window
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.step.reference import batch, fold_stages
+from tailrace.model.step.step import State
+from tailrace.model.windows.panes import Answers, answers
+from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream

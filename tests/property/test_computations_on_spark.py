@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.catalog import Lake
-from tailrace.model.clock import Clock
+from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
 from tailrace.spark.keys import KeysThere, SparkKeys
 from tests.support.computing import Machine, machines

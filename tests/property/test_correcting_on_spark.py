@@ -14,11 +14,11 @@ from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected
 from tailrace.engines.answering import Answering, PythonAnswering
 from tailrace.lake.contracts import answer_contract
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.correcting import correct
-from tailrace.model.panes import Pane, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import fold
-from tailrace.model.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import correct
+from tailrace.model.step.reference import fold
+from tailrace.model.windows.panes import Pane, answers
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.catalog import Lake
-from tailrace.model.clock import Clock
+from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
 from tailrace.spark.maps import SparkMap
 from tests.support.maps import by_reference, by_rows, random_maps

@@ -8,10 +8,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.reference import fold
-from tailrace.model.time import END_OF_TIME
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import fold
 from tailrace.sql.reasons import reasons
 from tests.support.depth import covering, deep
 from tests.support.midnights import calendars_agree, midnights

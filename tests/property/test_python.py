@@ -30,14 +30,14 @@ from tailrace import (
 )
 from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.combiners import Combiner
-from tailrace.model.obeying import LawError, obeys
-from tailrace.model.reference import batch, fold
-from tailrace.model.step import State, step
-from tailrace.model.time import END_OF_TIME, duration, instant
-from tailrace.model.windows import NOTHING, Window
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, duration, instant
+from tailrace.model.combiners.basic import Combiner
+from tailrace.model.combiners.laws import LawError, obeys
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.step import State, step
+from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.spark import per_key
 from tailrace.spark.per_key import PerKey

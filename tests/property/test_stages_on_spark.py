@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.engines.answering import answering
-from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch, fold_stages
-from tailrace.model.sketches import ApproxDistinct
-from tailrace.model.windows import Window
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.combiners.sketches import ApproxDistinct
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import batch, fold_stages
+from tailrace.model.windows.windows import Window
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
 from tailrace.sql.reasons import reasons

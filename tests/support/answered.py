@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog import Lake
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.verify.audit import audit
 from tests.support.applications import RECORDS, Answers, Application
 

@@ -16,7 +16,7 @@ from typing import Any
 from tailrace import Log, Pipeline
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
 from tailrace.generate.logs import LOGS
-from tailrace.model.time import instant, moment
+from tailrace.model.base.time import instant, moment
 from tailrace.observe import flights
 from tailrace.plan.loading import load
 

@@ -13,8 +13,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.registry import Registry
 from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.settings import Settings
 from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Phases

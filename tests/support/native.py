@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace.lake.contracts import log_contract
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.clock import Clock
-from tailrace.model.log import Log
-from tailrace.model.panes import Late, Pane, Rejected
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING, instant, moment
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Record
+from tailrace.model.windows.panes import Late, Pane, Rejected
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey

@@ -14,9 +14,9 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import CLOCK
 from tailrace.lake.contracts import log_contract, rejected_contract
 from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Record
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Record
 from tailrace.spark.folding import Fold
 from tailrace.spark.pacing import Pace
 from tailrace.spark.sides import Sides

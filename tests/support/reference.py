@@ -17,14 +17,14 @@ from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Change, Head
-from tailrace.model.clock import Clock
-from tailrace.model.correcting import correct
-from tailrace.model.panes import Answers, Key, Pane, Timing, Version
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import backfilled
-from tailrace.model.step import Record, State, step
-from tailrace.model.time import BEGINNING, END_OF_TIME
-from tailrace.model.windows import Window
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import correct
+from tailrace.model.step.reference import backfilled
+from tailrace.model.step.step import Record, State, step
+from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
+from tailrace.model.windows.windows import Window
 from tests.support.worlds import NotYetError, Writer
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]

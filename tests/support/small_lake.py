@@ -10,7 +10,7 @@ from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import answer_contract, contracts, ledger_contract
 from tailrace.lake.runs import Runs
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 
 RIDES = Log(

@@ -21,7 +21,7 @@ from tailrace.lake.contracts import contracts, ledger_contract
 from tailrace.lake.errors import OtherDefinitionError
 from tailrace.lake.late import LateRange, late_report
 from tailrace.lake.runs import Runs
-from tailrace.model.time import instant, moment
+from tailrace.model.base.time import instant, moment
 from tailrace.settings import Settings
 from tests.support import small_lake
 from tests.support.small_lake import HOURLY, RIDES, append, at

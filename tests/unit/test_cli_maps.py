@@ -18,8 +18,8 @@ from tailrace.lake.restoring import restore
 from tailrace.lake.runs import Runs
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
 from tailrace.settings import Settings
 from tailrace.spark.folding import MapFold
 from tailrace.spark.sides import Sides

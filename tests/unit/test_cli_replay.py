@@ -14,8 +14,8 @@ import tailrace.verify.replay as replaying
 from tailrace.cli import replay
 from tailrace.cli.main import app
 from tailrace.engines.choose import Choice, Engine
-from tailrace.model.clock import Clock
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
 from tailrace.verify.as_of import AsOf
 from tailrace.verify.comparing import Count, Difference
 from tailrace.verify.recording import ReplayError

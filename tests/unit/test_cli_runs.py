@@ -30,10 +30,10 @@ from tailrace.cli.progress import Progress
 from tailrace.engines.choose import Choice, Engine
 from tailrace.lake.errors import FencedError
 from tailrace.lake.run import Run
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Partition
-from tailrace.model.progress import Progress as LogProgress
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
+from tailrace.model.step.progress import Partition
+from tailrace.model.step.progress import Progress as LogProgress
 from tailrace.spark.folds import StreamError
 from tailrace.spark.landing import Landed
 from tailrace.spark.staging import Folded

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.cli.errors import UsageError
 from tailrace.cli.texts import parsed, rate, shown, span
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 
 HOUR = 3_600_000_000
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.observe import flights
 
 FIRST, LAST = date(2013, 3, 7), date(2013, 3, 11)

@@ -30,8 +30,8 @@ from tailrace.lake.contracts import ledger_contract
 from tailrace.lake.generations import MEANING, aligned
 from tailrace.lake.runs import Runs
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.meaning import Change, change, changed, kept, read
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, append, make
 

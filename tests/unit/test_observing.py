@@ -18,9 +18,9 @@ from tailrace.cli.errors import Status, status_of
 from tailrace.lake.catalog import Lake
 from tailrace.lake.notices import Followed, Outcome, Publication
 from tailrace.lake.runs import Runs
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Partition, Progress
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.step.progress import Partition, Progress
 from tailrace.observe.happenings import (
     Began,
     Ended,

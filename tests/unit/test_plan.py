@@ -41,7 +41,7 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.engines.choose import Choice, Engine
-from tailrace.model.written import written
+from tailrace.model.definition.source_text import written
 from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
 from tailrace.plan.stages import Execution

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.observe.plot import (
     PanePlot,
     PlotError,

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from tailrace.lake.catalogs import Glue, Kind, Postgres, Rest, Sqlite, jars, kind, storage
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
 

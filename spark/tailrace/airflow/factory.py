@@ -18,9 +18,9 @@ from tailrace.airflow.streaming import STREAM, WATERMARK, StreamOperator, Waterm
 from tailrace.airflow.streaming import form as stream_form
 from tailrace.airflow.timetable import ByHand
 from tailrace.airflow.transforming import DbtOperator
-from tailrace.model.chains import Ranged
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.plan.loading import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 

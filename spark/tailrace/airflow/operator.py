@@ -17,9 +17,9 @@ from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
 from tailrace.airflow.report import COUNTED
-from tailrace.model.chains import Ranged
-from tailrace.model.errors import TailraceError
-from tailrace.model.time import instant, moment, text
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import instant, moment, text
+from tailrace.model.definition.chain import Ranged
 from tailrace.runners.jobs import BackfillJob, Outcome, Runner, RunnerError
 
 if TYPE_CHECKING:

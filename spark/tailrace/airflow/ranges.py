@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tailrace.airflow.form import Asked
-from tailrace.model.chains import Ranged
-from tailrace.model.log import PANE_TIME
-from tailrace.model.maps import Map
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.definition.map import Map
 from tailrace.runners.jobs import RunnerError
 
 if TYPE_CHECKING:

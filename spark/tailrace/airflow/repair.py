@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tailrace.airflow.form import Asked
 from tailrace.airflow.operator import RESULT, BackfillOperator, telling
 from tailrace.airflow.ranges import Extent, Interval
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
+from tailrace.model.base.time import text
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.runners.jobs import LONGEST_REASON, RunnerError
 
 if TYPE_CHECKING:

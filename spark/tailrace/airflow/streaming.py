@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tailrace.airflow.assets import asset_of
 from tailrace.airflow.operator import RESULT, telling
-from tailrace.model.chains import Definition
-from tailrace.model.time import duration
+from tailrace.model.base.time import duration
+from tailrace.model.definition.chain import Definition
 from tailrace.runners.jobs import Runner, RunnerError, Streaming, StreamJob
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
-from tailrace.model.chains import Ranged
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.sessions import choice_for, here_first, session_for
 from tailrace.sql.answers import current, differences, events_from, events_until, new
 from tailrace.sql.corrections import pane_rows

@@ -1,7 +1,7 @@
 """What a backfill finds and writes: how answers and open windows differ from the log, and the ledger rows of that.
 
 Of windows that the stream cannot reach any more the answers alone are compared (`answers.differences`). Of those still
-open, their state, too, by `tailrace.model.correcting`: natively a projection a step, else by the model's own Python.
+open, their state, too, by `model.step.correction`: natively a projection a step, else by the model's own Python.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from functools import partial
 
 from tailrace.engines.python.answers import starter
 from tailrace.engines.session import Session
-from tailrace.model.algebra import Scalars
-from tailrace.model.correcting import Correction
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.transition import Row, Transition
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import Correction
+from tailrace.model.step.transition import Row, Transition
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.answers import SPAN
 from tailrace.sql.corrections import As, pane_rows

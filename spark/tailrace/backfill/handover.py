@@ -23,9 +23,9 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
-from tailrace.model.derived_logs import Productions
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, text
+from tailrace.model.base.time import END_OF_TIME, text
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.answers import current, in_range
 from tailrace.sql.corrections import As
 from tailrace.sql.ledger_rows import Rows

@@ -21,9 +21,9 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.replacing import COUNTS, Ended, Replacing
 from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
-from tailrace.model.log import PANE_TIME
-from tailrace.model.maps import Map
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql import maps
 

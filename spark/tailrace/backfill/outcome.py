@@ -10,8 +10,8 @@ from tailrace.engines.choose import Choice
 from tailrace.lake.replacing import COUNTS, Ended
 from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
-from tailrace.model.chains import Ranged
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.chain import Ranged
 from tailrace.sql.corrections import As
 
 

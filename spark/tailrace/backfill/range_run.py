@@ -14,8 +14,8 @@ from tailrace.lake.replacing import Ended, Replacing
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Head
-from tailrace.model.chains import Ranged
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.pipeline import Pipeline
 
 
 class RangeRun(ABC):

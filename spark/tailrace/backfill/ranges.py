@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.engines import logs
 from tailrace.engines.answering import Answering
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
 from tailrace.sql.answers import events_from, events_until
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tailrace.backfill.ranges import records
 from tailrace.engines.answering import Answering, answering
 from tailrace.engines.session import Session
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.answers import in_range
 
 

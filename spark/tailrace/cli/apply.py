@@ -16,7 +16,7 @@ from tailrace.cli.progress import Progress
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import span
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

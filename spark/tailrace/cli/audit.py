@@ -13,8 +13,8 @@ from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.options import Definitions, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
-from tailrace.model.chains import Definition, chain
-from tailrace.model.computation import Computation
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.computation import Computation
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

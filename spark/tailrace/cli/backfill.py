@@ -12,10 +12,10 @@ from tailrace.cli.errors import Status, UsageError
 from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, parsed, shown, span
-from tailrace.model.chains import Ranged
-from tailrace.model.computation import Computation
-from tailrace.model.maps import Map
-from tailrace.model.time import END_OF_TIME
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
 from tailrace.observe.happenings import Subject
 from tailrace.observe.observing import observing
 from tailrace.runners.jobs import Outcome

@@ -29,8 +29,8 @@ from tailrace.cli.demo_stream import Streamed
 from tailrace.cli.errors import Status, UsageError, status_of
 from tailrace.cli.texts import counted, span
 from tailrace.lake.catalog import Lake
-from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.observe.plot_page import render
 from tailrace.settings import Settings

@@ -15,7 +15,7 @@ from tailrace.cli.demo_page import changed, rounded
 from tailrace.cli.demo_reads import Answers, Fired, Reads, Span
 from tailrace.cli.demo_story import Story
 from tailrace.cli.texts import counted, span
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
 
 
 @dataclass

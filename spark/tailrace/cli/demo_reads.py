@@ -12,8 +12,8 @@ from typing import Any
 from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.commits import recorded
 from tailrace.lake.contracts import LATE, PANE
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, moment
+from tailrace.model.base.time import BEGINNING, moment
+from tailrace.model.definition.pipeline import Pipeline
 
 Version = tuple[int, int, int]
 

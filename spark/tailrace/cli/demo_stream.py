@@ -13,7 +13,7 @@ from tailrace.cli.demo_reads import Fired, Reads, Span
 from tailrace.cli.demo_story import Pace, Story
 from tailrace.cli.progress import Tally
 from tailrace.cli.texts import counted, rate, span
-from tailrace.model.time import moment
+from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tailrace.spark.session import open_session
 from tailrace.spark.sources import Files

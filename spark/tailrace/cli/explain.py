@@ -22,9 +22,9 @@ def explain(
     The SQL texts come from the functions that a stream and a backfill run; JSON has them always. Nothing is started.
     """
     from tailrace.engines.choose import Bounds
-    from tailrace.model.chains import chain, keeping_answers
-    from tailrace.model.computation import Computation
-    from tailrace.model.maps import Map
+    from tailrace.model.definition.chain import chain, keeping_answers
+    from tailrace.model.definition.computation import Computation
+    from tailrace.model.definition.map import Map
     from tailrace.plan import builder, computations, explainer, maps
 
     output, bounds = Output(json), Bounds.of(Settings())

@@ -17,7 +17,7 @@ from tailrace.cli.texts import counted, parsed
 from tailrace.generate.delivery import MINUTE, SECOND
 from tailrace.generate.landing import land
 from tailrace.generate.logs import LOGS
-from tailrace.model.time import text
+from tailrace.model.base.time import text
 
 _BEGIN = "2026-01-01"
 

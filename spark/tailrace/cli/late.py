@@ -14,8 +14,8 @@ from tailrace.cli.definitions import load
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import looking
 from tailrace.cli.texts import bounds, counted, span
-from tailrace.model.time import moment, text
-from tailrace.model.windows import Window
+from tailrace.model.base.time import moment, text
+from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

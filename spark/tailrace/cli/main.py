@@ -20,7 +20,7 @@ from tailrace.cli import process
 from tailrace.cli.commands import COMMANDS, loaded
 from tailrace.cli.console import Output
 from tailrace.cli.errors import MEANING, Status, status_of
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 
 _DEBUG = "--debug"
 

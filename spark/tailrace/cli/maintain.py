@@ -15,7 +15,7 @@ from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import looking
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import counted, span
-from tailrace.model.chains import Definition as Named
+from tailrace.model.definition.chain import Definition as Named
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

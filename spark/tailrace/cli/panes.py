@@ -15,9 +15,9 @@ from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import looking
 from tailrace.cli.texts import bounds, counted, parsed, shown, span, together
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
-from tailrace.model.windows import Window
+from tailrace.model.base.time import text
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

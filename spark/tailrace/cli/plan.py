@@ -11,9 +11,9 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.definitions import load
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.texts import counted, rate, shown, span
-from tailrace.model.meaning import Change
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
+from tailrace.model.base.time import text
+from tailrace.model.definition.fingerprint import Change
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from tailrace.cli.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.panes import keyed, value_shown
 from tailrace.cli.sessions import ending_spark, waiting
 from tailrace.cli.texts import bounds, counted, shown, span
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import instant, text
-from tailrace.model.windows import Window
+from tailrace.model.base.time import instant, text
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

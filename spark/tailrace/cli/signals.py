@@ -10,7 +10,7 @@ from tailrace.cli.console import Output
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
-from tailrace.model.names import name_faults
+from tailrace.model.base.names import name_faults
 from tailrace.settings import Settings
 
 

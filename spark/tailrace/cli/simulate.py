@@ -15,16 +15,16 @@ from tailrace.cli.definitions import load_any
 from tailrace.cli.errors import LoadError, UsageError
 from tailrace.cli.options import Json
 from tailrace.cli.texts import bounds, counted, key_named, shown, together
-from tailrace.model import samples
-from tailrace.model.computation import Computation
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import instant, text
-from tailrace.model.windows import Window
+from tailrace.model.base.time import instant, text
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.samples import sample_records
+from tailrace.model.windows.windows import Window
 
 if TYPE_CHECKING:
-    from tailrace.model.panes import Key, Pane
+    from tailrace.model.windows.panes import Key, Pane
     from tailrace.observe.producing import Producing
     from tailrace.observe.simulation import Simulation
 
@@ -81,7 +81,7 @@ def simulate(
     found = load_any(definition)
     sample = _read(found.source, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = samples.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    epochs = sample_records.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
     if isinstance(found, Map):
         from tailrace.cli import simulate_map
 
@@ -95,7 +95,7 @@ def simulate(
 
         one: Simulation | Producing = Producing(found, epochs)
         results = list(found.produces)
-        say: Callable[[Output, Any, samples.Sample, Key | None], None] = told
+        say: Callable[[Output, Any, sample_records.Sample, Key | None], None] = told
     else:
         from tailrace.observe.simulation import Simulation
 
@@ -106,14 +106,14 @@ def simulate(
     say(output, one, sample, chosen)
 
 
-def _told(output: Output, one: Simulation, sample: samples.Sample, key: Key | None) -> None:
+def _told(output: Output, one: Simulation, sample: sample_records.Sample, key: Key | None) -> None:
     if output.json:
         output.data(_data(one, sample, key))
     else:
         output.text(*_shown(one, sample, key))
 
 
-def _read(log: Log, path: Path) -> samples.Sample:
+def _read(log: Log, path: Path) -> sample_records.Sample:
     """A file, or those of a folder in the order of their names."""
     if not path.is_dir():
         return _read_file(log, path)
@@ -121,12 +121,12 @@ def _read(log: Log, path: Path) -> samples.Sample:
     if not files:
         raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
     parts = [_read_file(log, one) for one in files]
-    return samples.Sample(
+    return sample_records.Sample(
         [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
     )
 
 
-def _read_file(log: Log, path: Path) -> samples.Sample:
+def _read_file(log: Log, path: Path) -> sample_records.Sample:
     if not path.is_file():
         raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
     kind = path.suffix.lower()
@@ -134,11 +134,11 @@ def _read_file(log: Log, path: Path) -> samples.Sample:
         if kind == ".parquet":
             import pyarrow.parquet as pq
 
-            return samples.from_rows(log, pq.read_table(path).to_pylist())
+            return sample_records.from_rows(log, pq.read_table(path).to_pylist())
         if kind not in (".jsonl", ".json", ".csv"):
             raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
         with path.open(encoding="utf-8", newline="") as lines:
-            return samples.from_csv(log, lines) if kind == ".csv" else samples.from_json(log, lines)
+            return sample_records.from_csv(log, lines) if kind == ".csv" else sample_records.from_json(log, lines)
     except (OSError, ValueError) as error:
         if isinstance(error, LoadError):
             raise
@@ -198,7 +198,7 @@ def _paper(output: Output, folder: Path) -> None:
         output.text(f"wrote {len(written)} files to {folder}: paper.html and a picture of each figure")
 
 
-def _shown(one: Simulation, sample: samples.Sample, key: Key | None) -> Iterator[Any]:
+def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
     from tailrace.observe.simulation import answers
 
     pipeline = one.pipeline
@@ -278,7 +278,7 @@ def _value(value: Any) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else f"{value}"
 
 
-def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
+def _counts(one: Simulation, sample: sample_records.Sample) -> dict[str, str]:
     taken_back = sum(pane.retraction for pane in one.run.panes)
     again = _again(one, sample)
     return {
@@ -291,12 +291,12 @@ def _counts(one: Simulation, sample: samples.Sample) -> dict[str, str]:
     }
 
 
-def _again(one: Simulation, sample: samples.Sample) -> int:
+def _again(one: Simulation, sample: sample_records.Sample) -> int:
     """How many records were dropped, as they came again (rule X5)."""
     return len(sample.records) - sum(len(bundle) for bundle, _ in one.epochs)
 
 
-def _data(one: Simulation, sample: samples.Sample, key: Key | None) -> dict[str, Any]:
+def _data(one: Simulation, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "pipeline": one.pipeline.name,
         "records": len(sample.records) - _again(one, sample),

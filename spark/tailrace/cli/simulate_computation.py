@@ -10,18 +10,18 @@ from rich.text import Text
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.panes import value_shown
 from tailrace.cli.texts import counted, key_named, shown, span
-from tailrace.model import samples
-from tailrace.model.time import instant, text
+from tailrace.model.base.time import instant, text
+from tailrace.model.samples import sample_records
 
 if TYPE_CHECKING:
-    from tailrace.model.panes import Key
+    from tailrace.model.windows.panes import Key
     from tailrace.observe.producing import Producing
 
 _MOST = 200
 """Rows that a table shows; JSON has all of them."""
 
 
-def told(output: Output, one: Producing, sample: samples.Sample, key: Key | None) -> None:
+def told(output: Output, one: Producing, sample: sample_records.Sample, key: Key | None) -> None:
     """Print what it produced for one key or for all."""
     if output.json:
         output.data(_data(one, sample, key))
@@ -29,7 +29,7 @@ def told(output: Output, one: Producing, sample: samples.Sample, key: Key | None
         output.text(*_shown(one, sample, key))
 
 
-def _shown(one: Producing, sample: samples.Sample, key: Key | None) -> Iterator[Any]:
+def _shown(one: Producing, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
     computation, made = one.computation, one.productions(key)
     yield Text.assemble((computation.name, "bold"), f"  {type(computation).__name__} by {', '.join(computation.key)}")
     if made:
@@ -61,7 +61,7 @@ def _shown(one: Producing, sample: samples.Sample, key: Key | None) -> Iterator[
     )
 
 
-def _data(one: Producing, sample: samples.Sample, key: Key | None) -> dict[str, Any]:
+def _data(one: Producing, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "computation": one.computation.name,
         "records": one.records,

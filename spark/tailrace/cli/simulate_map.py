@@ -10,16 +10,16 @@ from rich.text import Text
 from tailrace.cli.console import Output, facts, table
 from tailrace.cli.panes import value_shown
 from tailrace.cli.texts import counted, shown
-from tailrace.model import samples
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.maps import Map
-from tailrace.model.time import text
+from tailrace.model.base.time import text
+from tailrace.model.definition.map import Map
+from tailrace.model.samples import sample_records
+from tailrace.model.step.chain_fold import Run, fold_chain
 
 _MOST = 200
 """Rows that a table shows; JSON has all of them."""
 
 
-def told(output: Output, definition: Map, epochs: samples.Epochs, sample: samples.Sample) -> None:
+def told(output: Output, definition: Map, epochs: sample_records.Epochs, sample: sample_records.Sample) -> None:
     """Fold a map over epochs by the reference execution, and print the rows that it gave."""
     run = fold_chain(definition, epochs)[-1]
     records = sum(len(bundle) for bundle, _ in epochs)
@@ -29,7 +29,7 @@ def told(output: Output, definition: Map, epochs: samples.Epochs, sample: sample
         output.text(*_shown(definition, run, records, sample))
 
 
-def _shown(definition: Map, run: Run, records: int, sample: samples.Sample) -> Iterator[Any]:
+def _shown(definition: Map, run: Run, records: int, sample: sample_records.Sample) -> Iterator[Any]:
     yield Text.assemble((definition.name, "bold"), f"  map of {definition.log.name}")
     if run.mapped:
         rows = table("epoch", "event time", *definition.results, right=("epoch",))
@@ -49,7 +49,7 @@ def _shown(definition: Map, run: Run, records: int, sample: samples.Sample) -> I
     )
 
 
-def _data(definition: Map, run: Run, records: int, sample: samples.Sample) -> dict[str, Any]:
+def _data(definition: Map, run: Run, records: int, sample: sample_records.Sample) -> dict[str, Any]:
     return {
         "map": definition.name,
         "records": records,

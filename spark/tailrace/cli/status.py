@@ -14,17 +14,17 @@ from tailrace.cli.definitions import load_any
 from tailrace.cli.options import Json
 from tailrace.cli.process import looking
 from tailrace.cli.texts import bounds, counted, shown, span
-from tailrace.model.chains import Ranged
-from tailrace.model.computation import Computation
-from tailrace.model.maps import Map
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.windows import Window
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.reports import LogStatus, PipelineStatus
     from tailrace.lake.run import Run
-    from tailrace.model.progress import Progress
+    from tailrace.model.step.progress import Progress
 
 HOLDING = 3
 """How many partitions that hold the watermark back are named."""

@@ -20,8 +20,8 @@ from tailrace.cli.sessions import ending_spark, session
 from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import counted, rate, shown, span
 from tailrace.lake.notices import Dropped, Notice, WentOver
-from tailrace.model.chains import Definition, chain
-from tailrace.model.time import text
+from tailrace.model.base.time import text
+from tailrace.model.definition.chain import Definition, chain
 from tailrace.observe.happenings import Mended, Subject
 from tailrace.observe.observing import Observing, observing
 from tailrace.settings import Settings

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from tailrace.cli.errors import UsageError
-from tailrace.model.panes import Key
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.model.windows import Window
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.windows.panes import Key
+from tailrace.model.windows.windows import Window
 
 
 def parsed(text: str, option: str) -> int:

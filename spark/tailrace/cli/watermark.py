@@ -15,13 +15,13 @@ from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Definition, Json
 from tailrace.cli.process import looking
 from tailrace.cli.texts import parsed, shown, span
-from tailrace.model.log import Log
-from tailrace.model.time import BEGINNING, text
-from tailrace.model.written import written
+from tailrace.model.base.time import BEGINNING, text
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.source_text import written
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.model.progress import Progress
+    from tailrace.model.step.progress import Progress
 
 PARTITIONS = 40
 """How many partitions are shown to people, those furthest behind first; JSON has them all."""

@@ -11,9 +11,9 @@ from functools import partial
 from tailrace.engines.python.answers import answerer, assigner
 from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.session import Session
-from tailrace.model.log import SIGN
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.log import SIGN
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql import answers, maps, windows
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import answered

@@ -1,4 +1,4 @@
-"""Claim what a computation produces before its epoch is written (`tailrace.model.once`; Photon's IdRegistry).
+"""Claim what a computation produces before its epoch is written (`model.definition.once`; Photon's IdRegistry).
 
 The claims are published first and the epoch after them, so what dies in between has claimed what is not in its ledger
 yet. The epoch is then folded again, from the same state and the same records, finds those claims to be its own, and
@@ -21,8 +21,8 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.filters import Filter, equal, every, since, up_to
 from tailrace.lake.lease import Lease
 from tailrace.lake.registry import Registry
-from tailrace.model.computation import Computation
-from tailrace.model.log import PANE_TIME
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import claimed_ids
 

@@ -9,7 +9,7 @@ from tailrace.engines.session import Session
 from tailrace.lake.answers import held_by
 from tailrace.lake.contracts import PANE
 from tailrace.lake.filters import EVERYTHING, Filter
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.answers import latest
 
 

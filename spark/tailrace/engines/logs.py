@@ -9,11 +9,11 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import PRODUCTION
 from tailrace.lake.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.naming import known_as
-from tailrace.model.computation import NotKeptError
-from tailrace.model.derived_logs import Productions
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.computation import NotKeptError
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
 from tailrace.sql import maps
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import productions

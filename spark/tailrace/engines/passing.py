@@ -11,8 +11,8 @@ from tailrace.engines.choose import Choice
 from tailrace.engines.protocol import Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.publish import Branch
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.map import Map
 
 Rows = TypeVar("Rows")
 

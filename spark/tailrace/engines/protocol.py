@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.lake.publish import Branch
-from tailrace.model.clock import Clock
+from tailrace.model.base.clock import Clock
 
 FIRED = ("early", "on_time", "late")
 """The timings of the panes that a stream fires; a correction is a backfill's."""

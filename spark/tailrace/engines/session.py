@@ -18,9 +18,9 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.following import Following
 from tailrace.lake.publish import Branch
-from tailrace.model.chains import Ranged
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
 
 OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function over batches of Arrow; none is handed out before the one before it was taken."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.generate.delivery import SECOND, Delivery
-from tailrace.model.time import text
+from tailrace.model.base.time import text
 
 _MINUTE = 60 * SECOND
 _LANDED = 1_388_534_400

@@ -7,9 +7,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.log import Log
-from tailrace.model.time import instant
-from tailrace.model.types import decimal_parts
+from tailrace.model.base.time import instant
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
 
 _TYPES = {
     "string": pa.string(),

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from tailrace.ingest.columns import fitting, schema_of
-from tailrace.model.log import Log
-from tailrace.model.types import decimal_parts
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
 
 SHAPES = 16
 """How many orders and choices of columns are told apart among an epoch's lines."""

@@ -10,7 +10,7 @@ from tailrace.lake.following import Following
 from tailrace.lake.generations import settle
 from tailrace.lake.tables import standing
 from tailrace.lake.trimming import Trimming
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 
 
 class AnswersFollowing(Following):

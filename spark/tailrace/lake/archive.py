@@ -19,7 +19,7 @@ from tailrace.lake.catalog import Lake, head_of, lineage, properties
 from tailrace.lake.contracts import commits_contract
 from tailrace.lake.errors import MovedError
 from tailrace.lake.tables import BEGINS
-from tailrace.model.time import instant, moment
+from tailrace.model.base.time import instant, moment
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.evolution import Change, Kind
 from tailrace.lake.generations import MEANING
 from tailrace.lake.layouts import LEDGER
-from tailrace.model.meaning import read
+from tailrace.model.definition.fingerprint import read
 
 _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
 

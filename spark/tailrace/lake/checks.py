@@ -27,7 +27,7 @@ from tailrace.lake.catalogs import kind, opened
 from tailrace.lake.errors import LakeError, MovedError
 from tailrace.lake.sqlite import changing
 from tailrace.lake.transactions import committing
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 
 State = Literal["ok", "wrong", "not looked at"]

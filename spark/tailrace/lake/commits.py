@@ -6,7 +6,7 @@ from tailrace.lake.archive import commits
 from tailrace.lake.catalog import Lake, head_of, properties
 from tailrace.lake.errors import MovedError
 from tailrace.lake.tables import MAINTAINED, Head, repeated
-from tailrace.model.progress import Progress
+from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
 """The clock's two times, in microseconds."""

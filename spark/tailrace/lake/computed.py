@@ -14,8 +14,8 @@ from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION
 from tailrace.lake.filters import equal, every
 from tailrace.lake.layouts import LEDGER
 from tailrace.lake.reports import LogStatus, log_status
-from tailrace.model.computation import Computation
-from tailrace.model.time import BEGINNING, instant
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.computation import Computation
 
 
 @dataclass(frozen=True)

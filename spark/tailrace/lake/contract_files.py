@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.lake.contracts import Contract, spark_type
 from tailrace.lake.errors import LakeError
 from tailrace.lake.layouts import layout_faults
-from tailrace.model.errors import Fault
+from tailrace.model.base.errors import Fault
 
 
 class ContractError(LakeError, ValueError):

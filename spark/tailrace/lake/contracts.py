@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.model.chains import Definition, Ranged, chain, keeping_answers
-from tailrace.model.computation import Computation
-from tailrace.model.log import PANE_TIME, PLACE, Log
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.triggers import slot_types
-from tailrace.model.types import element_type, struct_fields
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.definition.chain import Definition, Ranged, chain, keeping_answers
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME, PLACE, Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.triggers.combinators import slot_types
 
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
 """A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
@@ -32,7 +32,7 @@ FEEDBACK = "feedback"
 """The kind of what a computation fed back to itself: in flight between the epoch that wrote it and the next."""
 
 CLAIMED = "claimed"
-"""The kind of what a computation would have produced, and another had claimed (`tailrace.model.once`)."""
+"""The kind of what a computation would have produced, and another had claimed (`tailrace.model.definition.once`)."""
 
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",

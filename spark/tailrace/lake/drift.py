@@ -9,8 +9,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import Contract
 from tailrace.lake.errors import OtherDefinitionError
 from tailrace.lake.evolution import Change, changes
-from tailrace.model.chains import Definition
-from tailrace.model.maps import Map
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.map import Map
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tailrace.lake.layouts import sort_order, term
 from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.shapes import iceberg_type
 from tailrace.lake.transactions import committing
-from tailrace.model.chains import Definition, chain
+from tailrace.model.definition.chain import Definition, chain
 
 TRIES = 50
 """How often a change is made anew that another commit of the table was in the way of."""

@@ -18,7 +18,7 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
 )
 
-from tailrace.model.time import moment
+from tailrace.model.base.time import moment
 
 Filter: TypeAlias = BooleanExpression
 

@@ -54,14 +54,14 @@ from tailrace.lake.needed import STAMP
 from tailrace.lake.shapes import iceberg_schema
 from tailrace.lake.shapes import said as said_as
 from tailrace.lake.tables import BEGINS
-from tailrace.model.derived_logs import Productions
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.pipeline import Pipeline
 
 GENERATION = "tailrace.generation"
 """The table property that says which generation a table holds: that of the run that built it."""
 
 MEANING = "tailrace.meaning"
-"""The table property that says what the definition meant, part by part (`model.meaning`)."""
+"""The table property that says what the definition meant, part by part (`model.definition.fingerprint`)."""
 
 FROM = "tailrace.from"
 """The ledger's property that says where its generation is from: the pipeline's name beside, or a tag."""

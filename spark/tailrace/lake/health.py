@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import progress_of
 from tailrace.lake.layouts import LEDGER
-from tailrace.model.chains import Definition, chain
-from tailrace.model.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.written import length
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.source_text import length
 
 MINUTE = 60_000_000
 

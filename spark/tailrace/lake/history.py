@@ -15,11 +15,11 @@ from tailrace.lake.catalog import Lake, head_of
 from tailrace.lake.contracts import LATE, PANE, key_columns
 from tailrace.lake.errors import LakeError
 from tailrace.lake.filters import after, among, equal, every, up_to
-from tailrace.model.panes import Version
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, instant
-from tailrace.model.types import INTEGERS, decimal_parts
-from tailrace.model.windows import Window
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.base.types import INTEGERS, decimal_parts
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.panes import Version
+from tailrace.model.windows.windows import Window
 
 KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
 

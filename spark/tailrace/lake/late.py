@@ -16,10 +16,10 @@ from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import after, equal, every, up_to
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
-from tailrace.model.panes import Key
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.windows import Window
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.panes import Key
+from tailrace.model.windows.windows import Window
 
 SPAN, VERSION = ("window_start", "window_end"), ("generation", "epoch", "pane_index")
 

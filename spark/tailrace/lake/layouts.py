@@ -15,7 +15,7 @@ from pyiceberg.types import IcebergType
 
 from tailrace.lake.contracts import PANE, Contract
 from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.errors import Fault
+from tailrace.model.base.errors import Fault
 
 _TERM = re.compile(
     r"(?:(?P<time>year|month|day|hour)\((?P<of>\w+)\)"

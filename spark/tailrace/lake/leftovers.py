@@ -18,7 +18,7 @@ from tailrace.lake.lease import LENDER, TOKEN
 from tailrace.lake.pins import pinned_at
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 
 _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")

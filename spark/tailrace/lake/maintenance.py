@@ -18,8 +18,8 @@ from tailrace.lake.leftovers import leftover_names, leftover_tables, runs_of
 from tailrace.lake.needed import STAMP, needed_of
 from tailrace.lake.retention import Going, expired
 from tailrace.lake.run import Run
-from tailrace.model.chains import Definition, chain
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.pipeline import Pipeline
 
 TOGETHER = 5
 """From how many small files or delete files on they are written together; of the former, in one partition."""

@@ -1,4 +1,4 @@
-"""The registries of ids that computations of several regions share (`tailrace.model.once`; Photon's IdRegistry).
+"""The registries of ids that computations of several regions share (`model.definition.once`; Photon's IdRegistry).
 
 A registry is a table in a namespace of its own, the same for all. Claims are appended on a branch of the claimant's,
 and published only if the table still stands where it was looked at, so that two never claim the same (rule X1).
@@ -13,8 +13,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import Column, Contract
 from tailrace.lake.publish import Branch
 from tailrace.lake.trimming import Trimming
-from tailrace.model.chains import Definition, chain
-from tailrace.model.computation import Computation
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.computation import Computation
 
 
 def registry_contract(name: str) -> Contract:

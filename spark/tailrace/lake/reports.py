@@ -25,13 +25,13 @@ from tailrace.lake.needed import STAMP
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import MAINTAINED
-from tailrace.model.algebra import Scalars
-from tailrace.model.chains import Ranged
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.progress import Progress
-from tailrace.model.time import BEGINNING, instant
-from tailrace.model.transition import Transition
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.progress import Progress
+from tailrace.model.step.transition import Transition
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from tailrace.lake.replacing import Replaced
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
 from tailrace.lake.tables import Commit, repeated, standing
-from tailrace.model.chains import Definition, chain
-from tailrace.model.computation import Computation
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.pipeline import Pipeline
 
 TAG = "restored_"
 """How the tags start of what tables held before they went back, and of what `p` goes back to."""

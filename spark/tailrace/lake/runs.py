@@ -13,8 +13,8 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.notices import Noted
 from tailrace.lake.run import Run
 from tailrace.lake.tables import Tables
-from tailrace.model.chains import Ranged
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.definition.chain import Ranged
 
 HIGHEST = "generation"
 """What a commit to the table says: the highest generation in it."""

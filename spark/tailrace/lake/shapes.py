@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from tailrace.lake.contracts import Contract, Shape
-from tailrace.model.types import decimal_parts
+from tailrace.model.base.types import decimal_parts
 
 _SIMPLE: dict[str, IcebergType] = {
     "string": StringType(),

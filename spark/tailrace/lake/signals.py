@@ -12,8 +12,8 @@ from functools import cached_property
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import complete_contract, signals_contract
 from tailrace.lake.control import ControlTable
-from tailrace.model.log import Log
-from tailrace.model.time import instant, moment
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.log import Log
 
 NAMES = "signals"
 """What a commit of the log says: the signals that came with its epoch."""

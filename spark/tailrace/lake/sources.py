@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tailrace.lake.contracts import Contract
-from tailrace.model.chains import Definition, chain
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.pipeline import Pipeline
 
 HEADING = "# Printed from the contracts by `tailrace tables sources`: edit those.\n"
 

@@ -12,8 +12,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import MovedError
 from tailrace.lake.needed import STAMP, needed_of
 from tailrace.lake.retention import surplus
-from tailrace.model.chains import Definition
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.pipeline import Pipeline
 
 LEFT = 5
 """Into how many parts the snapshots are cut of which one is left."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 
 if TYPE_CHECKING:
     import pandas as pd

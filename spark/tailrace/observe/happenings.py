@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
-from tailrace.model.chains import Definition, before
-from tailrace.model.clock import Clock
-from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.chain import Definition, before
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from tailrace.lake.contracts import (
     rejected_contract,
 )
 from tailrace.lake.notices import Noted
-from tailrace.model.chains import Definition
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
+from tailrace.model.base.time import text
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, Subject, missing
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import EpochReport

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tailrace.lake.notices import Dropped, Noted, Outcome, Publication, WentOver
-from tailrace.model.time import text
+from tailrace.model.base.time import text
 from tailrace.observe.happenings import (
     HELD_BACK,
     Began,

@@ -19,9 +19,9 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
 from tailrace.lake.notices import Followed, Noted, Outcome, Publication
 from tailrace.lake.runs import Runs
-from tailrace.model.chains import Ranged
-from tailrace.model.progress import Progress
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.step.progress import Progress
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
 from tailrace.spark.staging import Folded
 from tailrace.spark.stream import EpochReport

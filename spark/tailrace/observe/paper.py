@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.samples import Epochs
-from tailrace.model.time import END_OF_TIME, instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.samples import examples
+from tailrace.model.samples.sample_records import Epochs
 from tailrace.observe.chart import svg
 from tailrace.observe.plot import PanePlot
 from tailrace.observe.simulation import Simulation, answers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 
 Value = float | int | str | None
 Timing = Literal["early", "on_time", "late", "correction"]

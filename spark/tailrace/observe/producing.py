@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from tailrace.model.computation import Computation
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.keyed import Late, Production
-from tailrace.model.panes import Key
-from tailrace.model.samples import Epochs, Sample
-from tailrace.model.time import BEGINNING, instant, moment
+from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.definition.computation import Computation
+from tailrace.model.samples.sample_records import Epochs, Sample
+from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.computation_state import Late, Production
+from tailrace.model.windows.panes import Key
 from tailrace.observe.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
 from tailrace.observe.simulation import shown
 

@@ -12,14 +12,14 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from tailrace.model.log import sign_of
-from tailrace.model.panes import Key, Pane
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, fold_stages, prepared
-from tailrace.model.samples import Epochs
-from tailrace.model.stages import changes
-from tailrace.model.time import BEGINNING, instant, moment
-from tailrace.model.written import written
+from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.definition.log import sign_of
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.source_text import written
+from tailrace.model.samples.sample_records import Epochs
+from tailrace.model.step.reference import Run, fold_stages, prepared
+from tailrace.model.step.stages import changes
+from tailrace.model.windows.panes import Key, Pane
 from tailrace.observe.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
 
 
@@ -96,7 +96,7 @@ class Simulation:
 def answers(pipeline: Pipeline) -> str:
     """The four answers of a definition in one line: what, where, when and how.
 
-    >>> from tailrace.model import examples
+    >>> from tailrace.model.samples import examples
     >>> answers(examples.figure(12))
     'Sum("value") by team · Fixed(minutes(2)) · AfterWatermark(late=AfterCount(1)) · accumulating'
     """

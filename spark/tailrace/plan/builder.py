@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
-from tailrace.model.combiners import Merge
-from tailrace.model.derived_logs import Productions
-from tailrace.model.elementwise import Each
-from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST
-from tailrace.model.pipeline import NET, Pipeline
-from tailrace.model.time import duration, instant, text
-from tailrace.model.transition import Transition
-from tailrace.model.types import decimal_parts
-from tailrace.model.watermarks import BoundedDisorder
-from tailrace.model.windows import Global, Sliding
-from tailrace.model.written import written
+from tailrace.model.base.time import duration, instant, text
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.pipeline import NET, Pipeline
+from tailrace.model.definition.record_steps import Each
+from tailrace.model.definition.source_text import written
+from tailrace.model.definition.watermark_strategies import BoundedDisorder
+from tailrace.model.step.transition import Transition
+from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST
+from tailrace.model.windows.windows import Global, Sliding
 from tailrace.plan.stages import (
     AdvanceWatermark,
     Aggregate,

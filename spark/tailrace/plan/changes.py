@@ -20,9 +20,9 @@ from tailrace.lake.layouts import LEDGER
 from tailrace.lake.naming import known_as
 from tailrace.lake.reports import log_status
 from tailrace.lake.runs import Runs
-from tailrace.model.log import Log
-from tailrace.model.meaning import Change, change, changed, kept, read
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
 
 RATE = 1_000_000
 """Records a second where the lake has no run of its own to go by: what a backfill of a million native records had in a

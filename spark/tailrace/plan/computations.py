@@ -11,10 +11,10 @@ from rich.text import Text
 
 from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import Contract, contracts, spark_type
-from tailrace.model.chains import before
-from tailrace.model.computation import Computation
-from tailrace.model.maps import Map
-from tailrace.model.written import length
+from tailrace.model.definition.chain import before
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.source_text import length
 from tailrace.plan.stages import Execution
 
 

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import spark_type
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.written import length
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.source_text import length
 from tailrace.plan.stages import (
     AdvanceWatermark,
     Aggregate,

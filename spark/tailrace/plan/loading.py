@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from tailrace.model.chains import Definition, Ranged, chain
-from tailrace.model.computation import Computation
-from tailrace.model.errors import DefinitionError, TailraceError
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.errors import DefinitionError, TailraceError
+from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 
 
 class LoadError(TailraceError, ValueError):

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 
 from tailrace.engines.choose import Choice
 from tailrace.lake.contracts import contracts
-from tailrace.model.chains import before
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
-from tailrace.model.written import written
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.chain import before
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.source_text import written
 from tailrace.plan.computations import page, plan_data, table_data
 from tailrace.plan.stages import Execution, Query
 from tailrace.sql import maps

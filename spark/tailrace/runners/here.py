@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.model.chains import Ranged
+from tailrace.model.definition.chain import Ranged
 from tailrace.observe.happenings import Subject
 from tailrace.observe.observing import observing
 from tailrace.plan.loading import load_ranged

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 import tailrace
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.runners.here import AT_ONCE, backfilled, fits, loaded
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob, line_of, refusal
 from tailrace.runners.keeping import Keeper, Keeping

@@ -40,10 +40,10 @@ from tailrace.lake.generations import (
 from tailrace.lake.lease import HOLDING, TOKEN, Lease
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
-from tailrace.model.errors import TailraceError
-from tailrace.model.meaning import kept
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.fingerprint import kept
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.folding import Fold
 from tailrace.spark.folds import Folds
 from tailrace.spark.session import open_session

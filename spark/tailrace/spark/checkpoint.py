@@ -22,7 +22,7 @@ from urllib.parse import quote
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 
 _VERSION = "v1"
 _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'

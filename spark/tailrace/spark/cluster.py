@@ -24,10 +24,10 @@ from tailrace.engines.session import Counted, OverBatches, OverTables
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
-from tailrace.model.chains import Ranged
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.types import element_type, struct_fields
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import free
 from tailrace.spark.follow import Follower
 from tailrace.spark.gathering import Gathered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import Execution
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey

@@ -13,8 +13,8 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.model.log import Log
-from tailrace.model.time import duration
+from tailrace.model.base.time import duration
+from tailrace.model.definition.log import Log
 from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
 from tailrace.sql.algebra import quoted

@@ -1,6 +1,6 @@
 """What the executions on Spark have in common: the open windows between two epochs, and what an epoch gives.
 
-The open windows are a frame with the state columns of `tailrace.model.transition`, whichever execution made them, so a
+The open windows are a frame with the state columns of `model.step.transition`, whichever execution made them, so a
 ledger's partials restore either.
 """
 
@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.preparing import prepare, queried
 from tailrace.sql.algebra import quoted
 from tailrace.sql.held import holds_back, oldest_held
@@ -145,7 +145,7 @@ class Execution:
     def held(self, state: OpenWindows) -> int | None:
         """The oldest timestamp that the open windows hold for a later stage (rule T3), in microseconds; None if none.
 
-        As `tailrace.model.stages.watermark` has it.
+        As `tailrace.model.step.stages.watermark` has it.
         """
         if not self.holds:
             return None

@@ -19,12 +19,12 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.notices import WentOver
 from tailrace.lake.runs import Runs
 from tailrace.lake.signals import NAMES, names_of
-from tailrace.model.chains import Definition, Ranged
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
-from tailrace.model.meaning import kept
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.fingerprint import kept
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.pacing import Pace, Trailing
 from tailrace.spark.side import Bundled
 from tailrace.spark.sides import Sides

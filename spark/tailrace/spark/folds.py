@@ -19,13 +19,13 @@ from tailrace.lake.lease import LANDING, Lease
 from tailrace.lake.notices import Dropped
 from tailrace.lake.signals import names_of
 from tailrace.lake.trimming import ledger_trimming
-from tailrace.model.chains import Definition, before, chain, keeping_answers
-from tailrace.model.clock import Clock
-from tailrace.model.errors import TailraceError
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.chain import Definition, before, chain, keeping_answers
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.folding import Fold, MapFold
 from tailrace.spark.pacing import Pace
 from tailrace.spark.session import Starting

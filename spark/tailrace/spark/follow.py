@@ -18,8 +18,8 @@ from tailrace.lake.answers import AnswersFollowing
 from tailrace.lake.catalog import PREFIX, Lake
 from tailrace.lake.contracts import PANE
 from tailrace.lake.errors import MovedError
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, duration, hours
+from tailrace.model.base.time import END_OF_TIME, duration, hours
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.session import open_session
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import SPAN, VERSION, latest, told

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import OpenWindows, Stepped
 
 BATCH = 8

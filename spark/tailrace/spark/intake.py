@@ -21,9 +21,9 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import DUPLICATES, PROGRESS, READ, progress_of, times_of
 from tailrace.lake.filters import at_most
 from tailrace.lake.signals import Completions, Signals, names_of
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Progress, Seen
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.step.progress import Progress, Seen
 from tailrace.spark.deduplicating import Remembered
 from tailrace.spark.landing import Landing
 from tailrace.spark.logged import logged

@@ -27,9 +27,9 @@ from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.lake.publish import Branch
-from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation, ComputationError
-from tailrace.model.log import PANE_TIME, PLACE
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.definition.log import PANE_TIME, PLACE
 from tailrace.spark.cluster import ClusterSession
 from tailrace.spark.execution import free, schema_of
 from tailrace.spark.per_key import BUCKET, as_pair, bucketed

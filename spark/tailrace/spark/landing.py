@@ -17,7 +17,7 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.lease import TOKEN, Lease
 from tailrace.lake.tables import Change
 from tailrace.lake.trimming import Trimming
-from tailrace.model.log import Log
+from tailrace.model.definition.log import Log
 from tailrace.spark.logged import as_live
 from tailrace.spark.side import Bundled
 from tailrace.spark.writing import append

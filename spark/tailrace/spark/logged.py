@@ -10,7 +10,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.naming import known_as, schema_at
 from tailrace.lake.shapes import said
-from tailrace.model.log import Log
+from tailrace.model.definition.log import Log
 from tailrace.sql.algebra import quoted
 
 

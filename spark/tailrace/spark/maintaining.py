@@ -36,7 +36,7 @@ from tailrace.lake.maintenance import TOGETHER, Kept, Need, Plan, kept, need, ne
 from tailrace.lake.orphans import may_have_orphans
 from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.retention import expired
-from tailrace.model.chains import Definition
+from tailrace.model.definition.chain import Definition
 from tailrace.spark.session import Starting, when_needed
 from tailrace.sql.algebra import quoted
 

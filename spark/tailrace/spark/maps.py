@@ -13,8 +13,8 @@ from tailrace.engines.protocol import Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import PRODUCTION, REJECTED
 from tailrace.lake.publish import Branch
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.map import Map
 from tailrace.spark.preparing import prepare, queried
 from tailrace.spark.side import Bundled, as_frame
 from tailrace.spark.writing import append

@@ -12,9 +12,9 @@ import uuid
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
 from tailrace.sql.clock import clock_row
 from tailrace.sql.partials import late, may_be_late, partials, refused

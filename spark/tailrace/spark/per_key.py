@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tailrace.engines.python.step import PythonStep
-from tailrace.model.clock import Clock
-from tailrace.model.log import PLACE, SIGN
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.transition import Transition
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.log import PLACE, SIGN
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed, schema_of
 from tailrace.spark.preparing import queried
 from tailrace.spark.resting import brought, told_apart, with_resting

@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tailrace.engines.python.steps import caller
-from tailrace.model.chains import Ranged
-from tailrace.model.elementwise import Each, ElementWise, SparkFrame
-from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import changes
 from tailrace.sql.steps import FAILED, keeps_each, selected

@@ -21,9 +21,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.plain_json import LINES
-from tailrace.model.log import Log
-from tailrace.model.time import instant
-from tailrace.model.types import decimal_parts
+from tailrace.model.base.time import instant
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
 from tailrace.spark.sources import NANOS, Files, Looked, look
 from tailrace.sql.algebra import Sql, null, quoted
 

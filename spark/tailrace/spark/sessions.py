@@ -15,7 +15,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import EVERYTHING, Filter
-from tailrace.model.chains import Definition
+from tailrace.model.definition.chain import Definition
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tailrace.model.time import moment
+from tailrace.model.base.time import moment
 from tailrace.sql.algebra import quoted
 
 

@@ -14,8 +14,8 @@ from tailrace.engines.protocol import FIRED, REASONS, Told
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import LATE, PANE, REJECTED
 from tailrace.lake.publish import Branch
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.compile import compiled
 from tailrace.spark.execution import Consumed, OpenWindows, Stepped
 from tailrace.spark.preparing import changed

@@ -24,11 +24,11 @@ from tailrace.engines.protocol import Side
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import above, at_most, every
 from tailrace.lake.following import Following
-from tailrace.model.chains import Definition, Ranged
-from tailrace.model.computation import Computation
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.follow import Follower
 from tailrace.spark.keys import SparkKeys
 from tailrace.spark.logged import as_declared as as_declared_frame

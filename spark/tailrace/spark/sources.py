@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.model.errors import TailraceError
-from tailrace.model.log import Log
-from tailrace.model.types import decimal_parts
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
 
 Format: TypeAlias = Literal["json", "csv", "parquet"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"

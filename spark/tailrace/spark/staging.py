@@ -9,9 +9,9 @@ from typing import Protocol
 
 from tailrace.lake.commits import ONWARD
 from tailrace.lake.lease import Lease
-from tailrace.model.chains import Definition
-from tailrace.model.clock import Clock
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.chain import Definition
 from tailrace.spark.side import Bundled
 from tailrace.spark.worker import Worker
 

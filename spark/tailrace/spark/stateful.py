@@ -13,8 +13,8 @@ from tailrace.lake.commits import CLOCK, recorded
 from tailrace.lake.contracts import computation_contract
 from tailrace.lake.lease import Lease
 from tailrace.lake.signals import names_of
-from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation, ComputationError
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import Computation, ComputationError
 from tailrace.spark.folding import LedgerFold
 from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Folded, Folding, Passed

@@ -26,11 +26,11 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.commits import READ
 from tailrace.lake.drift import check_definition
 from tailrace.lake.errors import FencedError
-from tailrace.model.chains import Definition, chain
-from tailrace.model.errors import TailraceError
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.progress import Progress
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.progress import Progress
 from tailrace.spark.checkpoint import Checkpoint, CheckpointError, Reached, file_names
 from tailrace.spark.execution import lost_with_an_executor
 from tailrace.spark.folds import Folds, StreamError, only_log

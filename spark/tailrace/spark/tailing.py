@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from tailrace.lake.catalog import Lake
 from tailrace.lake.errors import FencedError
-from tailrace.model.chains import Definition
+from tailrace.model.definition.chain import Definition
 from tailrace.spark.folds import Folds, StreamError, landed, only_log
 from tailrace.spark.landing import Landed
 from tailrace.spark.session import Starting

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.plain_files import read_json, read_parquet
 from tailrace.ingest.plain_json import read_lines
-from tailrace.model.log import Log
+from tailrace.model.definition.log import Log
 from tailrace.spark.reading import raw_messages, read_files, read_left
 from tailrace.spark.sources import Files
 

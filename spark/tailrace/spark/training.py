@@ -18,16 +18,16 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog import Lake
-from tailrace.model.combiners import Count, Sum
-from tailrace.model.elementwise import Derive
-from tailrace.model.errors import TailraceError
-from tailrace.model.expressions import Col
-from tailrace.model.log import Log
-from tailrace.model.panes import RETRACTING
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import hours
-from tailrace.model.triggers import AfterCount, AfterWatermark
-from tailrace.model.windows import Fixed
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import hours
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive
+from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
+from tailrace.model.windows.panes import RETRACTING
+from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
 from tailrace.spark.classes import QUIET, Archive, archive_of
 from tailrace.spark.session import open_session, process_conf

@@ -1,4 +1,4 @@
-"""What an epoch's bundle says of its source's partitions: what their watermarks go by (`tailrace.model.progress`).
+"""What an epoch's bundle says of its source's partitions: what their watermarks go by (`tailrace.model.step.progress`).
 
 One small job over the bundle; what comes to the driver is a row for each partition, and for each bucket of lags where
 the strategy counts those.
@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.records import queried_arrow
-from tailrace.model.log import Log
-from tailrace.model.progress import ALL, Seen
-from tailrace.model.watermarks import LAG_STEPS
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.watermark_strategies import LAG_STEPS
+from tailrace.model.step.progress import ALL, Seen
 from tailrace.spark.preparing import queried
 from tailrace.spark.side import Bundled
 from tailrace.spark.sources import Kafka, Source

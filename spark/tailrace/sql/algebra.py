@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from tailrace.model.algebra import Term
-from tailrace.model.combiners import Merge, Part
-from tailrace.model.types import decimal_parts, element_type, struct_fields
+from tailrace.model.base.algebra import Term
+from tailrace.model.base.types import decimal_parts, element_type, struct_fields
+from tailrace.model.combiners.basic import Merge, Part
 
 
 def quoted(name: str) -> str:

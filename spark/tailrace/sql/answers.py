@@ -6,11 +6,11 @@ given the same way.
 
 from __future__ import annotations
 
-from tailrace.model.own import OwnWindows
-from tailrace.model.panes import END_OF_WINDOW
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME
-from tailrace.model.transition import Transition
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.combiners.own import OwnWindows
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.partials import aggregated, finished
 from tailrace.sql.windows import listed, names

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tailrace.lake.contracts import PANE, PRODUCTION
-from tailrace.model.computation import Computation
-from tailrace.model.log import PANE_TIME, SIGN
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME, SIGN
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.algebra import Sql, quoted
 
 
 def changes(pipeline: Pipeline, rows: str) -> str:
-    """The records that a later stage reads of a view of a stage's ledger rows (`tailrace.model.stages.changes`)."""
+    """The records that a later stage reads of a view of a stage's ledger rows (`model.step.stages.changes`)."""
     where = f"kind = '{PANE}' AND writer = 'stream'"
     return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
-from tailrace.model.transition import Times
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Times
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
 """The columns of the row: instants in microseconds, the epoch, and the stream's generation."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.lake.contracts import PANE, ledger_contract, spark_type
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.algebra import null, quoted
 from tailrace.sql.windows import listed
 

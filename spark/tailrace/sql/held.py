@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
 
 
 def oldest_held(pipeline: Pipeline) -> str:
     """Write the oldest timestamp that open windows hold for a later stage (rule T3), as an aggregate of the state.
 
-    As `tailrace.model.stages.watermark` has it, in microseconds.
+    As `tailrace.model.step.stages.watermark` has it, in microseconds.
     """
     stamp, terms = pipeline.stamp, []
     if pipeline.where.merges:

@@ -1,11 +1,11 @@
-"""The two sides of a join and their pairs, in Spark SQL (`tailrace.model.joining`)."""
+"""The two sides of a join and their pairs, in Spark SQL (`tailrace.model.definition.joins`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.model.joining import Near, Pack, Pairs, Unpack
-from tailrace.model.time import duration
+from tailrace.model.base.time import duration
+from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
 from tailrace.sql.algebra import Sql, quoted
 
 

@@ -7,9 +7,9 @@ to do, and what its timers hold. So keys at rest are not read but for that.
 from __future__ import annotations
 
 from tailrace.lake.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
-from tailrace.model.computation import Computation
-from tailrace.model.context import EVENT, PROCESSING
-from tailrace.model.log import PANE_TIME
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.context import EVENT, PROCESSING
+from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.algebra import quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"

@@ -17,9 +17,9 @@ from tailrace.lake.contracts import (
     predecessor_shape,
     spark_type,
 )
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.transition import Transition
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
 from tailrace.sql.algebra import Sql, null, quoted
 from tailrace.sql.steps import FAILED
 from tailrace.sql.transitions import any_emits, phases

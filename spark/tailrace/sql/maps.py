@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.lake.contracts import PRODUCTION, REJECTED, map_contract, spark_type
-from tailrace.model.clock import Clock
-from tailrace.model.log import PANE_TIME
-from tailrace.model.maps import Map
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.definition.map import Map
 from tailrace.sql.algebra import null, quoted
 from tailrace.sql.corrections import As
 from tailrace.sql.steps import FAILED, selected

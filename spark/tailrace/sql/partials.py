@@ -5,11 +5,11 @@ The rows carry the accumulator of their records, and how many there were (`arriv
 
 from __future__ import annotations
 
-from tailrace.model.algebra import Scalars
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME
-from tailrace.model.transition import Transition
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
 from tailrace.sql.algebra import quoted, total
 from tailrace.sql.windows import assigned, end_by_start, listed, names, overlapping, sliced, spread
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.windows import NATIVE
 
 

@@ -1,7 +1,7 @@
 """How an epoch's partials meet the open windows, in Spark SQL: grouped where windows stay apart, else merged.
 
 Either way the result has one row for each window that is open or touched, with the state columns of
-`tailrace.model.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
+`model.step.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
 `held` (whether the window was there already), and for windows that merge `predecessors` and `absorbed`.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from tailrace.lake.contracts import predecessor_shape, spark_type
-from tailrace.model.combiners import Part
-from tailrace.model.pipeline import Pipeline, is_measure
-from tailrace.model.transition import Transition
+from tailrace.model.combiners.basic import Part
+from tailrace.model.definition.pipeline import Pipeline, is_measure
+from tailrace.model.step.transition import Transition
 from tailrace.sql.algebra import Sql, null, quoted, total
 from tailrace.sql.clock import clock_columns
 from tailrace.sql.windows import listed, names

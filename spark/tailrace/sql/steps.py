@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.model.chains import Ranged
-from tailrace.model.elementwise import Derive, Each, ElementWise, SparkColumns, SparkFrame
-from tailrace.model.joining import Pack, Pairs, Unpack
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.joins import Pack, Pairs, Unpack
+from tailrace.model.definition.record_steps import Derive, Each, ElementWise, SparkColumns, SparkFrame
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.joins import packed, paired, unpacked
 

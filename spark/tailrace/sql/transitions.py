@@ -1,4 +1,4 @@
-"""The second half of an epoch in Spark SQL: every open window goes through the rules of `tailrace.model.transition`.
+"""The second half of an epoch in Spark SQL: every open window goes through the rules of `model.step.transition`.
 
 The text is a chain of projections, one for each phase of rule T4. Its rows hold the window's state after the epoch, and
 for each phase in which a pane may fire (`a` after the data, `b` after the watermark, `c` as it closes) what came out.
@@ -6,9 +6,9 @@ for each phase in which a pane may fire (`a` after the data, `b` after the water
 
 from __future__ import annotations
 
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.transition import Row, Transition
-from tailrace.model.triggers import Phase
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Row, Transition
+from tailrace.model.triggers.combinators import Phase
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.clock import clock_columns, times
 

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any
 
-from tailrace.model.calendars import Calendar
-from tailrace.model.chains import Ranged
-from tailrace.model.log import PLACE, SIGN
-from tailrace.model.ordered import seen
-from tailrace.model.pipeline import MEASURED, NET, Pipeline
-from tailrace.model.retracting import taken_back
-from tailrace.model.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.combiners.first_last import seen
+from tailrace.model.combiners.retraction import taken_back
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import PLACE, SIGN
+from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
 from tailrace.sql.algebra import Sql, quoted
 
 
@@ -121,7 +121,7 @@ def _columns(pipeline: Ranged) -> dict[str, str]:
 def end_by_start(where: Windowing) -> str | None:
     """Write a window's end as a term of its start, where that is simpler than to find it.
 
-    >>> from tailrace.model.time import seconds
+    >>> from tailrace.model.base.time import seconds
     >>> end_by_start(Fixed(seconds(2)))
     'window_start + 2000000L'
     """
@@ -148,7 +148,7 @@ def _global(where: Global, carried: str, records: str) -> str:
 def _fixed(where: Fixed, carried: str, records: str) -> str:
     size, since = duration(where.size), f"{duration(where.offset)}L"
     if where.phase is not None:
-        # As `model.windows.phase_of` has it.
+        # As `model.windows.windows.phase_of` has it.
         since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
     start = f"(at - PMOD(at - {since}, {size}L))"
     return f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})"

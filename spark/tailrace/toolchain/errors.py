@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 
 
 class ToolchainError(TailraceError, RuntimeError):

@@ -14,8 +14,8 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
 from tailrace.lake.filters import at_most, equal, every
 from tailrace.lake.shapes import arrow_schema
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import latest
 from tailrace.sql.ledger_rows import Rows, state_types

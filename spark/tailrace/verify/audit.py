@@ -22,10 +22,10 @@ from tailrace.lake.needed import STAMP
 from tailrace.lake.pins import pinned
 from tailrace.lake.run import Run
 from tailrace.lake.runs import Runs
-from tailrace.model.chains import Ranged
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import current, differences

@@ -18,8 +18,8 @@ from tailrace.lake.lease import TOKEN
 from tailrace.lake.pins import pinned
 from tailrace.lake.registry import claimant_of, shared
 from tailrace.lake.tables import MAINTAINED
-from tailrace.model.computation import Computation
-from tailrace.model.derived_logs import Productions
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.derived_logs import Productions
 from tailrace.spark.sessions import session_for
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import claimed_ids

@@ -13,7 +13,7 @@ from tailrace.lake.contracts import PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import EVERYTHING
 from tailrace.lake.pins import pinned
-from tailrace.model.maps import Map
+from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql import maps
 from tailrace.verify.checks import Audit, Audited, Check

@@ -14,9 +14,9 @@ from tailrace.lake.catalog import Head
 from tailrace.lake.commits import times_of
 from tailrace.lake.lease import LENDER
 from tailrace.lake.tables import MAINTAINED
-from tailrace.model.chains import Ranged
-from tailrace.model.time import duration, text
-from tailrace.model.written import length
+from tailrace.model.base.time import duration, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.source_text import length
 from tailrace.sql.algebra import quoted
 from tailrace.sql.maps import PLACE
 

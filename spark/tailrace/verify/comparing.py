@@ -12,8 +12,8 @@ from typing import Any
 
 from tailrace.engines.session import Session
 from tailrace.lake.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
-from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
 from tailrace.sql.windows import listed, names
 

@@ -6,7 +6,7 @@ from tailrace.engines.session import Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import Contract
 from tailrace.lake.publish import Branch
-from tailrace.model.names import name_faults
+from tailrace.model.base.names import name_faults
 from tailrace.verify.recording import ReplayError
 
 

@@ -17,11 +17,11 @@ from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import EVERYTHING, Filter, above, at_most, equal, every
 from tailrace.lake.pins import pinned
 from tailrace.lake.signals import names_of
-from tailrace.model.chains import before
-from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation, NotKeptError
-from tailrace.model.errors import TailraceError
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.chain import before
+from tailrace.model.definition.computation import Computation, NotKeptError
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.changes import changes, productions
 

@@ -16,7 +16,7 @@ from tailrace.engines.choose import Choice
 from tailrace.engines.session import Gathering, Session
 from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import ledger_contract
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.verify.comparing import Count, Difference, compared
 from tailrace.verify.keeping import check_new, kept_in
 from tailrace.verify.recording import Recording, ReplayError

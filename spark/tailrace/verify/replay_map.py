@@ -20,9 +20,9 @@ from tailrace.lake.contracts import PRODUCTION, REJECTED
 from tailrace.lake.drift import check_definition
 from tailrace.lake.filters import EVERYTHING
 from tailrace.lake.pins import pinned
-from tailrace.model.derived_logs import Productions
-from tailrace.model.log import PANE_TIME, Log
-from tailrace.model.maps import Map
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.log import PANE_TIME, Log
+from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql import maps
 from tailrace.sql.algebra import quoted

@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 from tailrace.engines.duckdb.read import Scan, files_read
 from tailrace.lake.catalog import Lake
 from tailrace.lake.filters import Filter, since
-from tailrace.model.log import PANE_TIME
-from tailrace.model.time import BEGINNING, END_OF_TIME, duration, hours
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
+from tailrace.model.definition.log import PANE_TIME
 
 EARLIER = duration(hours(2))
 """Microseconds before the first event time that is asked for from which claims are read, for what is asked for next."""

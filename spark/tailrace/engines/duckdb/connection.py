@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import PythonUDFType
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 
 _MACROS = (

@@ -29,7 +29,7 @@ import sqlglot
 from sqlglot import exp
 
 from tailrace.engines.duckdb.ordering import in_order
-from tailrace.model.types import decimal_parts, element_type, struct_fields
+from tailrace.model.base.types import decimal_parts, element_type, struct_fields
 
 
 @lru_cache(maxsize=512)

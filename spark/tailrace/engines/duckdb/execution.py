@@ -20,11 +20,11 @@ from tailrace.engines.python.assigned import assigned_windows
 from tailrace.engines.python.step import PythonStep
 from tailrace.lake.contracts import shape_of
 from tailrace.lake.shapes import arrow_schema
-from tailrace.model.clock import Clock
-from tailrace.model.log import PLACE, SIGN
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
-from tailrace.model.transition import Transition
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.log import PLACE, SIGN
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
 from tailrace.sql.algebra import Sql, quoted
 from tailrace.sql.changes import changes
 from tailrace.sql.clock import clock_values, times

@@ -28,7 +28,7 @@ from tailrace.lake.contracts import PANE
 from tailrace.lake.errors import MovedError
 from tailrace.lake.filters import equal
 from tailrace.lake.tables import Change
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.algebra import quoted
 from tailrace.sql.answers import SPAN, VERSION, latest, told
 from tailrace.sql.windows import listed, names

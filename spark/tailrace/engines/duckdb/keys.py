@@ -34,9 +34,9 @@ from tailrace.lake.filters import among, equal, every
 from tailrace.lake.publish import Branch
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation
-from tailrace.model.log import PANE_TIME
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.algebra import quoted
 from tailrace.sql.changes import productions
 from tailrace.sql.keys import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop

@@ -18,8 +18,8 @@ from tailrace.lake.contracts import PRODUCTION
 from tailrace.lake.filters import equal, every
 from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.map import Map
 from tailrace.sql import maps
 from tailrace.sql.changes import productions
 

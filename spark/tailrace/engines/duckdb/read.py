@@ -23,7 +23,7 @@ from tailrace.lake.catalog import Lake
 from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.filters import EVERYTHING
 from tailrace.lake.naming import known_as, schema_at
-from tailrace.model.log import Log
+from tailrace.model.definition.log import Log
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan
 

@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.duckdb.dialect import in_duckdb, name_of
-from tailrace.model.log import Log
-from tailrace.model.time import duration
+from tailrace.model.base.time import duration
+from tailrace.model.definition.log import Log
 
 
 @contextmanager

@@ -34,10 +34,10 @@ from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.lake.publish import Branch
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.tables import Change
-from tailrace.model.chains import Ranged
-from tailrace.model.elementwise import Each, ElementWise
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.sql.algebra import quoted
 from tailrace.sql.steps import FAILED, selected
 

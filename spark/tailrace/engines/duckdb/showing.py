@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.time import moment
+from tailrace.model.base.time import moment
 
 
 def shown(rows: pa.Table) -> list[dict[str, Any]]:

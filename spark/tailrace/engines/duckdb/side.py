@@ -17,8 +17,8 @@ from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.filters import at_most, equal, every
 from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
 
 
 class DuckSide:

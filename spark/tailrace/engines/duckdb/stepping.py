@@ -14,8 +14,8 @@ from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.engines.python.steps import caller
 from tailrace.lake.contracts import ledger_of, shape_of
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
-from tailrace.model.chains import Ranged
-from tailrace.model.elementwise import Each
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.record_steps import Each
 from tailrace.sql.steps import FAILED, may_fail, selected
 
 Connection = duckdb.DuckDBPyConnection

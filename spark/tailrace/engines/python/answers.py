@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.algebra import Scalars
-from tailrace.model.correcting import Correction
-from tailrace.model.log import PLACE
-from tailrace.model.merging import Merging
-from tailrace.model.panes import Key
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import lifter
-from tailrace.model.time import instant
-from tailrace.model.transition import Row, Transition
-from tailrace.model.windows import Window
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.time import instant
+from tailrace.model.combiners.balanced_merge import Merging
+from tailrace.model.definition.log import PLACE
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import Correction
+from tailrace.model.step.step import lifter
+from tailrace.model.step.transition import Row, Transition
+from tailrace.model.windows.panes import Key
+from tailrace.model.windows.windows import Window
 from tailrace.sql.corrections import As
 
 

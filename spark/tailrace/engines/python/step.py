@@ -12,15 +12,15 @@ import pyarrow as pa
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.lake.contracts import LATE, PANE, PARTIAL
-from tailrace.model.algebra import Scalars
-from tailrace.model.clock import Clock
-from tailrace.model.log import PLACE
-from tailrace.model.panes import Key, Late, Pane
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Predecessor, State, step
-from tailrace.model.time import instant
-from tailrace.model.transition import Row, Transition
-from tailrace.model.windows import Window
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
+from tailrace.model.definition.log import PLACE
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Predecessor, State, step
+from tailrace.model.step.transition import Row, Transition
+from tailrace.model.windows.panes import Key, Late, Pane
+from tailrace.model.windows.windows import Window
 
 
 class WindowRows(NamedTuple):

@@ -1,4 +1,4 @@
-"""Call a definition's own function of a record over Arrow batches (`tailrace.model.elementwise.Each`)."""
+"""Call a definition's own function of a record over Arrow batches (`tailrace.model.definition.record_steps.Each`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.elementwise import Each, RecordError
+from tailrace.model.definition.record_steps import Each, RecordError
 from tailrace.sql.steps import FAILED
 
 
