@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.sql.algebra import Sql, added_up, in_order
+from tailrace.sql.terms import Sql, added_up, in_order
 from tests.support.duck import CONNECTION
 
 VALUES = {

@@ -21,9 +21,9 @@ from tailrace.model.step.correction import correct
 from tailrace.model.step.reference import batch, fold
 from tailrace.model.windows.panes import Answers, Pane, answers
 from tailrace.model.windows.windows import Window
-from tailrace.sql.answers import current, in_range
-from tailrace.sql.corrections import As
-from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.backfill_rows import As
 from tests.support.depth import cases
 from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers

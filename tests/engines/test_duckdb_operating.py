@@ -30,7 +30,7 @@ from tailrace.spark.pacing import Pace
 from tailrace.spark.sides import Sides
 from tailrace.spark.staging import Phases
 from tailrace.spark.tailing import Tailing
-from tailrace.sql.changes import productions
+from tailrace.sql.records.stage_records import productions
 from tailrace.verify.as_of import as_of
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay

@@ -22,8 +22,8 @@ from tailrace.model.windows.panes import Pane, answers
 from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
-from tailrace.sql.answers import current, in_range
-from tailrace.sql.corrections import As
+from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.backfill_rows import As
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
 from tests.support.sessions import cluster
 from tests.support.strategies import Epochs, epochs, everything, pipelines

@@ -12,7 +12,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
-from tailrace.sql.reasons import reasons
+from tailrace.sql.records.reasons import reasons
 from tests.support.depth import covering, deep
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import in_parts, run_native, said_by_reference

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog import Lake
 from tailrace.settings import Settings
-from tailrace.sql.reasons import reasons
+from tailrace.sql.records.reasons import reasons
 from tailrace.verify.replay import replay
 from tests.support.native import in_parts
 from tests.support.recorded import record

@@ -15,7 +15,7 @@ from tailrace.model.step.reference import batch, fold_stages
 from tailrace.model.windows.windows import Window
 from tailrace.spark.execution import Execution
 from tailrace.spark.per_key import PerKey
-from tailrace.sql.reasons import reasons
+from tailrace.sql.records.reasons import reasons
 from tests.support.depth import covering, deep
 from tests.support.laws import Epochs, same_answers
 from tests.support.native import Said, bundle_frame, in_parts, run_stages, said_by_reference

@@ -11,7 +11,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.samples import examples
 from tailrace.model.windows.calendars import UNITS, Calendar
 from tailrace.model.windows.windows import Window
-from tailrace.sql.windows import assigned
+from tailrace.sql.records.assignment import assigned
 
 ZONES = ("UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza")
 

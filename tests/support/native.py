@@ -27,7 +27,7 @@ from tailrace.spark.execution import Execution, OpenWindows
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
 from tailrace.spark.preparing import changed
-from tailrace.sql.reasons import reasons
+from tailrace.sql.records.reasons import reasons
 from tests.support.depth import cases
 from tests.support.strategies import each_time_the_same
 

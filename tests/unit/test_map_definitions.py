@@ -18,7 +18,7 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.map import step
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.plan.loading import LoadError, load, load_ranged
-from tailrace.sql.maps import stepped
+from tailrace.sql.results.map_rows import stepped
 from tests.support.clicks import VISITS
 
 SALES = Log(

@@ -34,8 +34,8 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.sessions import choice_for, here_first, session_for
-from tailrace.sql.answers import current, differences, events_from, events_until, new
-from tailrace.sql.corrections import pane_rows
+from tailrace.sql.results.answers import current, differences, events_from, events_until, new
+from tailrace.sql.results.backfill_rows import pane_rows
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
 

@@ -14,12 +14,12 @@ from tailrace.model.base.algebra import Scalars
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import Correction
 from tailrace.model.step.transition import Row, Transition
-from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.answers import SPAN
-from tailrace.sql.corrections import As, pane_rows
-from tailrace.sql.ledger_rows import Rows
-from tailrace.sql.transitions import Chain
-from tailrace.sql.windows import listed, names
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.epoch.transition_rows import Chain
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import SPAN
+from tailrace.sql.results.backfill_rows import As, pane_rows
+from tailrace.sql.terms import Sql, quoted
 
 
 class OpenWindowsCorrected:

@@ -26,9 +26,9 @@ from tailrace.lake.tables import Head
 from tailrace.model.base.time import END_OF_TIME, text
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.answers import current, in_range
-from tailrace.sql.corrections import As
-from tailrace.sql.ledger_rows import Rows
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.backfill_rows import As
 
 
 class Handover(WindowsRun):

@@ -25,7 +25,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
-from tailrace.sql import maps
+from tailrace.sql.results import map_rows
 
 
 def backfill_map(
@@ -72,7 +72,7 @@ class MapRun(RangeRun):
         return self._computed(pinned.number("epoch"))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
-        self.session.write(maps.corrected(self.map, found.different, as_of(run, pinned)), branch, said)
+        self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, said)
 
     def published(self, found: Found, snapshot: int) -> None:
         """Nothing follows the ledger of a map."""
@@ -100,12 +100,12 @@ class MapRun(RangeRun):
         terms = [f"source_epoch <= {epoch}L"]
         terms += [] if first is None else [f"{PANE_TIME} >= {logs.stamp(first)}"]
         terms += [] if last is None else [f"{PANE_TIME} < {logs.stamp(last)}"]
-        held = maps.current(self.map, self.session.table(self.ledger, where), " AND ".join(terms))
-        return self._counted(maps.differences(self.map, computed, held))
+        held = map_rows.current(self.map, self.session.table(self.ledger, where), " AND ".join(terms))
+        return self._counted(map_rows.differences(self.map, computed, held))
 
     def _new(self, computed: str) -> Found:
         """Compare with nothing, where the ledger has no row of the range: all that is computed is new."""
-        text = maps.new(self.map, computed)
+        text = map_rows.new(self.map, computed)
         if not self.session.direct:
             return self._counted(text)
         # The process reads but what the condition needs to count them, and the rest as it writes.

@@ -12,7 +12,7 @@ from tailrace.lake.run import Run
 from tailrace.lake.tables import Head
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
-from tailrace.sql.corrections import As
+from tailrace.sql.results.backfill_rows import As
 
 
 class BackfillError(TailraceError, RuntimeError):

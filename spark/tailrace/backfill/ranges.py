@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.engines import logs
 from tailrace.engines.answering import Answering
 from tailrace.model.base.time import instant
-from tailrace.sql.answers import events_from, events_until
+from tailrace.sql.results.answers import events_from, events_until
 
 
 def records(answering: Answering, first: int, last: int, epoch: int) -> str:

@@ -10,7 +10,7 @@ from tailrace.backfill.ranges import records
 from tailrace.engines.answering import Answering, answering
 from tailrace.engines.session import Session
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.answers import in_range
+from tailrace.sql.results.answers import in_range
 
 
 class Shared:

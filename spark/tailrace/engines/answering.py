@@ -14,11 +14,12 @@ from tailrace.engines.session import Session
 from tailrace.model.definition.log import SIGN
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql import answers, maps, windows
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import answered
-from tailrace.sql.reasons import only_assigns
-from tailrace.sql.steps import FAILED, may_fail
+from tailrace.sql.records import assignment
+from tailrace.sql.records.reasons import only_assigns
+from tailrace.sql.records.selections import FAILED, may_fail
+from tailrace.sql.records.stage_records import answered
+from tailrace.sql.results import answers, map_rows
+from tailrace.sql.terms import quoted
 
 
 class Answering:
@@ -34,7 +35,7 @@ class Answering:
         return self if self.earlier is None else self.earlier.first
 
     def assigned(self, log: str) -> str:
-        """The stage's records, each with its windows (`windows.assigned`).
+        """The stage's records, each with its windows (`assignment.assigned`).
 
         `log` is a relation, or a query in brackets, of the source's log; a later stage's records are what the one
         before makes of it.
@@ -54,7 +55,7 @@ class Answering:
 
     def placed(self, source: str) -> str:
         """The records of a relation, or a query in brackets, each with its windows."""
-        return windows.assigned(self.pipeline, self._prepared(source))
+        return assignment.assigned(self.pipeline, self._prepared(source))
 
     def _prepared(self, source: str) -> str:
         if not self.pipeline.each:
@@ -84,8 +85,8 @@ class AssignedAnswering(Answering):
         pipeline = self.pipeline
         types = {**pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
         types |= {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
-        kept = f"SELECT {', '.join(map(quoted, types))} FROM {super()._prepared(source)}{windows.kept(pipeline)}"
-        return self.session.mapped(kept, partial(placer, pipeline), {**types, windows.WINDOWS: BOUNDS})
+        kept = f"SELECT {', '.join(map(quoted, types))} FROM {super()._prepared(source)}{assignment.kept(pipeline)}"
+        return self.session.mapped(kept, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
 
 
 class PythonAnswering(Answering):
@@ -97,7 +98,7 @@ class PythonAnswering(Answering):
         columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         columns |= {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
-        kept = f"SELECT * FROM {self._prepared(source)}{windows.kept(self.pipeline)}"
+        kept = f"SELECT * FROM {self._prepared(source)}{assignment.kept(self.pipeline)}"
         return f"SELECT * FROM {self.session.mapped(kept, partial(assigner, self.pipeline), columns)}"
 
     def batch(self, rows: str, within: str = "true") -> str:
@@ -135,4 +136,4 @@ def taken(session: Session, definition: Map, records: str) -> tuple[str, str | N
 
 def mapped(session: Session, definition: Map, records: str) -> str:
     """Write the query of what a map gives of its log's records, less those that a step rejects."""
-    return maps.given(definition, taken(session, definition, records)[0])
+    return map_rows.given(definition, taken(session, definition, records)[0])

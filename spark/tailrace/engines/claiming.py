@@ -23,8 +23,8 @@ from tailrace.lake.lease import Lease
 from tailrace.lake.registry import Registry
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import claimed_ids
+from tailrace.sql.records.stage_records import claimed_ids
+from tailrace.sql.terms import quoted
 
 SOONEST, LATEST = 0.05, 5.0
 """Seconds that one waits, at first and at most, who was overtaken by another claimant."""

@@ -10,7 +10,7 @@ from tailrace.lake.answers import held_by
 from tailrace.lake.contracts import PANE
 from tailrace.lake.filters import EVERYTHING, Filter
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.answers import latest
+from tailrace.sql.results.answers import latest
 
 
 def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:

@@ -14,9 +14,9 @@ from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
-from tailrace.sql import maps
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import productions
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.results import map_rows
+from tailrace.sql.terms import quoted
 
 
 def stamp(micros: int) -> str:
@@ -63,7 +63,7 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
     if not isinstance(log, Productions):
         return session.log(log, where)
     if isinstance(log.of, Map):
-        return f"({maps.records(log.of, session.table(table, where))})"
+        return f"({map_rows.records(log.of, session.table(table, where))})"
     if not log.kept:
         raise NotKeptError(
             f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '

@@ -98,7 +98,7 @@ class Session(Protocol):
         """Count the rows of a relation, a query in brackets, or what else may stand after FROM."""
 
     def prepared(self, source: str, pipeline: Ranged) -> str:
-        """Name the records of a relation after the definition's steps, with `sql.steps.FAILED` where one may fail."""
+        """Name the records of a relation after the definition's steps, with `selections.FAILED` where one may fail."""
 
     def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
         """Name what a Python function makes of a text's rows; it gives rows with these column types."""

@@ -42,7 +42,7 @@ def views(lake: Lake, query: str) -> dict[str, str]:
 
 
 def _standing(ledger: str) -> str:
-    """The rows of a map's ledger that stand (`sql.maps.current`), in any dialect."""
+    """The rows of a map's ledger that stand (`sql.results.map_rows.current`), in any dialect."""
     place = ("source_epoch", "source_partition", "source_offset")
     same = " AND ".join(f"m.{name} IS NOT DISTINCT FROM r.{name}" for name in place)
     higher = f"SELECT 1 FROM {ledger} m WHERE m.writer = 'backfill' AND {same} AND m.generation > r.generation"

@@ -38,13 +38,13 @@ from tailrace.plan.stages import (
     Take,
     WatermarkTriggers,
 )
-from tailrace.sql.algebra import Sql
-from tailrace.sql.ledger_rows import Rows
-from tailrace.sql.partials import late, partials, refused
-from tailrace.sql.reasons import reasons
-from tailrace.sql.state_merge import met
-from tailrace.sql.transitions import transitions
-from tailrace.sql.windows import NATIVE
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.epoch.partials import late, partials, refused
+from tailrace.sql.epoch.state_merge import met
+from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.records.assignment import NATIVE
+from tailrace.sql.records.reasons import reasons
+from tailrace.sql.terms import Sql
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "partials",

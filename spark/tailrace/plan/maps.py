@@ -15,8 +15,8 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import written
 from tailrace.plan.computations import page, plan_data, table_data
 from tailrace.plan.stages import Execution, Query
-from tailrace.sql import maps
-from tailrace.sql.steps import may_fail
+from tailrace.sql.records.selections import may_fail
+from tailrace.sql.results import map_rows
 
 
 def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
@@ -35,10 +35,10 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
 
 def query(definition: Map) -> Query | None:
     """The SQL text that makes the ledger's rows of a view of an epoch's records; None where a step is Python's."""
-    records = maps.stepped(definition, "bundle")
+    records = map_rows.stepped(definition, "bundle")
     if records is None:
         return None
-    text = maps.of_epoch(definition, records, Clock(0, 0, 0), 1)
+    text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)
     return Query("ledger", "the rows of an epoch, here of epoch 0", text)
 
 

@@ -38,8 +38,8 @@ from tailrace.spark.session import cancellable
 from tailrace.spark.showing import shown
 from tailrace.spark.side import SparkSide
 from tailrace.spark.writing import append
-from tailrace.sql.algebra import quoted
-from tailrace.sql.reasons import reasons
+from tailrace.sql.records.reasons import reasons
+from tailrace.sql.terms import quoted
 
 SMALL = 1_000_000
 """How many rows of what Spark computed from much this process takes over at most, to write them itself."""

@@ -8,7 +8,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import Execution
 from tailrace.spark.native import Native
 from tailrace.spark.per_key import PerKey
-from tailrace.sql.reasons import reasons
+from tailrace.sql.records.reasons import reasons
 
 
 def compiled(spark: SparkSession, pipeline: Pipeline) -> Execution:

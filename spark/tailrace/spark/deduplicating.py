@@ -17,7 +17,7 @@ from tailrace.model.base.time import duration
 from tailrace.model.definition.log import Log
 from tailrace.spark.execution import free
 from tailrace.spark.preparing import queried
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 TOGETHER = 8
 """So many epochs' ids are kept apart before they are brought together with the others."""

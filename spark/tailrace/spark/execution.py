@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.preparing import prepare, queried
-from tailrace.sql.algebra import quoted
-from tailrace.sql.held import holds_back, oldest_held
-from tailrace.sql.ledger_rows import Rows, state_types
-from tailrace.sql.steps import FAILED, may_fail
+from tailrace.sql.epoch.holds import holds_back, oldest_held
+from tailrace.sql.epoch.ledger_rows import Rows, state_types
+from tailrace.sql.records.selections import FAILED, may_fail
+from tailrace.sql.terms import quoted
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from tailrace.lake.errors import MovedError
 from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.session import open_session
-from tailrace.sql.algebra import quoted
-from tailrace.sql.answers import SPAN, VERSION, latest, told
-from tailrace.sql.windows import listed, names
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import SPAN, VERSION, latest, told
+from tailrace.sql.terms import quoted
 
 _HOUR = duration(hours(1))
 

@@ -37,10 +37,8 @@ from tailrace.spark.preparing import queried, viewed
 from tailrace.spark.resting import brought, told_apart, with_resting
 from tailrace.spark.side import Bundled, as_frame
 from tailrace.spark.writing import append, as_of_snapshot
-from tailrace.sql.algebra import null, quoted
-from tailrace.sql.changes import productions
-from tailrace.sql.clock import row_of
-from tailrace.sql.keys import (
+from tailrace.sql.epoch.clock_row import row_of
+from tailrace.sql.epoch.key_state import (
     HOLDS,
     SOURCE,
     STIRS,
@@ -51,6 +49,8 @@ from tailrace.sql.keys import (
     restored_keys,
     restored_loop,
 )
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.terms import null, quoted
 
 _RETURNED = "_returned"
 """A column of an epoch's records: what was fed back, null of a record of the log."""

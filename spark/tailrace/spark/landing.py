@@ -21,7 +21,7 @@ from tailrace.model.definition.log import Log
 from tailrace.spark.logged import as_live
 from tailrace.spark.side import Bundled
 from tailrace.spark.writing import append
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 NOTHING = {"epoch": "-1", "batch": "-1"}
 """What the first snapshot of a log says."""

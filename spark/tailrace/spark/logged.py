@@ -11,7 +11,7 @@ from tailrace.lake.contracts import log_contract, spark_type
 from tailrace.lake.naming import known_as, schema_at
 from tailrace.lake.shapes import said
 from tailrace.model.definition.log import Log
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 
 def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:

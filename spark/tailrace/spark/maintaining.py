@@ -38,7 +38,7 @@ from tailrace.lake.registry import registry_contracts, shared
 from tailrace.lake.retention import expired
 from tailrace.model.definition.chain import Definition
 from tailrace.spark.session import Starting, when_needed
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 TRIES = 3
 """How often a rewriting, or an expiry, that was overtaken is tried."""

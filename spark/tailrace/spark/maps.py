@@ -18,9 +18,9 @@ from tailrace.model.definition.map import Map
 from tailrace.spark.preparing import prepare, queried
 from tailrace.spark.side import Bundled, as_frame
 from tailrace.spark.writing import append
-from tailrace.sql import maps
-from tailrace.sql.changes import productions
-from tailrace.sql.steps import FAILED, may_fail
+from tailrace.sql.records.selections import FAILED, may_fail
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.results import map_rows
 
 
 class SparkMap(MapSide[DataFrame]):
@@ -35,12 +35,12 @@ class SparkMap(MapSide[DataFrame]):
     def made(self, bundle: Bundled, clock: Clock, generation: int) -> DataFrame:
         frame = prepare(as_frame(self.spark, bundle), self.map)
         if not may_fail(self.map):
-            return queried(self.spark, frame, lambda view: maps.of_epoch(self.map, view, clock, generation))
+            return queried(self.spark, frame, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
         # A step is called once for a record, though what it rejects is read apart.
         held = frame.localCheckpoint(eager=False)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        rows = queried(self.spark, good, lambda view: maps.of_epoch(self.map, view, clock, generation))
-        return rows.unionAll(queried(self.spark, bad, lambda view: maps.of_rejected(self.map, view, clock)))
+        rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
+        return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.map, view, clock)))
 
     def write(self, stepped: Given[DataFrame], branch: Branch, said: Mapping[str, str]) -> Told:
         seen, kinds = Observation(), {"productions": PRODUCTION, "rejected": REJECTED}

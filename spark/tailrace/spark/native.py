@@ -16,10 +16,10 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
-from tailrace.sql.clock import clock_row
-from tailrace.sql.partials import late, may_be_late, partials, refused
-from tailrace.sql.state_merge import met
-from tailrace.sql.transitions import transitions
+from tailrace.sql.epoch.clock_row import clock_row
+from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
+from tailrace.sql.epoch.state_merge import met
+from tailrace.sql.epoch.transition_rows import transitions
 
 
 class Native(Execution):

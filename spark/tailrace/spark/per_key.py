@@ -25,9 +25,9 @@ from tailrace.model.step.transition import Transition
 from tailrace.spark.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed, schema_of
 from tailrace.spark.preparing import queried
 from tailrace.spark.resting import brought, told_apart, with_resting
-from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.clock import clock_row, times
-from tailrace.sql.windows import kept
+from tailrace.sql.epoch.clock_row import clock_row, times
+from tailrace.sql.records.assignment import kept
+from tailrace.sql.terms import Sql, quoted
 
 BUCKETS = 16
 """How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""

@@ -19,9 +19,9 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import changes
-from tailrace.sql.steps import FAILED, keeps_each, selected
+from tailrace.sql.records.selections import FAILED, keeps_each, selected
+from tailrace.sql.records.stage_records import changes
+from tailrace.sql.terms import quoted
 
 
 class StepError(TailraceError, RuntimeError):

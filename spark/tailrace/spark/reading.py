@@ -25,7 +25,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.definition.log import Log
 from tailrace.spark.sources import NANOS, Files, Looked, look
-from tailrace.sql.algebra import Sql, null, quoted
+from tailrace.sql.terms import Sql, null, quoted
 
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 _BROUGHT, _TOUCHED = "_brought", "_touched"
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tailrace.model.base.time import moment
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 
 def shown(frame: DataFrame) -> list[dict[str, Any]]:

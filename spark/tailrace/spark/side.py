@@ -20,8 +20,8 @@ from tailrace.spark.compile import compiled
 from tailrace.spark.execution import Consumed, OpenWindows, Stepped
 from tailrace.spark.preparing import changed
 from tailrace.spark.writing import append, as_of_snapshot
-from tailrace.sql.changes import changes
-from tailrace.sql.held import due_terms, next_due
+from tailrace.sql.epoch.holds import due_terms, next_due
+from tailrace.sql.records.stage_records import changes
 
 Bundled: TypeAlias = "DataFrame | pa.Table"
 """Records as either engine has them."""

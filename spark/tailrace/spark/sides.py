@@ -37,7 +37,7 @@ from tailrace.spark.preparing import prepare
 from tailrace.spark.session import Starting, when_needed
 from tailrace.spark.side import Bundled, SparkSide
 from tailrace.spark.sources import Files, Source
-from tailrace.sql.steps import needs_spark
+from tailrace.sql.records.selections import needs_spark
 
 
 class Sides:

@@ -20,7 +20,7 @@ from tailrace.model.step.progress import ALL, Seen
 from tailrace.spark.preparing import queried
 from tailrace.spark.side import Bundled
 from tailrace.spark.sources import Kafka, Source
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 
 def watched(

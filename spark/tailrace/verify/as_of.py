@@ -16,10 +16,10 @@ from tailrace.lake.filters import at_most, equal, every
 from tailrace.lake.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
-from tailrace.sql.answers import latest
-from tailrace.sql.ledger_rows import Rows, state_types
-from tailrace.sql.windows import listed, names
+from tailrace.sql.epoch.ledger_rows import Rows, state_types
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import latest
+from tailrace.sql.terms import quoted
 from tailrace.verify.keeping import check_new, kept_in
 from tailrace.verify.recording import Recording
 

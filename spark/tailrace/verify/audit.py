@@ -27,10 +27,10 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.sessions import here_first, session_for
-from tailrace.sql.algebra import quoted
-from tailrace.sql.answers import current, differences
-from tailrace.sql.steps import leaves_out, may_fail
-from tailrace.sql.windows import listed, names
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.selections import leaves_out, may_fail
+from tailrace.sql.results.answers import current, differences
+from tailrace.sql.terms import quoted
 from tailrace.verify.audit_map import audit_map
 from tailrace.verify.checks import Audit, Audited, Check
 

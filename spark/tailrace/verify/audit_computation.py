@@ -21,8 +21,8 @@ from tailrace.lake.tables import MAINTAINED
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.spark.sessions import session_for
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import claimed_ids
+from tailrace.sql.records.stage_records import claimed_ids
+from tailrace.sql.terms import quoted
 from tailrace.verify.checks import Audit, Check
 
 

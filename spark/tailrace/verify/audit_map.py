@@ -15,7 +15,7 @@ from tailrace.lake.filters import EVERYTHING
 from tailrace.lake.pins import pinned
 from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
-from tailrace.sql import maps
+from tailrace.sql.results import map_rows
 from tailrace.verify.checks import Audit, Audited, Check
 
 
@@ -47,8 +47,8 @@ class _MapAudit(Audited):
         self.log = session.kept(f"SELECT * FROM {logs.records(session, definition.log, self.epoch)}")
         self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
         good, self.failed = taken(session, definition, self.log)
-        self.computed = session.kept(maps.given(definition, good))
-        self.current = session.view(maps.current(definition, self.rows))
+        self.computed = session.kept(map_rows.given(definition, good))
+        self.current = session.view(map_rows.current(definition, self.rows))
 
     def run(self) -> Audit:
         counts = self._counts()
@@ -56,7 +56,7 @@ class _MapAudit(Audited):
         if self.failed is not None:
             rejected = self.session.view(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'")
             checks.append(self.rejected_again(rejected, f"SELECT * FROM {self.failed}"))
-        differences = maps.differences(
+        differences = map_rows.differences(
             self.map, f"SELECT * FROM {self.computed}", f"SELECT * FROM {self.current}", doubled=True
         )
         checks.append(self.compared("rows are the batch's", differences))
@@ -64,12 +64,12 @@ class _MapAudit(Audited):
 
     def _counts(self) -> dict[str, int]:
         log, production = self.map.source.name, f"kind = '{PRODUCTION}'"
-        place = ", ".join(maps.PLACE)
-        out = [f"NOT EXISTS (SELECT 1 FROM {self.computed} c WHERE {_same('c', 'r', maps.PLACE.values())})"]
+        place = ", ".join(map_rows.PLACE)
+        out = [f"NOT EXISTS (SELECT 1 FROM {self.computed} c WHERE {_same('c', 'r', map_rows.PLACE.values())})"]
         if self.failed is not None:
-            own = " AND ".join(f"f.{name} <=> r.{name}" for name in maps.PLACE.values())
+            own = " AND ".join(f"f.{name} <=> r.{name}" for name in map_rows.PLACE.values())
             out.append(f"NOT EXISTS (SELECT 1 FROM {self.failed} f WHERE {own})")
-        gave = f"EXISTS (SELECT 1 FROM {self.current} c WHERE {_same('c', 'x', maps.PLACE)})"
+        gave = f"EXISTS (SELECT 1 FROM {self.current} c WHERE {_same('c', 'x', map_rows.PLACE)})"
         relations = {
             "records": self.log,
             "rejected": f"{self.session.table(f'{log}__rejected')} WHERE _epoch <= {self.epoch}L",
@@ -99,4 +99,4 @@ class _MapAudit(Audited):
 
 def _same(left: str, right: str, theirs: Iterable[str]) -> str:
     """Whether a row is of the place that another one says in these columns."""
-    return " AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in zip(maps.PLACE, theirs, strict=True))
+    return " AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in zip(map_rows.PLACE, theirs, strict=True))

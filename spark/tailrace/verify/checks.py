@@ -17,8 +17,8 @@ from tailrace.lake.tables import MAINTAINED
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.source_text import length
-from tailrace.sql.algebra import quoted
-from tailrace.sql.maps import PLACE
+from tailrace.sql.results.map_rows import PLACE
+from tailrace.sql.terms import quoted
 
 SHOWN = 5
 """How many differences a check quotes."""

@@ -14,8 +14,8 @@ from tailrace.engines.session import Session
 from tailrace.lake.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
-from tailrace.sql.windows import listed, names
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import quoted
 
 SHOWN = 5
 """How many differences are quoted."""

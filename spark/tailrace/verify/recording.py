@@ -23,7 +23,7 @@ from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.sessions import here_first, session_for
-from tailrace.sql.changes import changes, productions
+from tailrace.sql.records.stage_records import changes, productions
 
 AHEAD = 32
 """Of how many epochs the files are looked up at once."""

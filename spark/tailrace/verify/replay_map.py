@@ -24,10 +24,10 @@ from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
-from tailrace.sql import maps
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import productions
-from tailrace.sql.steps import FAILED
+from tailrace.sql.records.selections import FAILED
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.results import map_rows
+from tailrace.sql.terms import quoted
 from tailrace.verify.checks import in_common
 from tailrace.verify.comparing import SHOWN, Count
 from tailrace.verify.recording import ReplayError
@@ -85,15 +85,15 @@ def _compared(
     within = f"epoch BETWEEN {first}L AND {last}L"
     records = session.kept(f"SELECT * FROM {_streamed(session, definition.log, last)} WHERE _epoch >= {first}L")
     good, failed = taken(session, definition, records)
-    items = ", ".join([*map(quoted, definition.results), PANE_TIME, *maps.PLACE])
+    items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
     held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
-    rows = session.kept(maps.differences(definition, maps.given(definition, good), held, doubled=True))
+    rows = session.kept(map_rows.differences(definition, map_rows.given(definition, good), held, doubled=True))
     by = {one["change"]: one["n"] for one in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
     both = by.get("same", 0) + by.get("changed", 0)
     counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
     if failed is not None:
         rejected = f"(SELECT * FROM {ledger} WHERE kind = '{REJECTED}' AND {within})"
-        same = in_common(session, rejected, failed, maps.PLACE | {"reason": FAILED})
+        same = in_common(session, rejected, failed, map_rows.PLACE | {"reason": FAILED})
         counts[REJECTED] = Count(session.count(rejected), session.count(failed), same)
     return counts, tuple(session.rows(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}"))
 

@@ -29,9 +29,9 @@ from tailrace.lake.errors import MovedError
 from tailrace.lake.filters import equal
 from tailrace.lake.tables import Change
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
-from tailrace.sql.answers import SPAN, VERSION, latest, told
-from tailrace.sql.windows import listed, names
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import SPAN, VERSION, latest, told
+from tailrace.sql.terms import quoted
 
 _LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
 

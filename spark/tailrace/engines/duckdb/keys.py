@@ -37,9 +37,9 @@ from tailrace.lake.tables import Change
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import productions
-from tailrace.sql.keys import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
+from tailrace.sql.epoch.key_state import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.terms import quoted
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from tailrace.lake.publish import Branch
 from tailrace.lake.tables import Change
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
-from tailrace.sql import maps
-from tailrace.sql.changes import productions
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.results import map_rows
 
 
 class MapExecution(Stepping):
@@ -30,7 +30,7 @@ class MapExecution(Stepping):
     def __init__(self, connection: Connection, definition: Map, steps: Steps | None = None) -> None:
         super().__init__(connection, definition, steps)
         self.map = definition
-        self._text = None if steps is not None else maps.stepped(definition, self._names["bundle"])
+        self._text = None if steps is not None else map_rows.stepped(definition, self._names["bundle"])
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         """The rows that an epoch writes to the ledger, those of rejected records included."""
@@ -38,11 +38,11 @@ class MapExecution(Stepping):
         if self._text is None:
             taken = self._prepared(bundle)
             source = taken.records
-        text = maps.of_epoch(self.map, self._text or name, clock, generation)
+        text = map_rows.of_epoch(self.map, self._text or name, clock, generation)
         made = self._typed(self._queried(source, in_duckdb_once(text)))
         if self._text is not None or taken.rejected is None or not taken.rejected.num_rows:
             return made
-        text = in_duckdb_once(maps.of_rejected(self.map, name, clock))
+        text = in_duckdb_once(map_rows.of_rejected(self.map, name, clock))
         return pa.concat_tables([made, self._typed(self._queried(taken.rejected, text))])
 
 

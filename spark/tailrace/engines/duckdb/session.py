@@ -38,8 +38,8 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
-from tailrace.sql.algebra import quoted
-from tailrace.sql.steps import FAILED, selected
+from tailrace.sql.records.selections import FAILED, selected
+from tailrace.sql.terms import quoted
 
 ROWS_A_CALL = 200_000
 """About how many rows are handed to a Python function at once: they are objects then."""

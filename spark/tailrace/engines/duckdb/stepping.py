@@ -16,12 +16,12 @@ from tailrace.lake.contracts import ledger_of, shape_of
 from tailrace.lake.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.record_steps import Each
-from tailrace.sql.steps import FAILED, may_fail, selected
+from tailrace.sql.records.selections import FAILED, may_fail, selected
 
 Connection = duckdb.DuckDBPyConnection
 
 Steps: TypeAlias = Callable[[pa.Table], pa.Table]
-"""Takes the records of a bundle through a definition's steps, with `sql.steps.FAILED` where one may fail."""
+"""Takes the records of a bundle through a definition's steps, with `selections.FAILED` where one may fail."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Taken:
 class Stepping:
     """One definition's steps on one connection, and the columns of its ledger.
 
-    `steps` takes a bundle through them where they are none of DuckDB's (`sql.steps.needs_spark`).
+    `steps` takes a bundle through them where they are none of DuckDB's (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:

@@ -17,7 +17,7 @@ from tailrace.model.step.step import lifter
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
-from tailrace.sql.corrections import As
+from tailrace.sql.results.backfill_rows import As
 
 
 def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -32,7 +32,7 @@ from tailrace.model.step.computation_state import (
 )
 from tailrace.model.step.computation_step import taken
 from tailrace.model.windows.panes import Key, Rejected
-from tailrace.sql.keys import DUE, HOLDS, SOURCE, WALL
+from tailrace.sql.epoch.key_state import DUE, HOLDS, SOURCE, WALL
 
 _DOMAINS = {domain.value: domain for domain in Domain}
 

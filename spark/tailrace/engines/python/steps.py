@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.model.definition.record_steps import Each, RecordError
-from tailrace.sql.steps import FAILED
+from tailrace.sql.records.selections import FAILED
 
 
 def caller(

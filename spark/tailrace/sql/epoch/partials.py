@@ -10,8 +10,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
-from tailrace.sql.algebra import quoted, total
-from tailrace.sql.windows import assigned, end_by_start, listed, names, overlapping, sliced, spread
+from tailrace.sql.records.assignment import assigned, end_by_start, listed, names, overlapping, sliced, spread
+from tailrace.sql.terms import quoted, total
 
 
 def merged(pipeline: Pipeline) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 
 def oldest_held(pipeline: Pipeline) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.triggers.combinators import Phase
-from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.clock import clock_columns, times
+from tailrace.sql.epoch.clock_row import clock_columns, times
+from tailrace.sql.terms import Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
@@ -59,7 +59,7 @@ class Chain:
 
 
 def transitions(pipeline: Pipeline, met: str) -> str:
-    """The transitions of every window in the rows `met` (from `tailrace.sql.state_merge`), as one query."""
+    """The transitions of every window in the rows `met` (from `tailrace.sql.epoch.state_merge`), as one query."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}
     extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]

@@ -7,7 +7,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME, SIGN
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.terms import Sql, quoted
 
 
 def changes(pipeline: Pipeline, rows: str) -> str:

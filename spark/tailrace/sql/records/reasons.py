@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.windows import NATIVE
+from tailrace.sql.records.assignment import NATIVE
 
 
 def reasons(pipeline: Pipeline) -> list[str]:

@@ -20,10 +20,10 @@ from tailrace.lake.contracts import (
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
-from tailrace.sql.algebra import Sql, null, quoted
-from tailrace.sql.steps import FAILED
-from tailrace.sql.transitions import any_emits, phases
-from tailrace.sql.windows import listed, names
+from tailrace.sql.epoch.transition_rows import any_emits, phases
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.selections import FAILED
+from tailrace.sql.terms import Sql, null, quoted
 
 
 def state_types(pipeline: Pipeline) -> dict[str, str]:

@@ -13,9 +13,9 @@ from tailrace.lake.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
-from tailrace.sql.algebra import Sql, null, quoted, total
-from tailrace.sql.clock import clock_columns
-from tailrace.sql.windows import listed, names
+from tailrace.sql.epoch.clock_row import clock_columns
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import Sql, null, quoted, total
 
 
 def met(pipeline: Pipeline, state: str, partials: str, clock: str, *, joined: bool = False) -> str:

@@ -11,9 +11,9 @@ from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
-from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.partials import aggregated, finished
-from tailrace.sql.windows import listed, names
+from tailrace.sql.epoch.partials import aggregated, finished
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import Sql, quoted
 
 SPAN = ("window_start", "window_end")
 VERSION = ("generation", "epoch", "pane_index")

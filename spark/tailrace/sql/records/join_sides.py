@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace.model.base.time import duration
 from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
-from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.terms import Sql, quoted
 
 
 def packed(one: Pack, types: Mapping[str, str]) -> str:

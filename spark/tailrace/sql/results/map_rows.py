@@ -12,10 +12,10 @@ from tailrace.lake.contracts import PRODUCTION, REJECTED, map_contract, spark_ty
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
-from tailrace.sql.algebra import null, quoted
-from tailrace.sql.corrections import As
-from tailrace.sql.steps import FAILED, selected
-from tailrace.sql.windows import kept
+from tailrace.sql.records.assignment import kept
+from tailrace.sql.records.selections import FAILED, selected
+from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.terms import null, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
 """Where a row's record is in the log: the ledger's columns, and the record's own."""
@@ -82,7 +82,7 @@ def current(definition: Map, ledger: str, within: str = "true") -> str:
 
 
 def records(definition: Map, ledger: str) -> str:
-    """The rows of a ledger's relation that stand as the records of those who read the map (`changes.productions`)."""
+    """The rows of a ledger's relation that stand, as readers of the map have them (`stage_records.productions`)."""
     columns = ", ".join(map(quoted, definition.produced.columns))
     place = ", ".join(f"{ours} AS {theirs}" for ours, theirs in PLACE.items())
     return f"SELECT {columns}, {place} FROM ({current(definition, ledger)})"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.joins import Pack, Pairs, Unpack
 from tailrace.model.definition.record_steps import Derive, Each, ElementWise, SparkColumns, SparkFrame
-from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.joins import packed, paired, unpacked
+from tailrace.sql.records.join_sides import packed, paired, unpacked
+from tailrace.sql.terms import Sql, quoted
 
 FAILED = "_failed"
 """The column that says why a step could not take a record; null where they all could."""

@@ -10,7 +10,7 @@ from tailrace.lake.contracts import FEEDBACK, PARTIAL, computation_contract, spa
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
 from tailrace.model.definition.log import PANE_TIME
-from tailrace.sql.algebra import quoted
+from tailrace.sql.terms import quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
 """When a key has next something to do in event time and in processing time, and the oldest event time that one of its

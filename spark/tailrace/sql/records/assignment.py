@@ -17,7 +17,7 @@ from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
-from tailrace.sql.algebra import Sql, quoted
+from tailrace.sql.terms import Sql, quoted
 
 
 def names(pipeline: Pipeline) -> list[str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tailrace.lake.contracts import PANE, ledger_contract, spark_type
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.algebra import null, quoted
-from tailrace.sql.windows import listed
+from tailrace.sql.records.assignment import listed
+from tailrace.sql.terms import null, quoted
 
 
 @dataclass(frozen=True)
