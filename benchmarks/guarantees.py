@@ -27,7 +27,7 @@ from benchmarks.data import BEGIN, SCHEMA, Views, file_of_views
 from benchmarks.handwritten import TUNED, Streams
 from benchmarks.measure import ROOT, JobError, Outcome, Task, serve
 from benchmarks.ours import definition, run_stream
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import days
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Fixed

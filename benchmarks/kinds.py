@@ -17,7 +17,7 @@ from benchmarks.cases import steady
 from benchmarks.data import WINDOW, Views
 from benchmarks.measure import JobError, Outcome, Task, serve
 from benchmarks.ours import definition, run_stream
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import END_OF_TIME, instant

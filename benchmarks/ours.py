@@ -18,9 +18,9 @@ from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.connection import connect
 from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_of
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import answer_contract, ledger_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.chain import Ranged

@@ -19,7 +19,7 @@ from benchmarks.measure import Outcome, Task, serve
 from tailrace.generate.delivery import MINUTE, SECOND, Delivery
 from tailrace.generate.landing import land
 from tailrace.generate.searches import searches
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.computation import Computation
 from tailrace.plan.loading import load_any
 from tailrace.spark.session import open_session

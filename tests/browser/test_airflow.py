@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.late import late_report
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.late_records import late_report
 from tailrace.model.base.time import hours, moment, text
 from tailrace.plan.loading import load
 from tailrace.settings import Settings

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.notices import Noted, Outcome, Publication
-from tailrace.lake.run import Run
+from tailrace.lake.catalog.events import Noted, Outcome, Publication
+from tailrace.lake.catalog.run import Run
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from werkzeug.serving import WSGIRequestHandler
 
 from tailrace.cli.main import app
-from tailrace.lake import checks
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read import lake_checks
 from tailrace.runners import installed
 from tailrace.settings import Settings
 from tests.support.aws import ACCOUNT, REGION, aws
@@ -71,7 +71,7 @@ def test_a_catalog_that_compares_what_it_swaps_refuses_a_commit_that_was_overtak
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
         with closing(Lake(told).catalog):
-            assert checks.swap(told, checks.swept) == "a commit that was overtaken by another is refused"
+            assert lake_checks.swap(told, lake_checks.swept) == "a commit that was overtaken by another is refused"
         assert Lake(told).tables == []
 
 
@@ -92,8 +92,8 @@ def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
     monkeypatch.setattr(SqlCatalog, "commit_table", careless)
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
-        with closing(Lake(told).catalog), pytest.raises(checks.WrongError, match="loses the other in silence"):
-            checks.swap(told, checks.swept)
+        with closing(Lake(told).catalog), pytest.raises(lake_checks.WrongError, match="loses the other in silence"):
+            lake_checks.swap(told, lake_checks.swept)
         assert Lake(told).tables == []
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tailrace import Computation, Context, RecordError
-from tailrace.lake.commits import ENGINE
-from tailrace.lake.lease import Lease
-from tailrace.lake.registry import Registry
+from tailrace.lake.change.registry import Registry
+from tailrace.lake.commit.epoch_properties import ENGINE
+from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.computation import ComputationError

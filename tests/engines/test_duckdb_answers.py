@@ -13,8 +13,8 @@ from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, 
 from tailrace.engines.answering import answering
 from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, PythonExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.lake.contracts import answer_contract
-from tailrace.lake.shapes import iceberg_schema
+from tailrace.lake.schema.contracts import answer_contract
+from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import correct

@@ -13,11 +13,11 @@ import pytest
 from tailrace.engines.duckdb import follow
 from tailrace.engines.duckdb.execution import Windows, executed
 from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_contract
-from tailrace.lake.generations import GENERATION, MEANING
-from tailrace.lake.publish import Branch
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.change.generations import GENERATION, MEANING
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.model.base.time import instant
 from tailrace.model.definition.fingerprint import kept
 from tailrace.model.samples import examples

@@ -13,12 +13,12 @@ import pytest
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import computation_contract
-from tailrace.lake.generations import generation_of, scratch
-from tailrace.lake.late import late_report
-from tailrace.lake.restoring import restore
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import generation_of, scratch
+from tailrace.lake.change.restoration import restore
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.late_records import late_report
+from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.samples.visits import example

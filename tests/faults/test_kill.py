@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.cli.definitions import load_ranged
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings

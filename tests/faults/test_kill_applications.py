@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation
 from tailrace.generate.landing import land
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loading import load_any
 from tailrace.settings import Settings
 from tailrace.verify.audit_computation import audit_computation

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.audit_computation import audit_computation

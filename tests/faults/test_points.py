@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.cli.definitions import load, load_ranged
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.depth import DEPTH, deep

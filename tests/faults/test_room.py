@@ -17,11 +17,11 @@ from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb import session
 from tailrace.engines.duckdb.connection import EngineError, connect
 from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_contract, log_contract
-from tailrace.lake.runs import Runs
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import answer_contract, ledger_contract, log_contract
+from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake import lease
+from tailrace.lake.commit import lease
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.combiners.basic import Count, Sum

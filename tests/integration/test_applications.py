@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.generate.landing import land
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.spark.sources import Files
 from tailrace.spark.stream import Stream

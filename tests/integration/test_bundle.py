@@ -20,7 +20,7 @@ from tailrace.aws import bundle, uploading
 from tailrace.aws.bundle import Bundle, archived, conf, sealed
 from tailrace.aws.objects import AwsError
 from tailrace.aws.uploading import MANIFEST, sum_of, uploaded
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
 from tests.support.aws import aws

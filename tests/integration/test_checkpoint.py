@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, minutes
-from tailrace.lake.catalog import Lake
-from tailrace.lake.errors import FencedError
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.settings import Settings
 from tailrace.spark.folds import StreamError
 from tailrace.spark.sources import Files

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.settings import Settings
 from tests.support.clicks import land

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import ComputationError
 from tailrace.model.step import computation_state, computation_step

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, days, hours, minutes
-from tailrace.lake.catalog import Lake
-from tailrace.lake.reports import log_status
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.pipeline_status import log_status
 from tailrace.settings import Settings
 from tailrace.spark.landing import Landed, Landing
 from tailrace.spark.sources import Files

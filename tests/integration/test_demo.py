@@ -19,7 +19,7 @@ from tailrace.cli.definitions import load
 from tailrace.cli.demo_reads import Reads
 from tailrace.cli.demo_story import Story
 from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.observe import flights
 from tailrace.settings import Settings
 

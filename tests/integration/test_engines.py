@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
 from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Bounds
-from tailrace.lake.catalog import Lake
-from tailrace.lake.notices import Notice, WentOver
+from tailrace.lake.catalog.events import Notice, WentOver
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.step.reference import batch
 from tailrace.settings import Settings

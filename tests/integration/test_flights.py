@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.cli.definitions import load
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import hours, instant
 from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights

@@ -14,13 +14,13 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import contracts
-from tailrace.lake.drift import drift
-from tailrace.lake.errors import FencedError, OtherDefinitionError
-from tailrace.lake.generations import generation_of, go_over, left, scratch
-from tailrace.lake.notices import Dropped, Notice
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.drift import drift
+from tailrace.lake.catalog.events import Dropped, Notice
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import generation_of, go_over, left, scratch
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import contracts
+from tailrace.lake.schema.lake_errors import FencedError, OtherDefinitionError
 from tailrace.settings import Settings
 from tailrace.spark import applying
 from tailrace.spark.applying import ApplyError, apply, rollback

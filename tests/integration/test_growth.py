@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tailrace.spark.sources import Files

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import progress_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.log import Log

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Count, Fixed, Pipeline, days
-from tailrace.lake.catalog import Lake
-from tailrace.lake.computed import computation_status
-from tailrace.lake.restoring import restore
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.restoration import restore
+from tailrace.lake.read.computation_status import computation_status
 from tailrace.settings import Settings
 from tailrace.spark.folds import StreamError
 from tailrace.spark.sources import Files

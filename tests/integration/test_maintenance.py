@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
 from tailrace.backfill.backfill import backfill
-from tailrace.lake.archive import archive, commits
-from tailrace.lake.catalog import MAIN, Lake
-from tailrace.lake.commits import recorded
-from tailrace.lake.signals import Completions
+from tailrace.lake.catalog.lake import MAIN, Lake
+from tailrace.lake.commit.archive import archive, commits
+from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.signal_tables import Completions
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.spark import maintaining

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Map, Match, Pipeline, Sum, seconds
 from tailrace.backfill.backfill import backfill, backfill_stages
-from tailrace.lake.catalog import Lake
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant
 from tailrace.model.definition import map as maps
 from tailrace.model.definition.chain import Definition

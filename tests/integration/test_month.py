@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.reports import log_status
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.pipeline_status import log_status
 from tailrace.model.base.time import hours
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.plan.loading import load as definition

@@ -17,8 +17,8 @@ from benchmarks.nexmark.answers import Events, differences
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, beside, query
 from benchmarks.ours import deploy
 from tailrace.backfill.backfill import backfill_stages
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, REJECTED, answer_contract
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import LATE, REJECTED, answer_contract
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.step import Record

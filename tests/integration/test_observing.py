@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
 from tailrace.backfill.backfill import Backfilled, backfill
 from tailrace.cli.console import Output
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import progress_of
-from tailrace.lake.reports import pipeline_status
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import progress_of
+from tailrace.lake.read.pipeline_status import pipeline_status
 from tailrace.model.base.time import instant
 from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.observe.happenings import Subject, Watcher

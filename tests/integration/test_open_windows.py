@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from tailrace import Pipeline, Sessions, minutes
 from tailrace.backfill.backfill import BackfillError, backfill
 from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.errors import FencedError
-from tailrace.lake.lease import BORROWER, LENDER, Lease
-from tailrace.lake.runs import Runs
+from tailrace.lake.commit.lease import BORROWER, LENDER, Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
 from tailrace.spark import cluster, sessions

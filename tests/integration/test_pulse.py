@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterDelay, AfterWatermark, Count, Fixed, Log, Pipeline, hours, minutes, seconds
-from tailrace.lake.catalog import Lake
-from tailrace.lake.signals import Completions
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.signal_tables import Completions
 from tailrace.model.base.time import instant
 from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.settings import Settings

@@ -17,7 +17,7 @@ from tailrace.backfill import ranges, sharing
 from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.sharing import Shared
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import batch

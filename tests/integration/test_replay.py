@@ -31,8 +31,8 @@ from tailrace import (
 )
 from tailrace.cli.definitions import load
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.signals import Completions, Signals
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.signal_tables import Completions, Signals
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.settings import Settings

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalogs import Sqlite
+from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
 from tailrace.spark.session import open_session
 from tailrace.toolchain import Jar, ToolchainError, pinned

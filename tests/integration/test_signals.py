@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake, lineage, properties
+from tailrace.lake.catalog.lake import Lake, lineage, properties
 from tailrace.model.samples import examples
 from tailrace.settings import Place, Settings
 from tailrace.spark.sources import Files

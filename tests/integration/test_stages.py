@@ -31,9 +31,9 @@ from tailrace import (
     seconds,
 )
 from tailrace.backfill.backfill import backfill_stages
-from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.lake.errors import LakeError
-from tailrace.lake.late import late_report
+from tailrace.lake.catalog.lake import Lake, lineage, properties
+from tailrace.lake.read.late_records import late_report
+from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.step.reference import batch, fold_stages

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Log, Pipeline, SparkColumns, SparkFrame, Sum, minutes
 from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.definition.record_steps import ElementWise, NeedsSparkError
 from tailrace.model.step.reference import at_once

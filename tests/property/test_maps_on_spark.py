@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
 from tailrace.spark.maps import SparkMap

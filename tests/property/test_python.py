@@ -29,7 +29,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Combiner

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.sql.records.reasons import reasons
 from tailrace.verify.replay import replay

@@ -9,10 +9,10 @@ from typing import Any
 
 from tailrace import Computation
 from tailrace.engines.choose import Engine
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract
-from tailrace.lake.registry import Registry
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.change.registry import Registry
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.settings import Settings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace import PROCESSING
 from tailrace.engines.claiming import KeySide
 from tailrace.engines.python.keys import keys_of
-from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.base.time import instant
 from tailrace.model.step import computation_state
 from tailrace.model.step.computation_state import KeyState, Outcome, State

@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace import Computation, Pipeline
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import recorded
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.chain import Definition, before

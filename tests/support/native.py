@@ -15,8 +15,8 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tailrace.lake.contracts import log_contract
-from tailrace.lake.shapes import iceberg_schema
+from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant, moment
 from tailrace.model.definition.log import Log

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli.definitions import load
 from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit

@@ -10,10 +10,10 @@ from typing import NoReturn
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK
-from tailrace.lake.contracts import log_contract, rejected_contract
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.epoch_properties import CLOCK
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.step import Record

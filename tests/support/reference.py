@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.lake.following import Following
-from tailrace.lake.lease import Lease
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.run import Run
-from tailrace.lake.runs import Runs
-from tailrace.lake.tables import Change, Head
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Change, Head
+from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline

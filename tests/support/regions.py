@@ -13,7 +13,7 @@ from tailrace import Computation
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
 from tailrace.generate.landing import land
 from tailrace.generate.searches import searches
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loading import load_any
 from tailrace.settings import Settings
 from tailrace.verify.audit_computation import audit_computation

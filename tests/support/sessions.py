@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ before = set(sys.modules)
 for file in sorted(Path("dags").glob("*.py")):
     scope = {"__file__": str(file.resolve()), "__name__": file.stem}
     exec(compile(file.read_text(), str(file), "exec"), scope)
-heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "duckdb", "tailrace.lake.catalog"}
+heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "duckdb", "tailrace.lake.catalog.lake"}
 print("heavy:", *sorted(heavy & (set(sys.modules) - before)))
 """
 

@@ -13,7 +13,7 @@ import tailrace
 from tailrace.cli import main, status
 from tailrace.cli.commands import COMMANDS, loaded
 from tailrace.cli.errors import MEANING, Status, UsageError, status_of
-from tailrace.lake.errors import FencedError, LakeError, OtherDefinitionError
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError
 from tailrace.toolchain.errors import ToolchainError

@@ -16,11 +16,11 @@ from tailrace import Count, Fixed, Global, Pipeline, Sessions, hours, minutes
 from tailrace.cli.definitions import load
 from tailrace.cli.main import app
 from tailrace.cli.texts import parsed
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import contracts, ledger_contract
-from tailrace.lake.errors import OtherDefinitionError
-from tailrace.lake.late import LateRange, late_report
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.late_records import LateRange, late_report
+from tailrace.lake.schema.contracts import contracts, ledger_contract
+from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.model.base.time import instant, moment
 from tailrace.settings import Settings
 from tests.support import small_lake

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.spark import maintaining
 from tailrace.spark.maintaining import Maintained, Maintenance

@@ -14,10 +14,10 @@ from pyiceberg.types import StringType
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.catalogs import Sqlite
-from tailrace.lake.contracts import answer_contract
-from tailrace.lake.reports import status
+from tailrace.lake.catalog.backends import Sqlite
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.pipeline_status import status
+from tailrace.lake.schema.contracts import answer_contract
 from tailrace.settings import Settings
 from tests.support import small_lake
 

@@ -28,8 +28,8 @@ from tailrace.cli.console import Output
 from tailrace.cli.main import app
 from tailrace.cli.progress import Progress
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.errors import FencedError
-from tailrace.lake.run import Run
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.step.progress import Partition

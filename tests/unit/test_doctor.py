@@ -15,10 +15,10 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
-from tailrace.lake import checks
-from tailrace.lake.catalog import Lake
-from tailrace.lake.catalogs import Sqlite
-from tailrace.lake.checks import Finding, UnseenError, WrongError, looked
+from tailrace.lake.catalog.backends import Sqlite
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read import lake_checks
+from tailrace.lake.read.lake_checks import Finding, UnseenError, WrongError, looked
 from tailrace.runners import installed
 from tailrace.settings import Settings
 
@@ -100,14 +100,16 @@ def test_before_the_first_stream_there_is_no_catalog_and_none_is_made(
 def test_a_folder_that_cannot_be_written_is_wrong(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     under = settings.model_copy(update={"warehouse": tmp_path / "file" / "lake"})
-    told = looked("warehouse", lambda: checks.folder(under))
+    told = looked("warehouse", lambda: lake_checks.folder(under))
     assert told == Finding(
         "warehouse", "wrong", f"{tmp_path}/file is a file, where a folder was expected",
         "set TAILRACE_WAREHOUSE to a folder that may be written",
     )  # fmt: skip
     if not Path("/proc").is_dir():
         pytest.skip("there is no folder here that nobody may write to")
-    told = looked("warehouse", lambda: checks.folder(settings.model_copy(update={"warehouse": Path("/proc/lake")})))
+    told = looked(
+        "warehouse", lambda: lake_checks.folder(settings.model_copy(update={"warehouse": Path("/proc/lake")}))
+    )
     assert told.state == "wrong"
     assert told.found.startswith("/proc cannot be written (")
     assert told.mend.startswith("let who runs this write there (chown, chmod), or set TAILRACE_WAREHOUSE")
@@ -183,7 +185,7 @@ def test_a_check_that_fails_in_a_way_of_its_own_takes_no_other_with_it(
     def broken(settings: Settings) -> str:
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(checks, "folder", broken)
+    monkeypatch.setattr(lake_checks, "folder", broken)
     result = run()
     assert result.exit_code == 1
     assert "KeyError: 'no such thing'" in result.stdout

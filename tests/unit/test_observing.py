@@ -15,9 +15,9 @@ import pytest
 
 from tailrace.cli.console import Output, output_for
 from tailrace.cli.errors import Status, status_of
-from tailrace.lake.catalog import Lake
-from tailrace.lake.notices import Followed, Outcome, Publication
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.events import Followed, Outcome, Publication
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress

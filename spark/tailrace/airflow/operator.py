@@ -89,7 +89,7 @@ class BackfillOperator(BaseOperator):
         return asked, cut(interval, asked.parallelism, extent)
 
     def _jobs(self, context: Context, did: dict[str, Any]) -> list[BackfillJob]:
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.settings import Settings
 
         asked, parts = self.asked(context, Extent.of(Lake(Settings()), self.pipeline))

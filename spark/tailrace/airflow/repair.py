@@ -18,7 +18,7 @@ from tailrace.runners.jobs import LONGEST_REASON, RunnerError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tailrace.lake.late import LateReport
+    from tailrace.lake.read.late_records import LateReport
 
 PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
 """The tasks, by their names."""
@@ -40,8 +40,8 @@ class ProposeOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> None:
-        from tailrace.lake.catalog import Lake
-        from tailrace.lake.late import late_report, proposed
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.read.late_records import late_report, proposed
         from tailrace.settings import Settings
 
         did = {"pipeline": self.pipeline.name}

@@ -107,8 +107,8 @@ class WatermarkOperator(BaseOperator):
         self.definition, self.behind = definition, behind
 
     def execute(self, context: Context) -> None:
-        from tailrace.lake.catalog import Lake
-        from tailrace.lake.health import answers, unwell
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.read.health import answers, unwell
         from tailrace.settings import Settings
 
         did = {"pipeline": self.definition.name}

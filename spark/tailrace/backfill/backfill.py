@@ -21,14 +21,14 @@ from tailrace.engines import logs
 from tailrace.engines.choose import Choice
 from tailrace.engines.held import held
 from tailrace.engines.session import Session
-from tailrace.lake.answers import held_by
-from tailrace.lake.catalog import Lake
-from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import Filter, after, every, up_to
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.run import Run
-from tailrace.lake.tables import Head
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map

@@ -16,13 +16,13 @@ from tailrace.backfill.range_run import WindowsRun
 from tailrace.backfill.ranges import records
 from tailrace.engines.answering import answering
 from tailrace.engines.session import Session
-from tailrace.lake.commits import ONWARD
-from tailrace.lake.contracts import PARTIAL
-from tailrace.lake.filters import equal
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.run import Run
-from tailrace.lake.tables import Head
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.schema.contracts import PARTIAL
+from tailrace.lake.schema.filters import equal
 from tailrace.model.base.time import END_OF_TIME, text
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline

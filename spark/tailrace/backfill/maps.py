@@ -13,14 +13,14 @@ from tailrace.backfill.range_run import RangeRun
 from tailrace.engines import logs
 from tailrace.engines.answering import mapped
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PRODUCTION
-from tailrace.lake.filters import Filter, before, equal, every, since
-from tailrace.lake.following import Unfollowed
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import COUNTS, Ended, Replacing
-from tailrace.lake.run import Run
-from tailrace.lake.tables import Head
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.answers_merge import Unfollowed
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import COUNTS, Ended, Replacing
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map

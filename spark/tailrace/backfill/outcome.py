@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.replacing import COUNTS, Ended
-from tailrace.lake.run import Run
-from tailrace.lake.tables import Head
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.range_replacement import COUNTS, Ended
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
 from tailrace.sql.results.backfill_rows import As

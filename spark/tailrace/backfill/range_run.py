@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from tailrace.backfill.outcome import Backfilled, Found, draft, ended
 from tailrace.engines.session import Session
-from tailrace.lake.following import Follows
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.run import Run
-from tailrace.lake.runs import Runs
-from tailrace.lake.tables import Head
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.answers_merge import Follows
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 

@@ -20,7 +20,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.catalog import Lake
+    from tailrace.lake.catalog.lake import Lake
     from tailrace.spark.applying import Applied
 
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
@@ -44,7 +44,7 @@ def apply(
     with ExitStack() as spinning:
         doing = spinning.enter_context(waiting(output, f"applying {pipeline.name}"))
         with ending_spark():
-            from tailrace.lake.catalog import Lake
+            from tailrace.lake.catalog.lake import Lake
             from tailrace.spark.applying import apply as run
 
             lake = Lake(settings)
@@ -59,7 +59,7 @@ def apply(
 
 def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
     """Fold what the log gets, until another process takes over. Raises `typer.Exit` where it is told to stop."""
-    from tailrace.lake.errors import FencedError
+    from tailrace.lake.schema.lake_errors import FencedError
     from tailrace.spark.session import open_session
     from tailrace.spark.tailing import Tailing
 
@@ -95,7 +95,7 @@ def rollback(
     """
     pipeline, settings = load(definition), Settings()
     output = output_for(settings, json=json)
-    from tailrace.lake.catalog import Lake
+    from tailrace.lake.catalog.lake import Lake
     from tailrace.spark.applying import rollback as run
 
     found = run(Lake(settings), pipeline, to, reason=reason)

@@ -32,7 +32,7 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
     stages, settings = _stages(chains), on_engine(Settings(), engine)
     found: dict[str, Audit] = {}
     with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.audit import audit as run
         from tailrace.verify.audit_computation import audit_computation
 

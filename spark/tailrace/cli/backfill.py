@@ -65,7 +65,7 @@ def backfill(
     subject = Subject("backfill", settings, pipeline.stages)
     with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.backfill import backfill_stages
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
 
         lake = Lake(settings, observed.tell)
         found = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)

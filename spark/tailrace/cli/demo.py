@@ -28,7 +28,7 @@ from tailrace.cli.demo_story import Story
 from tailrace.cli.demo_stream import Streamed
 from tailrace.cli.errors import Status, UsageError, status_of
 from tailrace.cli.texts import counted, span
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.flights import landing_cuts, load, write_files

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tailrace.lake.catalog import Lake, head_of
-from tailrace.lake.commits import recorded
-from tailrace.lake.contracts import LATE, PANE
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.schema.contracts import LATE, PANE
 from tailrace.model.base.time import BEGINNING, moment
 from tailrace.model.definition.pipeline import Pipeline
 

@@ -19,7 +19,7 @@ from tailrace.cli.texts import counted
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.checks import Finding
+    from tailrace.lake.read.lake_checks import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
 """What is wrong comes last, where one looks first."""
@@ -61,7 +61,7 @@ def doctor(
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
     """Every check that the settings ask for, one after the other."""
     from tailrace.aws.checks import Aws, findings, needs_aws
-    from tailrace.lake.checks import Finding, catalog, folder, looked, swap, swept
+    from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept
     from tailrace.runners.installed import brokers, installed
 
     yield from installed(settings, elsewhere=application is not None)

@@ -16,9 +16,9 @@ from tailrace.cli.process import looking
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.breaking import Hurt
-    from tailrace.lake.evolution import Change
-    from tailrace.lake.evolving import Evolved, TablePlan
+    from tailrace.lake.change.impact import Hurt
+    from tailrace.lake.change.migration import Evolved, TablePlan
+    from tailrace.lake.schema.contract_diff import Change
 
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
 
@@ -31,9 +31,9 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     looking()
-    from tailrace.lake.breaking import hurt
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.evolving import plan
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.impact import hurt
+    from tailrace.lake.change.migration import plan
 
     found = plan(Lake(settings), stage)
     hurts = {one.contract.table: [hurt(one.lake, one.contract.table, each) for each in one.changes] for one in found}
@@ -59,9 +59,9 @@ def apply_tables(
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     looking()
-    from tailrace.lake.breaking import hurt
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.evolving import evolve
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.impact import hurt
+    from tailrace.lake.change.migration import evolve
 
     done = evolve(Lake(settings), stage, destructive=destructive)
     hurts = {one.table: [hurt(one.lake, one.table, each) for each in one.left] for one in done}

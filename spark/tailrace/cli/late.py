@@ -19,7 +19,7 @@ from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.late import LateRange, LateReport
+    from tailrace.lake.read.late_records import LateRange, LateReport
 
 RANGES = 20
 """How many ranges are shown to people; JSON has them all."""
@@ -34,8 +34,8 @@ def late(definition: Definition, json: Json = False) -> None:
     output, settings = Output(json), Settings()
     pipeline = load(definition)
     looking()
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.late import late_report
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.late_records import late_report
 
     lake = Lake(settings)
     found = [late_report(lake, stage) for stage in pipeline.stages if lake.has(f"{stage.name}__ledger")]
@@ -77,7 +77,7 @@ def _table(found: LateReport) -> Table:
 
 def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
     """The backfills that take the ranges in: one for each, or where they are many or overlap one over all."""
-    from tailrace.lake.late import proposed
+    from tailrace.lake.read.late_records import proposed
 
     # As instants also where time begins and ends, for that is what the options take.
     at = [[moment(micros).isoformat().replace("+00:00", "Z") for micros in bounds] for bounds in proposed(ready)]

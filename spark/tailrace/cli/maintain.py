@@ -19,7 +19,7 @@ from tailrace.model.definition.chain import Definition as Named
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.maintenance import Need, Plan
+    from tailrace.lake.upkeep.needs import Need, Plan
     from tailrace.spark.maintaining import Maintained, Maintenance
 
 
@@ -40,9 +40,9 @@ def maintain(
     output, settings, found = Output(json), Settings(), load_any(definition)
     if dry_run:
         looking()
-        from tailrace.lake.catalog import Lake
-        from tailrace.lake.leftovers import milliseconds
-        from tailrace.lake.maintenance import planned
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.upkeep.leftovers import milliseconds
+        from tailrace.lake.upkeep.needs import planned
 
         plan = planned(Lake(settings), found, milliseconds())
         if json:
@@ -51,7 +51,7 @@ def maintain(
             output.text(*_plan_shown(plan))
         return
     with waiting(output, f"looking at the tables of {found.name}") as doing, ending_spark():
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.spark.maintaining import maintain as run
         from tailrace.spark.session import open_session
 

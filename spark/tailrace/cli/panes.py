@@ -21,7 +21,7 @@ from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.history import History, LedgerPane
+    from tailrace.lake.read.key_history import History, LedgerPane
 
 _STYLES = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
@@ -47,8 +47,8 @@ def panes(
     texts = keyed(pipeline, key or [])
     at = parsed(window, "--window") if window is not None else None
     looking()
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.history import history, key_values
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.key_history import history, key_values
 
     found = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
     if json:

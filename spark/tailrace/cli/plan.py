@@ -35,7 +35,7 @@ def plan(definition: Definition, json: Json = False) -> None:
     It reads the catalog alone, scans nothing and changes nothing.
     """
     pipeline, settings, output = load(definition), Settings(), Output(json)
-    from tailrace.lake.catalog import Lake
+    from tailrace.lake.catalog.lake import Lake
     from tailrace.plan.changes import plan as planned
 
     found = planned(Lake(settings), pipeline)

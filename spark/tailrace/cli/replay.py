@@ -83,7 +83,7 @@ def replay(
         raise UsageError(f"{'--rows' if key is None else '--key'} goes with --as-of: pass that too, or leave it out")
     first, last = _parsed(epochs)
     with waiting(output, f"replaying {pipeline.name}") as doing, ending_spark():
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.replay import replay as run
 
         found = {}
@@ -111,7 +111,7 @@ def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) 
     first, last = _parsed(epochs)
     with waiting(output, f"folding {named.name} again"), ending_spark():
         from tailrace.cli import replay_map
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.replay_map import replay_map as run
 
         found = run(Lake(settings), named, first, last)
@@ -226,8 +226,8 @@ def _as_of(
     keep: str | None,
 ) -> None:
     with waiting(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
-        from tailrace.lake.catalog import Lake
-        from tailrace.lake.history import key_values
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.read.key_history import key_values
         from tailrace.verify.as_of import as_of as run
 
         key = None if texts is None else key_values(pipeline, texts)

@@ -13,7 +13,7 @@ from tailrace.cli.process import looking
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.restoring import Restored
+    from tailrace.lake.change.restoration import Restored
 
 
 def restore(
@@ -33,8 +33,8 @@ def restore(
     """
     loaded, output = load_all(definitions), Output(json)
     looking()
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.restoring import restore as run
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.restoration import restore as run
 
     found = run(Lake(Settings()), loaded, epoch, log=log, reason=reason)
     if json:

@@ -28,8 +28,8 @@ def signal(
     for fault in name_faults("NAME", name):
         raise UsageError(f"NAME {name}: expected {fault.expected}")
     pipeline = load(definition)
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.signals import Signals
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.commit.signal_tables import Signals
 
     signals = Signals(Lake(Settings()), pipeline.source)
     signals.send(name, note)

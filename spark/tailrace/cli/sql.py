@@ -53,8 +53,8 @@ def sql(
     map m__rows, what stands of what it gave.
     """
     output, settings = Output(form is Form.JSON), Settings()
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.querying import by_duckdb, tables
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.query_views import by_duckdb, tables
 
     lake = Lake(settings)
     tables(lake)

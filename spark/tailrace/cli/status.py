@@ -22,8 +22,8 @@ from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.reports import LogStatus, PipelineStatus
-    from tailrace.lake.run import Run
+    from tailrace.lake.catalog.run import Run
+    from tailrace.lake.read.pipeline_status import LogStatus, PipelineStatus
     from tailrace.model.step.progress import Progress
 
 HOLDING = 3
@@ -51,9 +51,9 @@ def status(
     if isinstance(pipeline, Computation):
         _computation(output, settings, pipeline, str(definition))
         return
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.reports import overview
-    from tailrace.lake.reports import status as report
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.pipeline_status import overview
+    from tailrace.lake.read.pipeline_status import status as report
 
     lake = Lake(settings)
     if pipeline is None:
@@ -83,8 +83,8 @@ def status(
 def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
     from dataclasses import asdict
 
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.computed import computation_status
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.computation_status import computation_status
 
     found = computation_status(Lake(settings), computation)
     if output.json:

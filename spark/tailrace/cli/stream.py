@@ -19,7 +19,7 @@ from tailrace.cli.progress import Progress, Tally
 from tailrace.cli.sessions import ending_spark, session
 from tailrace.cli.stopping import Stop
 from tailrace.cli.texts import counted, rate, shown, span
-from tailrace.lake.notices import Dropped, Notice, WentOver
+from tailrace.lake.catalog.events import Dropped, Notice, WentOver
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.observe.happenings import Mended, Subject
@@ -29,7 +29,7 @@ from tailrace.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.lake.catalog import Lake
+    from tailrace.lake.catalog.lake import Lake
     from tailrace.spark.sources import Source
     from tailrace.spark.stream import EpochReport, Stream, Watch
 
@@ -138,7 +138,7 @@ class _Run:
         """Run until the source has ended, a signal comes or an error; gives the exit status."""
         progress = Progress(self.output, unit="file" if folder else "record")
         try:
-            from tailrace.lake.catalog import Lake
+            from tailrace.lake.catalog.lake import Lake
             from tailrace.spark.sources import Files, Kafka
 
             source: Source | None = Files(folder, format, per_epoch) if folder else None

@@ -17,11 +17,11 @@ from tailrace.cli.errors import Status
 from tailrace.cli.evolve import apply_tables, plan_tables
 from tailrace.cli.options import Definition, Definitions, Json
 from tailrace.cli.process import looking
-from tailrace.lake.contracts import all_contracts, spark_type
+from tailrace.lake.schema.contracts import all_contracts, spark_type
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.drift import Drift
+    from tailrace.lake.catalog.drift import Drift
 
 _STYLES = {"as agreed": "green", "differs": "bold red", "not made yet": "dim"}
 
@@ -43,9 +43,9 @@ def show(definition: Definition, json: Json = False) -> None:
     output, settings = Output(json), Settings()
     stage = load_any(definition)
     looking()
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.drift import drift
-    from tailrace.lake.evolving import placed_contracts
+    from tailrace.lake.catalog.drift import drift
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.migration import placed_contracts
 
     found = [drift(lake, contract) for lake, contract in placed_contracts(Lake(settings), stage)]
     if json:
@@ -69,8 +69,8 @@ def write(
     What a file that is there says beside the definition stays: owner, retention, docs, layout.
     """
     output, stage = Output(json), load_any(definition)
-    from tailrace.lake.contract_files import write_contracts
-    from tailrace.lake.registry import registry_contracts
+    from tailrace.lake.change.registry import registry_contracts
+    from tailrace.lake.schema.contract_files import write_contracts
 
     made = (*all_contracts(stage), *registry_contracts(stage))
     written = write_contracts(made, folder or Settings().contracts)
@@ -87,9 +87,9 @@ def sources(
     ] = Path("dbt/models/sources.yml"),
 ) -> None:
     """Write the contracts as the sources of a dbt project: columns with docs, keys, and freshness by the watermark."""
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.evolving import agreed_contracts
-    from tailrace.lake.sources import sources_text
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.migration import agreed_contracts
+    from tailrace.lake.schema.dbt_sources import sources_text
 
     stages, lake = load_all(definitions), Lake(Settings())
     agreed = {one.table: one for stage in stages for one in agreed_contracts(lake, stage)}
@@ -128,7 +128,7 @@ def _shown(found: Sequence[Drift]) -> Iterator[Any]:
 
 
 def _data(one: Drift) -> dict[str, Any]:
-    from tailrace.lake.contract_files import contract_data
+    from tailrace.lake.schema.contract_files import contract_data
 
     return {**contract_data(one.contract), "state": one.state, "differences": [str(each) for each in one.differences]}
 

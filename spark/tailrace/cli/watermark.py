@@ -48,9 +48,9 @@ def watermark(
         raise UsageError("--partition and --note belong to --until, which says until when the input is complete")
     log = load(definition).source
     looking()
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.commits import progress_of
-    from tailrace.lake.signals import Completions
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.commit.epoch_properties import progress_of
+    from tailrace.lake.commit.signal_tables import Completions
 
     lake = Lake(Settings())
     if until is not None:

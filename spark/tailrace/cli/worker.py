@@ -218,7 +218,7 @@ class _Run:
         self.asker.check()
         with loading:
             found = load_any(job.definition)
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.spark.maintaining import maintain
 
         def told(name: str) -> None:

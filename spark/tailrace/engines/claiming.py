@@ -15,12 +15,12 @@ import stamina
 
 from tailrace.engines.protocol import Side
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import CLAIMED, PRODUCTION, computation_contract
-from tailrace.lake.errors import MovedError
-from tailrace.lake.filters import Filter, equal, every, since, up_to
-from tailrace.lake.lease import Lease
-from tailrace.lake.registry import Registry
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.registry import Registry
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.schema.contracts import CLAIMED, PRODUCTION, computation_contract
+from tailrace.lake.schema.filters import Filter, equal, every, since, up_to
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.records.stage_records import claimed_ids

@@ -6,9 +6,9 @@ The two are the same (law L2), so whoever compares answers need not know which o
 from __future__ import annotations
 
 from tailrace.engines.session import Session
-from tailrace.lake.answers import held_by
-from tailrace.lake.contracts import PANE
-from tailrace.lake.filters import EVERYTHING, Filter
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import latest
 

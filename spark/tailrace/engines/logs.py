@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PRODUCTION
-from tailrace.lake.filters import Filter, at_most, before, equal, every, since
-from tailrace.lake.naming import known_as
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.derived_logs import Productions

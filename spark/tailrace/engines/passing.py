@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.protocol import Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.protocol import Side
-from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import EVERYTHING, Filter
-from tailrace.lake.following import Following
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
@@ -59,7 +59,7 @@ class Session(Protocol):
 
     @property
     def direct(self) -> bool:
-        """Whether this process writes the commits itself (`lake.publish`)."""
+        """Whether this process writes the commits itself (`lake.commit.branch`)."""
 
     def in_python(self, pipeline: Pipeline) -> bool:
         """Whether the engine computes a definition by the model's own Python."""

@@ -19,8 +19,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.catalog import Lake
-    from tailrace.lake.notices import Notice
+    from tailrace.lake.catalog.events import Notice
+    from tailrace.lake.catalog.lake import Lake
     from tailrace.spark.sources import Source
     from tailrace.spark.stream import EpochReport
 

@@ -21,16 +21,9 @@ from urllib.parse import urlparse
 from uuid import uuid4
 
 import tailrace
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import (
-    Contract,
-    Shape,
-    answer_contract,
-    ledger_of,
-    log_contract,
-    rejected_contract,
-)
-from tailrace.lake.notices import Noted
+from tailrace.lake.catalog.events import Noted
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import Contract, Shape, answer_contract, ledger_of, log_contract, rejected_contract
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline

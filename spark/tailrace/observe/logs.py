@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.lake.notices import Dropped, Noted, Outcome, Publication, WentOver
+from tailrace.lake.catalog.events import Dropped, Noted, Outcome, Publication, WentOver
 from tailrace.model.base.time import text
 from tailrace.observe.happenings import (
     HELD_BACK,

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract
-from tailrace.lake.notices import Followed, Noted, Outcome, Publication
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.events import Followed, Noted, Outcome, Publication
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.progress import Progress

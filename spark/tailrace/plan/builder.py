@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
 from tailrace.model.base.time import duration, instant, text
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.combiners.basic import Merge

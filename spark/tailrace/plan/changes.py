@@ -14,12 +14,12 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, TimestamptzType
 
-from tailrace.lake.catalog import Lake, head_of, lineage, properties
-from tailrace.lake.generations import MEANING, generation_of, left, refused
-from tailrace.lake.layouts import LEDGER
-from tailrace.lake.naming import known_as
-from tailrace.lake.reports import log_status
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties
+from tailrace.lake.change.generations import MEANING, generation_of, left, refused
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.layouts import LEDGER
 from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.contracts import Contract, contracts, spark_type
+from tailrace.lake.schema.contracts import Contract, contracts, spark_type
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.map import Map

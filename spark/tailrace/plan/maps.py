@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.contracts import contracts
+from tailrace.lake.schema.contracts import contracts
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.map import Map

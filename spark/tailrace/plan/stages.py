@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from tailrace.lake.contracts import Contract
+from tailrace.lake.schema.contracts import Contract
 
 
 class Execution(Enum):

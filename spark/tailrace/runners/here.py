@@ -35,7 +35,7 @@ def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
     # Here, for whoever looks at a DAG needs none of it.
     from tailrace.backfill.backfill import engine_for
     from tailrace.engines.choose import Engine
-    from tailrace.lake.catalog import Lake
+    from tailrace.lake.catalog.lake import Lake
 
     return engine_for(Lake(settings), definition, job.first, job.last).engine is Engine.DUCKDB
 
@@ -56,7 +56,7 @@ def backfilled(
     """
     with observing(Subject("backfill", settings, definition.stages), tell) as observed:
         from tailrace.backfill.backfill import backfill_stages
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
 
         tell(f"{'comparing' if job.dry_run else 'computing'} {definition.name}")
         lake = Lake(settings, observed.tell)

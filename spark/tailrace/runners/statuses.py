@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tailrace.lake.errors import FencedError, OtherDefinitionError
+from tailrace.lake.schema.lake_errors import FencedError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, TailraceError
 from tailrace.toolchain.errors import ToolchainError
 

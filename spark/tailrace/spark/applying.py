@@ -2,8 +2,8 @@
 
 Beside, everything that the log holds is folded in a few large steps, while a stream of the old definition goes on. Then
 the ledger's lease is borrowed, the last epochs are folded, and ledger and table `p` go over, each in one commit that
-moves no data (`lake.generations`): the lease is lent for those two seconds or so, and landing never waits. The stream
-of the old definition drops that fold. `rollback` makes what a generation left current again in the same way.
+moves no data (`lake.change.generations`): the lease is lent for those two seconds or so, and landing never waits. The
+stream of the old definition drops that fold. `rollback` makes what a generation left current again in the same way.
 
 Of two that apply at once the later one goes on: it removes what the earlier one had beside, and that one gives way.
 """
@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.catalog import Lake, head_of
-from tailrace.lake.commits import ONWARD
-from tailrace.lake.contracts import answer_contract, ledger_contract
-from tailrace.lake.errors import FencedError, MovedError
-from tailrace.lake.generations import (
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.change.generations import (
     FROM,
     GENERATION,
     MEANING,
@@ -37,9 +35,11 @@ from tailrace.lake.generations import (
     sweep,
     tag_of,
 )
-from tailrace.lake.lease import HOLDING, TOKEN, Lease
-from tailrace.lake.run import Run
-from tailrace.lake.runs import Runs
+from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import answer_contract, ledger_contract
+from tailrace.lake.schema.lake_errors import FencedError, MovedError
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import kept

@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session import Counted, OverBatches, OverTables
-from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import EVERYTHING, Filter
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 from tailrace.engines.protocol import Side, Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import ENGINE, ONWARD
-from tailrace.lake.contracts import answer_contract, ledger_of
-from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import LentError, OtherDefinitionError
-from tailrace.lake.generations import GENERATION, MEANING, generation_of, settle
-from tailrace.lake.lease import Lease
-from tailrace.lake.notices import WentOver
-from tailrace.lake.runs import Runs
-from tailrace.lake.signals import NAMES, names_of
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.events import WentOver
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import GENERATION, MEANING, generation_of, settle
+from tailrace.lake.commit.epoch_properties import ENGINE, ONWARD
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.signal_tables import NAMES, names_of
+from tailrace.lake.schema.contracts import answer_contract, ledger_of
+from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Ranged

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from tailrace.lake.archive import commits
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK, recorded
-from tailrace.lake.errors import FencedError, LakeError, LentError
-from tailrace.lake.lease import LANDING, Lease
-from tailrace.lake.notices import Dropped
-from tailrace.lake.signals import names_of
-from tailrace.lake.trimming import ledger_trimming
+from tailrace.lake.catalog.events import Dropped
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.lease import LANDING, Lease
+from tailrace.lake.commit.signal_tables import names_of
+from tailrace.lake.commit.trimming import ledger_trimming
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING

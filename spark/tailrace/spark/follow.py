@@ -1,4 +1,4 @@
-"""Table `p` follows the ledger of a fold or run on Spark (`tailrace.lake.following`).
+"""Table `p` follows the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
 What is small is merged in this process, as that of every other fold is; the rest by a MERGE of Spark's.
 """
@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.answers import AnswersFollowing
-from tailrace.lake.catalog import PREFIX, Lake
-from tailrace.lake.contracts import PANE
-from tailrace.lake.errors import MovedError
+from tailrace.lake.catalog.lake import PREFIX, Lake
+from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.session import open_session

@@ -8,8 +8,8 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.execution import OpenWindows, Stepped
 

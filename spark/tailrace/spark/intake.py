@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.duckdb.read import as_declared, scanned
 from tailrace.engines.duckdb.records import RememberedRows
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import DUPLICATES, PROGRESS, READ, progress_of, times_of
-from tailrace.lake.filters import at_most
-from tailrace.lake.signals import Completions, Signals, names_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import DUPLICATES, PROGRESS, READ, progress_of, times_of
+from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
+from tailrace.lake.schema.filters import at_most
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.progress import Progress, Seen

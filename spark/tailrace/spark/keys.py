@@ -24,9 +24,9 @@ from tailrace.engines.choose import Choice
 from tailrace.engines.claiming import Claiming
 from tailrace.engines.protocol import Told
 from tailrace.engines.python.keys import KeyStep
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation, ComputationError
 from tailrace.model.definition.log import PANE_TIME, PLACE

@@ -11,12 +11,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract, rejected_contract
-from tailrace.lake.errors import MovedError
-from tailrace.lake.lease import TOKEN, Lease
-from tailrace.lake.tables import Change
-from tailrace.lake.trimming import Trimming
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.lease import TOKEN, Lease
+from tailrace.lake.commit.trimming import Trimming
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.log import Log
 from tailrace.spark.logged import as_live
 from tailrace.spark.side import Bundled

@@ -1,4 +1,4 @@
-"""A log's rows as a definition declares them, whatever its table's columns are called by now (`lake.naming`)."""
+"""A log's rows as a definition declares them, whatever its table calls them by now (`lake.schema.column_names`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract, spark_type
-from tailrace.lake.naming import known_as, schema_at
-from tailrace.lake.shapes import said
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_names import known_as, schema_at
+from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.shapes import said
 from tailrace.model.definition.log import Log
 from tailrace.sql.terms import quoted
 

@@ -26,16 +26,16 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.lake.archive import archive
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import carry_forward
-from tailrace.lake.errors import LakeError
-from tailrace.lake.generations import scratch
-from tailrace.lake.leftovers import milliseconds
-from tailrace.lake.maintenance import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
-from tailrace.lake.orphans import may_have_orphans
-from tailrace.lake.registry import registry_contracts, shared
-from tailrace.lake.retention import expired
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import scratch
+from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.commit.archive import archive
+from tailrace.lake.commit.epoch_properties import carry_forward
+from tailrace.lake.commit.retention import expired
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.upkeep.leftovers import milliseconds
+from tailrace.lake.upkeep.needs import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
+from tailrace.lake.upkeep.orphans import may_have_orphans
 from tailrace.model.definition.chain import Definition
 from tailrace.spark.session import Starting, when_needed
 from tailrace.sql.terms import quoted

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from tailrace.engines.choose import Choice
 from tailrace.engines.passing import Given, MapSide
 from tailrace.engines.protocol import Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PRODUCTION, REJECTED
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.spark.preparing import prepare, queried

@@ -1,4 +1,4 @@
-"""SQL over a lake's tables by Spark; it only reads (`tailrace.lake.querying` has the other engine)."""
+"""SQL over a lake's tables by Spark; it only reads (`tailrace.lake.read.query_views` has the other engine)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from py4j.java_gateway import is_instance_of
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.querying import QueryError, first_line, views
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.query_views import QueryError, first_line, views
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _READ = ("Describe", "Show", "Explain")

@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalogs import Sqlite, endpoint, kind, storage
-from tailrace.lake.catalogs import jars as lake_jars
+from tailrace.lake.catalog.backends import Sqlite, endpoint, kind, storage
+from tailrace.lake.catalog.backends import jars as lake_jars
 from tailrace.settings import Settings
 from tailrace.spark.classes import archive_of
 from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java

@@ -13,8 +13,8 @@ from tailrace.engines.duckdb.connection import EngineError, RoomError
 from tailrace.engines.duckdb.read import bytes_read
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import EVERYTHING, Filter
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.chain import Definition
 
 T = TypeVar("T")

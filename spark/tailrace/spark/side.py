@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.protocol import FIRED, REASONS, Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, PANE, REJECTED
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.spark.compile import compiled

@@ -21,9 +21,9 @@ from tailrace.engines.duckdb.maps import DuckMap
 from tailrace.engines.duckdb.read import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
-from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import above, at_most, every
-from tailrace.lake.following import Following
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import Log

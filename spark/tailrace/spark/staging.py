@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tailrace.lake.commits import ONWARD
-from tailrace.lake.lease import Lease
+from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition

@@ -8,11 +8,11 @@ from typing import Any
 
 from tailrace.engines.claiming import Claiming, KeySide
 from tailrace.engines.protocol import Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK, recorded
-from tailrace.lake.contracts import computation_contract
-from tailrace.lake.lease import Lease
-from tailrace.lake.signals import names_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.signal_tables import names_of
+from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation, ComputationError
 from tailrace.spark.folding import LedgerFold

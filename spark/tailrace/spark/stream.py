@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.engines.duckdb.connection import EngineError
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import READ
-from tailrace.lake.drift import check_definition
-from tailrace.lake.errors import FencedError
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import READ
+from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.log import Log

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.errors import FencedError
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.definition.chain import Definition
 from tailrace.spark.folds import Folds, StreamError, landed, only_log
 from tailrace.spark.landing import Landed

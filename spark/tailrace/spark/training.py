@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import hours

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.lake.catalog import PREFIX, Lake
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import PREFIX, Lake
+from tailrace.lake.commit.branch import Branch
 
 
 def append(rows: DataFrame, branch: Branch, said: Mapping[str, str]) -> None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
-from tailrace.lake.filters import at_most, equal, every
-from tailrace.lake.shapes import arrow_schema
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
+from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows, state_types

@@ -13,15 +13,15 @@ from tailrace.engines import logs
 from tailrace.engines.answering import answering
 from tailrace.engines.held import held
 from tailrace.engines.session import Session
-from tailrace.lake.answers import held_by
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, PANE, REJECTED
-from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import EVERYTHING, Filter, at_most, equal
-from tailrace.lake.needed import STAMP
-from tailrace.lake.pins import pinned
-from tailrace.lake.run import Run
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING, Filter, at_most, equal
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 
 from tailrace.engines import logs
 from tailrace.engines.session import Session
-from tailrace.lake.archive import commits
-from tailrace.lake.catalog import Head, Lake
-from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import EVERYTHING, equal
-from tailrace.lake.lease import TOKEN
-from tailrace.lake.pins import pinned
-from tailrace.lake.registry import claimant_of, shared
-from tailrace.lake.tables import MAINTAINED
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Head, Lake
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.change.registry import claimant_of, shared
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.lease import TOKEN
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING, equal
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.spark.sessions import session_for

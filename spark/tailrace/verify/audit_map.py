@@ -8,11 +8,11 @@ from functools import partial
 from tailrace.engines import logs
 from tailrace.engines.answering import taken
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PRODUCTION, REJECTED
-from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import EVERYTHING
-from tailrace.lake.pins import pinned
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.map import Map
 from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.results import map_rows

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.session import Session
-from tailrace.lake.archive import commits
-from tailrace.lake.catalog import Head
-from tailrace.lake.commits import times_of
-from tailrace.lake.lease import LENDER
-from tailrace.lake.tables import MAINTAINED
+from tailrace.lake.catalog.lake import Head
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.epoch_properties import times_of
+from tailrace.lake.commit.lease import LENDER
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.source_text import length

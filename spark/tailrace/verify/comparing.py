@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.engines.session import Session
-from tailrace.lake.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
+from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names

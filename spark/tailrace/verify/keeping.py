@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import Contract
-from tailrace.lake.publish import Branch
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import Contract
 from tailrace.model.base.names import name_faults
 from tailrace.verify.recording import ReplayError
 

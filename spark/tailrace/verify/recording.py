@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK, recorded
-from tailrace.lake.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
-from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import EVERYTHING, Filter, above, at_most, equal, every
-from tailrace.lake.pins import pinned
-from tailrace.lake.signals import names_of
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.signal_tables import names_of
+from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
+from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import before

@@ -14,8 +14,8 @@ from typing import Any
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.session import Gathering, Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.verify.comparing import Count, Difference, compared
 from tailrace.verify.keeping import check_new, kept_in

@@ -15,11 +15,11 @@ from tailrace.engines import logs
 from tailrace.engines.answering import taken
 from tailrace.engines.choose import Choice
 from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PRODUCTION, REJECTED
-from tailrace.lake.drift import check_definition
-from tailrace.lake.filters import EVERYTHING
-from tailrace.lake.pins import pinned
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.map import Map

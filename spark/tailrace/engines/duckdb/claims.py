@@ -12,8 +12,8 @@ import duckdb
 from pyiceberg.table import Table
 
 from tailrace.engines.duckdb.read import Scan, files_read
-from tailrace.lake.catalog import Lake
-from tailrace.lake.filters import Filter, since
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import Filter, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
 from tailrace.model.definition.log import PANE_TIME
 

@@ -18,8 +18,8 @@ from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_on
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.assigned import assigned_windows
 from tailrace.engines.python.step import PythonStep
-from tailrace.lake.contracts import shape_of
-from tailrace.lake.shapes import arrow_schema
+from tailrace.lake.schema.contracts import shape_of
+from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.log import PLACE, SIGN

@@ -22,12 +22,12 @@ from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.engines.duckdb.read import Scan, bytes_read, files_read
 from tailrace.engines.duckdb.records import registered
-from tailrace.lake.answers import AnswersFollowing
-from tailrace.lake.catalog import Lake, head_of
-from tailrace.lake.contracts import PANE
-from tailrace.lake.errors import MovedError
-from tailrace.lake.filters import equal
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import equal
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import SPAN, VERSION, latest, told

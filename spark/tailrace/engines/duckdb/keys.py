@@ -28,12 +28,12 @@ from tailrace.engines.duckdb.records import registered
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
 from tailrace.engines.protocol import Told
 from tailrace.engines.python.keys import KeyStep
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
-from tailrace.lake.filters import among, equal, every
-from tailrace.lake.publish import Branch
-from tailrace.lake.shapes import arrow_schema, iceberg_schema
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
+from tailrace.lake.schema.filters import among, equal, every
+from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME

@@ -13,11 +13,11 @@ from tailrace.engines.duckdb.records import registered
 from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps
 from tailrace.engines.passing import Given, MapSide
 from tailrace.engines.protocol import Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PRODUCTION
-from tailrace.lake.filters import equal, every
-from tailrace.lake.publish import Branch
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import equal, every
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.sql.records.stage_records import productions

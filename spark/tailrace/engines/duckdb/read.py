@@ -19,10 +19,10 @@ from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
 from tailrace.engines.duckdb.dialect import column_type, name_of
 from tailrace.engines.duckdb.records import registered
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract, spark_type
-from tailrace.lake.filters import EVERYTHING
-from tailrace.lake.naming import known_as, schema_at
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_names import known_as, schema_at
+from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.log import Log
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan

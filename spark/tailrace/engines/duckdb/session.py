@@ -28,12 +28,12 @@ from tailrace.engines.duckdb.showing import shown
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.steps import caller
 from tailrace.engines.session import Counted, OverBatches, OverTables
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract, shape_of
-from tailrace.lake.filters import EVERYTHING, Filter
-from tailrace.lake.publish import Branch
-from tailrace.lake.shapes import arrow_schema, iceberg_schema
-from tailrace.lake.tables import Change
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import ledger_contract, shape_of
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline

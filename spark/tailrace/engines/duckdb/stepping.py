@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.dialect import in_duckdb
 from tailrace.engines.python.steps import caller
-from tailrace.lake.contracts import ledger_of, shape_of
-from tailrace.lake.shapes import arrow_schema, iceberg_schema
+from tailrace.lake.schema.contracts import ledger_of, shape_of
+from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED, may_fail, selected

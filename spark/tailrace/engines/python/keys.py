@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
-from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation

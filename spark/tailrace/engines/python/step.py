@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
-from tailrace.lake.contracts import LATE, PANE, PARTIAL
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant

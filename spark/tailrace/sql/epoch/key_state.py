@@ -6,7 +6,7 @@ to do, and what its timers hold. So keys at rest are not read but for that.
 
 from __future__ import annotations
 
-from tailrace.lake.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
+from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
 from tailrace.model.definition.log import PANE_TIME

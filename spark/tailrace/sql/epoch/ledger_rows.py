@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.lake.contracts import (
+from tailrace.lake.schema.contracts import (
     LATE,
     PANE,
     PARTIAL,

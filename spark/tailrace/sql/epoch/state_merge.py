@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial, reduce
 
-from tailrace.lake.contracts import predecessor_shape, spark_type
+from tailrace.lake.schema.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition

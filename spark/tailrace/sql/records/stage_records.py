@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.lake.contracts import PANE, PRODUCTION
+from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME, SIGN
 from tailrace.model.definition.map import Map

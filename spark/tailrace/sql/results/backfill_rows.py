@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.lake.contracts import PANE, ledger_contract, spark_type
+from tailrace.lake.schema.contracts import PANE, ledger_contract, spark_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed
 from tailrace.sql.terms import null, quoted

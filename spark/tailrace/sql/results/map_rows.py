@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.lake.contracts import PRODUCTION, REJECTED, map_contract, spark_type
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, spark_type
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
