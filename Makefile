@@ -115,7 +115,7 @@ $(JARS): $(PINNED) | .venv/.for-demo
 
 # It takes a minute and saves each start of Spark some seconds, so it is made where Spark is started often.
 $(ARCHIVE): $(JARS)
-	@$(BIN)/python -m tailrace.spark.training
+	@$(BIN)/python -m tailrace.operate.training
 	@touch $@
 
 $(TEST_JARS): $(PINNED) | $(INSTALLED)

@@ -27,13 +27,13 @@ from benchmarks.data import BEGIN, SCHEMA, Views, file_of_views
 from benchmarks.handwritten import TUNED, Streams
 from benchmarks.measure import ROOT, JobError, Outcome, Task, serve
 from benchmarks.ours import definition, run_stream
+from tailrace.engines.spark.session import open_session
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import days
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Fixed
-from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 from tailrace.verify.audit import audit
 
 A_SECOND = 5_000

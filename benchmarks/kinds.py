@@ -17,6 +17,7 @@ from benchmarks.cases import steady
 from benchmarks.data import WINDOW, Views
 from benchmarks.measure import JobError, Outcome, Task, serve
 from benchmarks.ours import definition, run_stream
+from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.expressions import Col
@@ -29,7 +30,6 @@ from tailrace.model.step.reference import fold
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding
-from tailrace.spark.session import open_session
 from tailrace.verify.audit import audit
 
 GAP = timedelta(seconds=20)

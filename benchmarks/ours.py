@@ -16,8 +16,10 @@ from benchmarks.compare import SCHEMA
 from benchmarks.data import BEGIN, COLUMNS, DISORDER, WARM, WINDOW, Views
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from tailrace.backfill.backfill import backfill
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.follow import ProcessFollower
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.spark.session import open_session
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_of
@@ -30,9 +32,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.panes import ACCUMULATING
 from tailrace.model.windows.windows import Fixed, Global
-from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 
 BEHIND = 10
 """How many epochs table `p` may be behind."""

@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.map import Map
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.backfill.backfill import backfill_stages
-from tailrace.spark.session import open_session
+from tailrace.engines.spark.session import open_session
 
 WARM = 2
 """How often a query is answered by a backfill before it counts."""

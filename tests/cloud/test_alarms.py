@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.fold.fold import Folded
+from tailrace.ingest.landing import Landed
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Noted, Outcome, Publication
 from tailrace.lake.catalog.run import Run
 from tailrace.model.base.clock import Clock
@@ -19,10 +22,7 @@ from tailrace.model.step.progress import Partition, Progress
 from tailrace.observe.happenings import Began, Ended, Happening, Mended, Subject
 from tailrace.observe.logs import Logs
 from tailrace.settings import Settings
-from tailrace.spark.landing import Landed
-from tailrace.spark.sources import Files
-from tailrace.spark.staging import Folded
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake
 from tests.support.terraform import SOURCES
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.read import scanned
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.catalog.table_protocol import Change

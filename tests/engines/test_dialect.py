@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.engines.duckdb.dialect import in_duckdb
+from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.sql.terms import Sql, added_up, in_order
 from tests.support.duck import CONNECTION

@@ -10,7 +10,7 @@ from hypothesis import assume, given, seed
 from hypothesis import strategies as st
 
 from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, correcting
-from tailrace.engines.answering import answering
+from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, PythonExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.schema.contracts import answer_contract

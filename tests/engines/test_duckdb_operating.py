@@ -13,6 +13,10 @@ import pytest
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb.session import DuckSession
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.follower_pace import Pace
+from tailrace.fold.pipeline_fold import Fold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import generation_of, scratch
 from tailrace.lake.change.restoration import restore
@@ -22,15 +26,11 @@ from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.samples.visits import example
+from tailrace.operate import changeover
+from tailrace.operate.changeover import apply, rollback
 from tailrace.settings import Settings
-from tailrace.spark import applying
-from tailrace.spark.applying import apply, rollback
-from tailrace.spark.folding import Fold
-from tailrace.spark.pacing import Pace
-from tailrace.spark.sides import Sides
-from tailrace.spark.staging import Phases
-from tailrace.spark.tailing import Tailing
 from tailrace.sql.records.stage_records import productions
+from tailrace.stream.log_stream import Tailing
 from tailrace.verify.as_of import as_of
 from tailrace.verify.audit import audit
 from tailrace.verify.replay import replay
@@ -50,7 +50,7 @@ EPOCHS, HERE = 4, Choice(Engine.DUCKDB, "it is a test")
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A lake with a stream's epochs, some of whose records came too late; to start Spark is to fail."""
-    monkeypatch.setattr(applying, "open_session", lambda *_, **__: no_spark())
+    monkeypatch.setattr(changeover, "open_session", lambda *_, **__: no_spark())
     found = Lake(settings)
 
     def epoch(number: int) -> tuple[Sequence[dict[str, Any]], Clock]:

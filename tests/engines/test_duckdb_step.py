@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
-from tailrace.engines.duckdb.dialect import in_duckdb
+from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.samples import examples

@@ -15,8 +15,8 @@ from tailrace import AfterWatermark, Collect, Count, Fixed, Log, Pipeline, hours
 from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb import session
-from tailrace.engines.duckdb.connection import EngineError, connect
-from tailrace.engines.duckdb.follow import ProcessFollower
+from tailrace.engines.duckdb.database.connection import EngineError, connect
+from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.runs_table import Runs

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
 from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.spark.executions.execution import schema_of
+from tailrace.engines.spark.keys import SparkKeys
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import ComputationError
 from tailrace.model.step import computation_state, computation_step
 from tailrace.settings import Settings
-from tailrace.spark.execution import schema_of
-from tailrace.spark.keys import SparkKeys
 from tests.support.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land
 from tests.support.ledgers import as_ever, expected, on, run
 

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.cli.definitions import load
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import hours, instant
 from tailrace.observe.flights import landing_cuts, write_files
 from tailrace.observe.flights import load as load_flights
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
 
 PIPELINE = load(str(Path(__file__).parents[2] / "pipelines" / "flights.py"))

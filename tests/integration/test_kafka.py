@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.sources import Kafka
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
@@ -24,9 +26,7 @@ from tailrace.model.step.progress import Progress
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
-from tailrace.spark.folds import StreamError
-from tailrace.spark.sources import Kafka
-from tailrace.spark.stream import EpochReport, Stream, checkpoint_folder
+from tailrace.stream.landing_stream import EpochReport, Stream, checkpoint_folder
 from tailrace.verify.audit import audit
 
 if TYPE_CHECKING:

@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
 from tailrace.backfill.backfill import Backfilled, backfill
 from tailrace.cli.console import Output
+from tailrace.fold.pipeline_fold import Fold
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.lake.read.pipeline_status import pipeline_status
@@ -27,9 +29,7 @@ from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.observe.happenings import Subject, Watcher
 from tailrace.observe.observing import observing
 from tailrace.settings import Settings
-from tailrace.spark.folding import Fold
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
 from tests.support.scraping import Scraped, collecting, scraped
 

@@ -16,7 +16,7 @@ from tailrace import OwnWindows
 from tailrace.backfill import ranges, sharing
 from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.sharing import Shared
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline

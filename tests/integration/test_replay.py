@@ -31,15 +31,15 @@ from tailrace import (
 )
 from tailrace.cli.definitions import load
 from tailrace.cli.main import app
+from tailrace.engines.spark.preview import shown
+from tailrace.fold.pipeline_fold import Fold
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.signal_tables import Completions, Signals
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.folding import Fold
-from tailrace.spark.showing import shown
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 from tailrace.verify.as_of import as_of
 from tailrace.verify.recording import Recording, ReplayError
 from tailrace.verify.replay import replay

@@ -15,7 +15,7 @@ from shutil import copy
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.engines.duckdb.connection import RoomError
+from tailrace.engines.duckdb.database.connection import RoomError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes
 from tailrace.cli.main import app
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake, lineage, properties
 from tailrace.model.samples import examples
 from tailrace.settings import Place, Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
 
 DEFINITION = """

@@ -15,10 +15,10 @@ from tailrace.cli import main
 from tailrace.engines import choose
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.query import asked
+from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import QueryError, by_duckdb
 from tailrace.settings import Settings
-from tailrace.spark.querying import by_spark
 from tests.support import small_lake
 
 QUERIES = [

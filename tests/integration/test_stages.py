@@ -31,6 +31,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.backfill.backfill import backfill_stages
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake, lineage, properties
 from tailrace.lake.read.late_records import late_report
 from tailrace.lake.schema.lake_errors import LakeError
@@ -41,8 +42,7 @@ from tailrace.model.step.step import State
 from tailrace.model.windows.panes import Answers, answers
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.native import said_by_ledger, said_by_reference

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected
-from tailrace.engines.answering import Answering, PythonAnswering
+from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
+from tailrace.engines.spark.executions.execution import Execution, OpenWindows
+from tailrace.engines.spark.executions.native import Native
+from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.lake.schema.contracts import answer_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
@@ -19,9 +22,6 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import correct
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import Pane, answers
-from tailrace.spark.execution import Execution, OpenWindows
-from tailrace.spark.native import Native
-from tailrace.spark.per_key import PerKey
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import As
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.execution import DuckExecution, Windows, executed
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING

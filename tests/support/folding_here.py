@@ -9,6 +9,9 @@ from typing import Any
 
 from tailrace import Computation
 from tailrace.engines.choose import Engine
+from tailrace.fold.computation_fold import ComputationFold
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.change.registry import Registry
@@ -16,9 +19,6 @@ from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.settings import Settings
-from tailrace.spark.sides import Sides
-from tailrace.spark.staging import Phases
-from tailrace.spark.stateful import ComputationFold
 from tailrace.verify.audit_computation import audit_computation
 from tests.support.clicks import START, VISITS
 from tests.support.native import arrow_bundle

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace import PROCESSING
-from tailrace.engines.claiming import KeySide
+from tailrace.engines.claims import KeySide
 from tailrace.engines.python.keys import keys_of
 from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.base.time import instant

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace import Computation, Pipeline
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.model.base.clock import Clock
@@ -19,8 +20,7 @@ from tailrace.model.definition.chain import Definition, before
 from tailrace.model.step import computation_state
 from tailrace.model.step.chain_fold import Run, fold_chain
 from tailrace.model.step.step import State
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 

@@ -10,6 +10,10 @@ from typing import NoReturn
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.follower_pace import Pace
+from tailrace.fold.pipeline_fold import Fold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.epoch_properties import CLOCK
@@ -17,10 +21,6 @@ from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.step import Record
-from tailrace.spark.folding import Fold
-from tailrace.spark.pacing import Pace
-from tailrace.spark.sides import Sides
-from tailrace.spark.staging import Phases
 from tests.support.native import arrow_bundle
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]

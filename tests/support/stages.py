@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from tailrace.engines.answering import Answering
+from tailrace.engines.batch.batch_answers import Answering
 from tailrace.model.base.conditions import Match, Missing
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import END_OF_TIME, seconds, text

@@ -12,6 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.pipeline_fold import MapFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.change.restoration import restore
@@ -21,9 +24,6 @@ from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.folding import MapFold
-from tailrace.spark.sides import Sides
-from tailrace.spark.staging import Phases
 from tests.unit.test_map_definitions import EUROS, SALES
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")

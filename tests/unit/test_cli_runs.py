@@ -19,7 +19,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import tailrace.backfill.backfill as spark_backfill
-import tailrace.spark.stream as spark_stream
+import tailrace.stream.landing_stream as spark_stream
 import tailrace.verify.audit as spark_audit
 from tailrace.backfill.backfill import Backfilled, BackfillError
 from tailrace.cli import stream
@@ -28,16 +28,16 @@ from tailrace.cli.console import Output
 from tailrace.cli.main import app
 from tailrace.cli.progress import Progress
 from tailrace.engines.choose import Choice, Engine
+from tailrace.fold.fold import Folded
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.step.progress import Partition
 from tailrace.model.step.progress import Progress as LogProgress
-from tailrace.spark.folds import StreamError
-from tailrace.spark.landing import Landed
-from tailrace.spark.staging import Folded
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 from tailrace.verify.checks import Audit, Check
 from tests.support import small_lake
 

@@ -15,6 +15,9 @@ import pytest
 
 from tailrace.cli.console import Output, output_for
 from tailrace.cli.errors import Status, status_of
+from tailrace.fold.fold import Folded
+from tailrace.ingest.landing import Landed
+from tailrace.ingest.sources import Files, Kafka
 from tailrace.lake.catalog.events import Followed, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
@@ -37,10 +40,7 @@ from tailrace.observe.logs import LOGGER, Logs
 from tailrace.observe.metrics import METRICS, Endpoint, Metrics
 from tailrace.observe.observing import lineage_wanted, observing
 from tailrace.settings import Settings
-from tailrace.spark.landing import Landed
-from tailrace.spark.sources import Files, Kafka
-from tailrace.spark.staging import Folded
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake
 from tests.support.scraping import Scraped, collecting, scraped
 

@@ -17,10 +17,11 @@ from tailrace.backfill.maps import backfill_map, read
 from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
 from tailrace.backfill.range_run import WindowsRun
 from tailrace.backfill.sharing import Shared
-from tailrace.engines import logs
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
 from tailrace.engines.choose import Choice
-from tailrace.engines.held import held
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
@@ -33,7 +34,6 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.spark.sessions import choice_for, here_first, session_for
 from tailrace.sql.results.answers import current, differences, events_from, events_until, new
 from tailrace.sql.results.backfill_rows import pane_rows
 
@@ -120,7 +120,7 @@ def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> tuple[str, Fil
         return read(lake, pipeline, first, last)
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
-    return logs.read(lake, pipeline.stages[0].log, epoch, since, until)
+    return log_records.read(lake, pipeline.stages[0].log, epoch, since, until)
 
 
 def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailrace.engines.python.answers import starter
-from tailrace.engines.session import Session
+from tailrace.engines.python.finished_windows import starter
+from tailrace.engines.session_protocol import Session
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import Correction

@@ -14,8 +14,8 @@ from tailrace.backfill.correcting import OpenWindowsCorrected, correcting
 from tailrace.backfill.outcome import BackfillError, Found, as_of
 from tailrace.backfill.range_run import WindowsRun
 from tailrace.backfill.ranges import records
-from tailrace.engines.answering import answering
-from tailrace.engines.session import Session
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 
 from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
 from tailrace.backfill.range_run import RangeRun
-from tailrace.engines import logs
-from tailrace.engines.answering import mapped
-from tailrace.engines.session import Session
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import mapped
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
@@ -24,7 +25,6 @@ from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
-from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.results import map_rows
 
 
@@ -58,7 +58,7 @@ def backfill_map(
 def read(lake: Lake, definition: Map, first: int, last: int) -> tuple[str, Filter]:
     """The log that a range reads, and what it reads of it."""
     epoch = lake.head(f"{definition.name}__ledger").number("epoch")
-    return logs.read(lake, definition.log, epoch, *_bounds(first, last))
+    return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
 
 
 class MapRun(RangeRun):
@@ -91,15 +91,15 @@ class MapRun(RangeRun):
 
     def _computed(self, epoch: int) -> Found:
         first, last = _bounds(self.first, self.last)
-        computed = mapped(self.session, self.map, logs.records(self.session, self.map.log, epoch, first, last))
+        computed = mapped(self.session, self.map, log_records.records(self.session, self.map.log, epoch, first, last))
         bounds = [] if first is None else [since(PANE_TIME, first)]
         bounds += [] if last is None else [before(PANE_TIME, last)]
         where = every(equal("kind", PRODUCTION), *bounds)
         if not any(True for _ in self.lake.table(self.ledger).scan(row_filter=where).plan_files()):
             return self._new(computed)
         terms = [f"source_epoch <= {epoch}L"]
-        terms += [] if first is None else [f"{PANE_TIME} >= {logs.stamp(first)}"]
-        terms += [] if last is None else [f"{PANE_TIME} < {logs.stamp(last)}"]
+        terms += [] if first is None else [f"{PANE_TIME} >= {log_records.stamp(first)}"]
+        terms += [] if last is None else [f"{PANE_TIME} < {log_records.stamp(last)}"]
         held = map_rows.current(self.map, self.session.table(self.ledger, where), " AND ".join(terms))
         return self._counted(map_rows.differences(self.map, computed, held))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.engines import logs
-from tailrace.engines.answering import Answering
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import Answering
 from tailrace.model.base.time import instant
 from tailrace.sql.results.answers import events_from, events_until
 
@@ -15,7 +15,7 @@ def records(answering: Answering, first: int, last: int, epoch: int) -> str:
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     if pipeline.where.merges and since is not None:
         since = _reached_back(answering, first, epoch)
-    return logs.records(answering.session, log, epoch, since, until)
+    return log_records.records(answering.session, log, epoch, since, until)
 
 
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
@@ -31,7 +31,7 @@ def _reached_back(answering: Answering, first: int, epoch: int) -> int:
     since = first
     while since > earliest:
         since = max(earliest, first - back)
-        span = logs.records(answering.session, pipeline.stages[0].log, epoch, since, first + gap)
+        span = log_records.records(answering.session, pipeline.stages[0].log, epoch, since, first + gap)
         edge = f"window_end > {first}L AND window_start < {since + gap}L"
         if not answering.session.rows(f"{answering.batch(answering.assigned(span), edge)} LIMIT 1"):
             break

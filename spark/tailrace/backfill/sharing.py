@@ -7,8 +7,8 @@ reaches as far back as the one before it, and further by its own windows.
 from __future__ import annotations
 
 from tailrace.backfill.ranges import records
-from tailrace.engines.answering import Answering, answering
-from tailrace.engines.session import Session
+from tailrace.engines.batch.batch_answers import Answering, answering
+from tailrace.engines.session_protocol import Session
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import in_range
 

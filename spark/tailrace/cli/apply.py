@@ -21,7 +21,7 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.spark.applying import Applied
+    from tailrace.operate.changeover import Applied
 
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
 
@@ -45,7 +45,7 @@ def apply(
         doing = spinning.enter_context(waiting(output, f"applying {pipeline.name}"))
         with ending_spark():
             from tailrace.lake.catalog.lake import Lake
-            from tailrace.spark.applying import apply as run
+            from tailrace.operate.changeover import apply as run
 
             lake = Lake(settings)
             found = run(lake, pipeline, reason=reason, doing=doing)
@@ -59,9 +59,9 @@ def apply(
 
 def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
     """Fold what the log gets, until another process takes over. Raises `typer.Exit` where it is told to stop."""
+    from tailrace.engines.spark.session import open_session
     from tailrace.lake.schema.lake_errors import FencedError
-    from tailrace.spark.session import open_session
-    from tailrace.spark.tailing import Tailing
+    from tailrace.stream.log_stream import Tailing
 
     starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
     output.say("folding what the log gets, until a stream of the changed definition takes over (Ctrl-C to stop)")
@@ -96,7 +96,7 @@ def rollback(
     pipeline, settings = load(definition), Settings()
     output = output_for(settings, json=json)
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.spark.applying import rollback as run
+    from tailrace.operate.changeover import rollback as run
 
     found = run(Lake(settings), pipeline, to, reason=reason)
     _told(output, pipeline, found)

@@ -13,11 +13,11 @@ from tailrace.cli.demo_reads import Fired, Reads, Span
 from tailrace.cli.demo_story import Pace, Story
 from tailrace.cli.progress import Tally
 from tailrace.cli.texts import counted, rate, span
+from tailrace.engines.spark.session import open_session
+from tailrace.ingest.sources import Files
 from tailrace.model.base.time import moment
 from tailrace.settings import Settings
-from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 
 INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 

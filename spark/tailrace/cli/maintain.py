@@ -20,7 +20,7 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.upkeep.needs import Need, Plan
-    from tailrace.spark.maintaining import Maintained, Maintenance
+    from tailrace.operate.maintenance import Maintained, Maintenance
 
 
 def maintain(
@@ -51,9 +51,9 @@ def maintain(
             output.text(*_plan_shown(plan))
         return
     with waiting(output, f"looking at the tables of {found.name}") as doing, ending_spark():
+        from tailrace.engines.spark.session import open_session
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.spark.maintaining import maintain as run
-        from tailrace.spark.session import open_session
+        from tailrace.operate.maintenance import maintain as run
 
         starting = partial(open_session, settings, app=f"tailrace maintain {found.name}")
         done = run(starting, Lake(settings), found, watch=lambda name: doing(f"maintaining {name}"))

@@ -20,7 +20,7 @@ from tailrace.cli.texts import counted, rate, shown, span
 from tailrace.observe.happenings import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
-    from tailrace.spark.stream import EpochReport
+    from tailrace.stream.landing_stream import EpochReport
 
 QUIET = 2.0
 """Plain lines come at most this often, in seconds: a log is not to fill with them."""

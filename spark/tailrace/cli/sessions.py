@@ -22,7 +22,7 @@ def session(
 
     In a process that already had Spark, that goes on. Raises `ToolchainError` where Java or a jar is missing.
     """
-    from tailrace.spark.session import open_session
+    from tailrace.engines.spark.session import open_session
 
     with ending_spark():
         spark = open_session(settings, app=app, groups=groups)

@@ -69,7 +69,7 @@ def sql(
     if found is None:
         news = output if form is Form.TABLE else output.hushed
         with waiting(news, "starting Spark") as said, session(settings, "sql", started=lambda: said("asking")) as spark:
-            from tailrace.spark.querying import by_spark
+            from tailrace.engines.spark.query import by_spark
 
             found = by_spark(spark, lake, query)
     names, shown = found.column_names, found.to_pylist()

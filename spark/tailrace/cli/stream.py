@@ -29,9 +29,9 @@ from tailrace.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.ingest.sources import Source
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.spark.sources import Source
-    from tailrace.spark.stream import EpochReport, Stream, Watch
+    from tailrace.stream.landing_stream import EpochReport, Stream, Watch
 
 _POLL = 0.2
 """How often to look whether the stream ended or was told to stop, in seconds."""
@@ -138,8 +138,8 @@ class _Run:
         """Run until the source has ended, a signal comes or an error; gives the exit status."""
         progress = Progress(self.output, unit="file" if folder else "record")
         try:
+            from tailrace.ingest.sources import Files, Kafka
             from tailrace.lake.catalog.lake import Lake
-            from tailrace.spark.sources import Files, Kafka
 
             source: Source | None = Files(folder, format, per_epoch) if folder else None
             source = Kafka(topic, bootstrap, per_epoch, self.settings.kafka_security) if topic else source
@@ -158,8 +158,8 @@ class _Run:
 
     def _tail(self, lake: Lake, progress: Progress, watch: Watch, *, once: bool, follow_every: int | None) -> None:
         """Fold from the log, which starts Spark where an epoch is for it."""
-        from tailrace.spark.session import open_session
-        from tailrace.spark.tailing import Tailing
+        from tailrace.engines.spark.session import open_session
+        from tailrace.stream.log_stream import Tailing
 
         def started() -> SparkSession:
             spark = open_session(self.settings, app=f"tailrace stream {self.log}")
@@ -180,8 +180,8 @@ class _Run:
         once: bool, every: float, follow: int | None,
     ) -> None:  # fmt: skip
         """Land a source, and fold what it brings."""
-        from tailrace.spark.sources import Files, Kafka
-        from tailrace.spark.stream import Stream
+        from tailrace.ingest.sources import Files, Kafka
+        from tailrace.stream.landing_stream import Stream
 
         progress.doing("starting Spark")
         groups = ("lake", "kafka") if isinstance(source, Kafka) else ("lake",)

@@ -28,7 +28,7 @@ from tailrace.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.engines.session import Session
+    from tailrace.engines.session_protocol import Session
 
 
 def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where to listen: a path.")]) -> None:
@@ -134,7 +134,7 @@ class Worker(ThreadingUnixStreamServer):
 
     def session(self) -> SparkSession:
         """A session of the caller's own. Raises `ToolchainError` where Java or a jar is missing."""
-        from tailrace.spark.session import open_session
+        from tailrace.engines.spark.session import open_session
 
         with self.opening:
             return open_session(self.settings, app="tailrace worker")
@@ -219,7 +219,7 @@ class _Run:
         with loading:
             found = load_any(job.definition)
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.spark.maintaining import maintain
+        from tailrace.operate.maintenance import maintain
 
         def told(name: str) -> None:
             self.asker.check()
@@ -243,7 +243,7 @@ class _Run:
 
     def _spark(self) -> SparkSession:
         """Open a session, of which all that this thread does ends when whoever asked for it goes away."""
-        from tailrace.spark.session import cancellable
+        from tailrace.engines.spark.session import cancellable
 
         spark = self.server.session()
         self.asker.cancel = cancellable(spark, "a run of a scheduler")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace.ingest.columns import fitting, schema_of
+from tailrace.ingest.plain_columns import fitting, schema_of
 from tailrace.ingest.plain_json import LINES, blank, read_lines
 from tailrace.model.definition.log import Log
 

@@ -19,10 +19,10 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
+    from tailrace.ingest.sources import Source
     from tailrace.lake.catalog.events import Notice
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.spark.sources import Source
-    from tailrace.spark.stream import EpochReport
+    from tailrace.stream.landing_stream import EpochReport
 
 HELD_BACK = 60_000_000
 """A partition that holds the watermark back with nothing new for so many microseconds is told of."""

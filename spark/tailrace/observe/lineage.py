@@ -21,6 +21,7 @@ from urllib.parse import urlparse
 from uuid import uuid4
 
 import tailrace
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Noted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import Contract, Shape, answer_contract, ledger_of, log_contract, rejected_contract
@@ -28,8 +29,7 @@ from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, Subject, missing
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunState

@@ -28,7 +28,7 @@ from tailrace.observe.happenings import (
     lag_seconds,
     missing,
 )
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 
 LOGGER = "tailrace.run"
 

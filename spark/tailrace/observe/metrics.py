@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
+from tailrace.fold.fold import Folded
 from tailrace.lake.catalog.events import Followed, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
@@ -23,8 +24,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.progress import Progress
 from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
-from tailrace.spark.staging import Folded
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 
 Kind = Literal["counter", "gauge", "histogram"]
 

@@ -1,4 +1,4 @@
-"""Builds the plan of a definition. Its SQL texts come from the functions that run (`tailrace.spark`), not from here."""
+"""Builds the plan of a definition. Its SQL texts come from the functions that run (`tailrace.sql`), not from here."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
 
 
 def queries(pipeline: Pipeline) -> list[Query]:
-    """The SQL texts of an epoch as `tailrace.spark.native` composes them, over views with plain names.
+    """The SQL texts of an epoch as `engines.spark.executions.native` composes them, over views with plain names.
 
     In the `python` execution there is but the one that a restart reads the open windows with.
     """

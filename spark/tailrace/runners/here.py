@@ -15,7 +15,7 @@ from tailrace.runners.jobs import BackfillJob, Outcome
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.engines.session import Session
+    from tailrace.engines.session_protocol import Session
 
 AT_ONCE = os.cpu_count() or 1
 """How many runs of one process compute at once: they are bound by the cores. Others wait for their turn."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
 from tailrace.lake.schema.filters import at_most, equal, every

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tailrace.engines import logs
-from tailrace.engines.answering import answering
-from tailrace.engines.held import held
-from tailrace.engines.session import Session
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
@@ -26,7 +27,6 @@ from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
@@ -58,7 +58,7 @@ def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
     """The tables that an audit reads."""
     epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
     own = {f"{pipeline.name}__ledger", held_by(lake, pipeline)[0]}
-    return [logs.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
+    return [log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
 
 
 class _Audit(Audited):
@@ -95,7 +95,7 @@ class _Audit(Audited):
     def _views(self) -> None:
         """The log and the ledger up to the audited epoch, under names of their own."""
         view = self.session.view
-        self.log = view(f"SELECT * FROM {logs.records(self.session, self.first.log, self.epoch)}")
+        self.log = view(f"SELECT * FROM {log_records.records(self.session, self.first.log, self.epoch)}")
         self.panes, self.late_own, self.rejected = (
             view(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
                  f"WHERE kind = '{kind}'") for kind in (PANE, LATE, REJECTED)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.engines import logs
-from tailrace.engines.session import Session
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.run_engine import session_for
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED
@@ -20,7 +21,6 @@ from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRO
 from tailrace.lake.schema.filters import EVERYTHING, equal
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
-from tailrace.spark.sessions import session_for
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import quoted
 from tailrace.verify.checks import Audit, Check
@@ -81,7 +81,7 @@ def _checks(
         detail = f"left out: what {log.name} produces is not kept"
         yield Check("every record was taken, waits, or was left out", True, detail)
     else:
-        records = counts["records"] = session.count(logs.records(session, log, epoch))
+        records = counts["records"] = session.count(log_records.records(session, log, epoch))
         parts = [counts[name] for name in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
         yield Check("every record was taken, waits, or was left out", records == sum(parts), detail)

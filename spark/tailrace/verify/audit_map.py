@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from tailrace.engines import logs
-from tailrace.engines.answering import taken
-from tailrace.engines.session import Session
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import taken
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.map import Map
-from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.results import map_rows
 from tailrace.verify.checks import Audit, Audited, Check
 
@@ -30,7 +30,7 @@ def audit_map(lake: Lake, definition: Map) -> Audit:
 
 def _audited(lake: Lake, definition: Map) -> Audit:
     ledger = f"{definition.name}__ledger"
-    reads = [logs.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
+    reads = [log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
     with session_for(lake, definition, "audit", reads) as session:
         one = _MapAudit(session, definition)
         with pinned(lake, {one.ledger: one.head.snapshot}):
@@ -44,7 +44,7 @@ class _MapAudit(Audited):
         super().__init__(session, definition)
         self.map = definition
         # The steps are taken once for all that is asked.
-        self.log = session.kept(f"SELECT * FROM {logs.records(session, definition.log, self.epoch)}")
+        self.log = session.kept(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
         self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
         good, self.failed = taken(session, definition, self.log)
         self.computed = session.kept(map_rows.given(definition, good))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits

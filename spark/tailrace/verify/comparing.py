@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline

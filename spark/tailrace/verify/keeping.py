@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import Contract

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from tailrace.engines.session import Session
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import CLOCK, recorded
@@ -22,7 +23,6 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.records.stage_records import changes, productions
 
 AHEAD = 32

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.session import Gathering, Session
+from tailrace.engines.session_protocol import Gathering, Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline

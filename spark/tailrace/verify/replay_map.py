@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.engines import logs
-from tailrace.engines.answering import taken
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import taken
+from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.choose import Choice
-from tailrace.engines.session import Session
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
@@ -23,7 +24,6 @@ from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.map import Map
-from tailrace.spark.sessions import here_first, session_for
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
@@ -67,7 +67,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
 
     def run(lake: Lake) -> MapReplayed:
         started = time.perf_counter()
-        reads = [logs.read(lake, definition.log, end), (ledger, EVERYTHING)]
+        reads = [log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
         with (
             session_for(lake, definition, "replay", reads) as session,
             pinned(lake, {ledger: head.snapshot}),
@@ -101,6 +101,6 @@ def _compared(
 def _streamed(session: Session, log: Log, last: int) -> str:
     """What a log had given up to an epoch as it was streamed: of a map, before runs mended it."""
     if isinstance(log, Productions) and isinstance(log.of, Map):
-        table, where = logs.read(session.lake, log, last)
+        table, where = log_records.read(session.lake, log, last)
         return f"(SELECT * FROM ({productions(log.of, session.table(table, where))}) WHERE _epoch <= {last}L)"
-    return logs.records(session, log, last)
+    return log_records.records(session, log, last)

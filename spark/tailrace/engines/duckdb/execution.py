@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.connection import in_one_transaction
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
-from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
+from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
+from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.assigned import assigned_windows
-from tailrace.engines.python.step import PythonStep
+from tailrace.engines.python.window_step import PythonStep
 from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.claiming import Claiming
-from tailrace.engines.duckdb.claims import KnownClaims
-from tailrace.engines.duckdb.connection import in_one_transaction
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, literal_row, name_of
-from tailrace.engines.duckdb.read import scanned
-from tailrace.engines.duckdb.records import registered
+from tailrace.engines.claims import Claiming
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, literal_row, name_of
+from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.known_claims import KnownClaims
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
 from tailrace.engines.protocol import Told
 from tailrace.engines.python.keys import KeyStep

@@ -18,16 +18,16 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.preview import shown
+from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, in_python
-from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.engines.duckdb.read import as_declared, scanned
-from tailrace.engines.duckdb.records import registered
-from tailrace.engines.duckdb.showing import shown
+from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide
-from tailrace.engines.python.steps import caller
-from tailrace.engines.session import Counted, OverBatches, OverTables
+from tailrace.engines.python.each_calls import caller
+from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.branch import Branch

@@ -8,9 +8,9 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
+from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
-from tailrace.engines.duckdb.read import scanned
-from tailrace.engines.duckdb.stepping import Steps, Taken
+from tailrace.engines.duckdb.preparation import Steps, Taken
 from tailrace.engines.protocol import FIRED, REASONS, Told
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change

@@ -1,7 +1,7 @@
 """What the tables of a definition need to stay small and quick, told from their metadata without a JVM (rule X3).
 
 Files that are small are worth writing together, delete files worth applying, manifests worth merging; snapshots that
-nobody can want any more go, and so does what dead writers left behind. `tailrace.spark.maintaining` does it.
+nobody can want any more go, and so does what dead writers left behind. `tailrace.operate.maintenance` does it.
 """
 
 from __future__ import annotations

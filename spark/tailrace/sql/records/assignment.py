@@ -56,9 +56,10 @@ def lifted(pipeline: Pipeline) -> list[str]:
 def assigned(pipeline: Pipeline, source: str) -> str:
     """A bundle's records with the windows each is in: one row for a record and window.
 
-    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came
-    from. `source` is a view of records that have been through the definition's steps (`spark.preparing`); where its
-    windows are of one's own, they are in the records' column `WINDOWS`.
+    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came from.
+    `source` is a view of records that have been through the definition's steps
+    (`engines.spark.executions.preparation`); where its windows are of one's own, they are in the records' column
+    `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
     carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
