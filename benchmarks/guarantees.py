@@ -34,7 +34,7 @@ from tailrace.model.base.time import days
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Fixed
 from tailrace.stream.landing_stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 
 A_SECOND = 5_000
 """Records a second that are written for the latencies."""
@@ -244,7 +244,7 @@ def beside(task: Task) -> Outcome:
 def backfills(lake: Path) -> None:
     """Backfill the intervals that are closed, each on its own, and say how long all of it took."""
     from benchmarks.data import WINDOW
-    from tailrace.backfill.backfill import backfill
+    from tailrace.backfill.pipeline_backfill import backfill
     from tailrace.model.base.time import instant
     from tailrace.settings import Settings
 

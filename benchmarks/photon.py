@@ -23,7 +23,7 @@ from tailrace.generate.searches import searches
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.computation import Computation
-from tailrace.plan.loading import load_any
+from tailrace.plan.loader import load_any
 from tailrace.stream.landing_stream import EpochReport, Stream
 
 FIRST = 1_767_225_600 * SECOND

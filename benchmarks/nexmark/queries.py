@@ -15,7 +15,7 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.base.time import moment
-from tailrace.plan.loading import load_ranged
+from tailrace.plan.loader import load_ranged
 
 HERE = Path(__file__).parent
 TIMES = "n"

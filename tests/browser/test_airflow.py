@@ -17,7 +17,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import late_report
 from tailrace.model.base.time import hours, moment, text
-from tailrace.plan.loading import load
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
 from tests.support.sessions import session
@@ -167,7 +167,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     person.look(run_page(run["dag_run_id"]), "airflow_run", "in generation")
     person.look("", "airflow_dag", "hourly_departures")
 
-    from tailrace.verify.audit import audit
+    from tailrace.verify.pipeline_audit import audit
 
     found = audit(lake, PIPELINE)
     assert found.ok, found.checks

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import assume, given, seed
 from hypothesis import strategies as st
 
-from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, correcting
+from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected, correcting
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, PythonExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession

@@ -16,7 +16,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
 from tailrace.sql.results.backfill_rows import As
-from tailrace.verify.checks import in_common
+from tailrace.verify.audit_checks import in_common
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION
 from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps

@@ -32,8 +32,8 @@ from tailrace.settings import Settings
 from tailrace.sql.records.stage_records import productions
 from tailrace.stream.log_stream import Tailing
 from tailrace.verify.as_of import as_of
-from tailrace.verify.audit import audit
-from tailrace.verify.replay import replay
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.recorded import no_spark, record
 from tests.support.strategies import BASE, LOG
 

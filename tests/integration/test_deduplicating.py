@@ -21,7 +21,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.pipeline_status import log_status
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 # When each became known is in the records, so the processing time is theirs and not the machine's.

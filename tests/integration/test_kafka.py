@@ -27,7 +27,7 @@ from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream, checkpoint_folder
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 
 if TYPE_CHECKING:
     from tests.support.kafka import Broker

@@ -17,8 +17,8 @@ from tailrace.lake.change.restoration import restore
 from tailrace.lake.read.computation_status import computation_status
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
-from tailrace.verify.audit import audit
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.pipeline_audit import audit
 from tests.support.groups import LINKS, Groups, by_hand
 from tests.support.ledgers import on
 

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.backfill.backfill import backfill
+from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import MAIN, Lake
@@ -29,8 +29,8 @@ from tailrace.operate import maintenance
 from tailrace.operate.maintenance import Maintenance, maintain
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.audit import audit
-from tailrace.verify.replay import replay
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.sessions import session
 
 RIDES = Log(

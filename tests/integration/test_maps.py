@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Map, Match, Pipeline, Sum, seconds
-from tailrace.backfill.backfill import backfill, backfill_stages
+from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
@@ -23,7 +23,7 @@ from tailrace.model.definition import map as maps
 from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.integration.test_engines import CALLS, EPOCHS, START, land
 
 

@@ -17,7 +17,7 @@ from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, R
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
-from tailrace.backfill.backfill import Backfilled, backfill
+from tailrace.backfill.pipeline_backfill import Backfilled, backfill
 from tailrace.cli.console import Output
 from tailrace.fold.pipeline_fold import Fold
 from tailrace.ingest.sources import Files
@@ -30,7 +30,7 @@ from tailrace.observe.happenings import Subject, Watcher
 from tailrace.observe.observing import observing
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.scraping import Scraped, collecting, scraped
 
 ROOT = Path(__file__).parents[2]

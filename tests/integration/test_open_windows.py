@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Pipeline, Sessions, minutes
-from tailrace.backfill.backfill import BackfillError, backfill
+from tailrace.backfill.pipeline_backfill import BackfillError, backfill
 from tailrace.engines.batch import run_engine
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark import cluster
@@ -20,7 +20,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case, within
 

@@ -18,7 +18,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=hours(3))
 DROPS = Log(

@@ -41,8 +41,8 @@ from tailrace.model.base.time import instant
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
 from tailrace.verify.as_of import as_of
-from tailrace.verify.recording import Recording, ReplayError
-from tailrace.verify.replay import replay
+from tailrace.verify.recorded_epochs import Recording, ReplayError
+from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
 from tests.support.native import in_micros
 from tests.support.recorded import record

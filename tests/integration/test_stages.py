@@ -30,7 +30,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.backfill import backfill_stages
+from tailrace.backfill.pipeline_backfill import backfill_stages
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake, lineage, properties
 from tailrace.lake.read.late_records import late_report
@@ -43,7 +43,7 @@ from tailrace.model.windows.panes import Answers, answers
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.native import said_by_ledger, said_by_reference
 

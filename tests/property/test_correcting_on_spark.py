@@ -10,7 +10,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected
+from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected
 from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
 from tailrace.engines.spark.executions.execution import Execution, OpenWindows
 from tailrace.engines.spark.executions.native import Native

@@ -17,7 +17,7 @@ from tailrace.model.base.time import END_OF_TIME, moment
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.model.step.reference import Run, fold
 from tailrace.model.windows.panes import answers
-from tailrace.plan.loading import load
+from tailrace.plan.loader import load
 from tests.support.nexmark import (
     OTHERWISE,
     PUBLISHED,

@@ -28,7 +28,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.backfill import backfill
+from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.spark.executions import per_key
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.engines.spark.executions.resting_state import told_apart
@@ -44,7 +44,7 @@ from tailrace.model.step.step import State, step
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import covering
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
 from tests.support.strategies import BASE, LOG, epochs, pipelines

@@ -14,7 +14,7 @@ from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.sql.records.reasons import reasons
-from tailrace.verify.replay import replay
+from tailrace.verify.stage_replay import replay
 from tests.support.native import in_parts
 from tests.support.recorded import record
 from tests.support.sessions import session

@@ -18,7 +18,7 @@ from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
 from tailrace.generate.logs import LOGS
 from tailrace.model.base.time import instant, moment
 from tailrace.observe import flights
-from tailrace.plan.loading import load
+from tailrace.plan.loader import load
 
 ROOT = Path(__file__).parents[2]
 DAY = 24 * HOUR

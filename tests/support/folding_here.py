@@ -19,7 +19,7 @@ from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.settings import Settings
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.verify.computation_audit import audit_computation
 from tests.support.clicks import START, VISITS
 from tests.support.native import arrow_bundle
 from tests.support.searching import HASTY, Epochs, epochs, log

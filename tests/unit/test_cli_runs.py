@@ -18,10 +18,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import tailrace.backfill.backfill as spark_backfill
+import tailrace.backfill.pipeline_backfill as spark_backfill
 import tailrace.stream.landing_stream as spark_stream
-import tailrace.verify.audit as spark_audit
-from tailrace.backfill.backfill import Backfilled, BackfillError
+import tailrace.verify.pipeline_audit as spark_audit
+from tailrace.backfill.pipeline_backfill import Backfilled, BackfillError
 from tailrace.cli import stream
 from tailrace.cli.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.console import Output
@@ -38,7 +38,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.step.progress import Partition
 from tailrace.model.step.progress import Progress as LogProgress
 from tailrace.stream.landing_stream import EpochReport
-from tailrace.verify.checks import Audit, Check
+from tailrace.verify.audit_checks import Audit, Check
 from tests.support import small_lake
 
 LANDING = "tests"

@@ -17,7 +17,7 @@ from tailrace.model.base.time import EPOCH
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.map import step
 from tailrace.model.step.chain_fold import fold_chain
-from tailrace.plan.loading import LoadError, load, load_ranged
+from tailrace.plan.loader import LoadError, load, load_ranged
 from tailrace.sql.results.map_rows import stepped
 from tests.support.clicks import VISITS
 

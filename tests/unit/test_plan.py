@@ -45,7 +45,7 @@ from tailrace.engines.spark.executions.native import Native
 from tailrace.model.definition.source_text import written
 from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
-from tailrace.plan.stages import Execution
+from tailrace.plan.plan_stages import Execution
 from tests.support.small_lake import HOURLY
 
 WHERE = [

@@ -21,7 +21,7 @@ from tailrace.airflow.transforming import DbtOperator
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.plan.loading import load, load_any, load_ranged
+from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16

@@ -2,7 +2,7 @@
 
 It borrows the ledger's lease at an epoch boundary, so that nothing moves under it: the stream lands what comes, and
 waits with what it has folded. It computes the windows from all that the log holds up to the ledger's epoch, puts them
-beside the open state and the answers (`correcting`), and gives the lease back in the commit of what differs: panes,
+beside the open state and the answers (`differences`), and gives the lease back in the commit of what differs: panes,
 retractions and partials in its own generation. The stream reads its state anew from there, and folds its epoch again.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.backfill.correcting import OpenWindowsCorrected, correcting
-from tailrace.backfill.outcome import BackfillError, Found, as_of
+from tailrace.backfill.differences import OpenWindowsCorrected, correcting
+from tailrace.backfill.range_records import records
 from tailrace.backfill.range_run import WindowsRun
-from tailrace.backfill.ranges import records
+from tailrace.backfill.result import BackfillError, Found, as_of
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from tailrace.backfill.outcome import Backfilled, Found, draft, ended
+from tailrace.backfill.result import Backfilled, Found, draft, ended
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head

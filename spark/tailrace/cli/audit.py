@@ -18,7 +18,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.verify.checks import Audit
+    from tailrace.verify.audit_checks import Audit
 
 
 def audit(definitions: Definitions, engine: EngineName = None, json: Json = False) -> None:
@@ -33,8 +33,8 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
     found: dict[str, Audit] = {}
     with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.verify.audit import audit as run
-        from tailrace.verify.audit_computation import audit_computation
+        from tailrace.verify.computation_audit import audit_computation
+        from tailrace.verify.pipeline_audit import audit as run
 
         lake = Lake(settings)
         for stage in stages:

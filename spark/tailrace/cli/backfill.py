@@ -22,7 +22,7 @@ from tailrace.runners.jobs import Outcome
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.backfill.outcome import Backfilled
+    from tailrace.backfill.result import Backfilled
 
 
 def backfill(
@@ -64,7 +64,7 @@ def backfill(
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}"
     subject = Subject("backfill", settings, pipeline.stages)
     with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
-        from tailrace.backfill.backfill import backfill_stages
+        from tailrace.backfill.pipeline_backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
 
         lake = Lake(settings, observed.tell)

@@ -34,8 +34,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.observe.plot_page import render
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.verify.checks import Audit
+from tailrace.verify.audit_checks import Audit
+from tailrace.verify.pipeline_audit import audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"

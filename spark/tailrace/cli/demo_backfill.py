@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from tailrace.backfill.backfill import backfill
-from tailrace.backfill.outcome import Backfilled
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.result import Backfilled
 from tailrace.cli.console import table
 from tailrace.cli.demo_page import changed, rounded
 from tailrace.cli.demo_reads import Answers, Fired, Reads, Span

@@ -25,16 +25,16 @@ def explain(
     from tailrace.model.definition.chain import chain, keeping_answers
     from tailrace.model.definition.computation import Computation
     from tailrace.model.definition.map import Map
-    from tailrace.plan import builder, computations, explainer, maps
+    from tailrace.plan import builder, computation_plan, explainer, map_plan
 
     output, bounds = Output(json), Bounds.of(Settings())
     stages = chain(load_any(definition))
     answered = keeping_answers(stages[-1:])
     if json:
         *earlier, last = (
-            computations.data(stage, bounds.for_stream(stage))
+            computation_plan.data(stage, bounds.for_stream(stage))
             if isinstance(stage, Computation)
-            else maps.data(stage, bounds.for_stream(stage))
+            else map_plan.data(stage, bounds.for_stream(stage))
             if isinstance(stage, Map)
             else explainer.data(builder.build(stage, answers=stage.name in answered), bounds.for_stream(stage))
             for stage in stages
@@ -44,11 +44,11 @@ def explain(
     for place, stage in enumerate(stages):
         output.text(*([""] if place else []))
         if isinstance(stage, Computation):
-            output.text(computations.shown(stage, bounds.for_stream(stage)))
+            output.text(computation_plan.shown(stage, bounds.for_stream(stage)))
             continue
         if isinstance(stage, Map):
-            output.text(maps.shown(stage, bounds.for_stream(stage)))
-            if sql and (query := maps.query(stage)) is not None:
+            output.text(map_plan.shown(stage, bounds.for_stream(stage)))
+            if sql and (query := map_plan.query(stage)) is not None:
                 output.whole("", explainer.sql(query))
             continue
         plan = builder.build(stage, answers=stage.name in answered)

@@ -17,7 +17,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.plan.changes import Plan
+    from tailrace.plan.definition_changes import Plan
 
 SAYS = {
     Change.NOTHING: "nothing: the tables hold what this definition means",
@@ -36,7 +36,7 @@ def plan(definition: Definition, json: Json = False) -> None:
     """
     pipeline, settings, output = load(definition), Settings(), Output(json)
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.plan.changes import plan as planned
+    from tailrace.plan.definition_changes import plan as planned
 
     found = planned(Lake(settings), pipeline)
     if json:

@@ -25,8 +25,8 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.verify.as_of import AsOf
-    from tailrace.verify.comparing import Difference
-    from tailrace.verify.replay import Replayed
+    from tailrace.verify.row_diff import Difference
+    from tailrace.verify.stage_replay import Replayed
 
 ROWS = 10
 """How many open windows and answers are shown, unless another number is asked for."""
@@ -84,7 +84,7 @@ def replay(
     first, last = _parsed(epochs)
     with waiting(output, f"replaying {pipeline.name}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.verify.replay import replay as run
+        from tailrace.verify.stage_replay import replay as run
 
         found = {}
         for stage in pipeline.stages:
@@ -112,7 +112,7 @@ def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) 
     with waiting(output, f"folding {named.name} again"), ending_spark():
         from tailrace.cli import replay_map
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.verify.replay_map import replay_map as run
+        from tailrace.verify.map_replay import replay_map as run
 
         found = run(Lake(settings), named, first, last)
     replay_map.told(output, named.name, found)

@@ -11,7 +11,7 @@ from tailrace.cli.console import Output, facts, table
 from tailrace.cli.texts import span
 
 if TYPE_CHECKING:
-    from tailrace.verify.replay_map import MapReplayed
+    from tailrace.verify.map_replay import MapReplayed
 
 
 def told(output: Output, name: str, found: MapReplayed) -> None:

@@ -16,7 +16,7 @@ from tailrace.model.definition.watermark_strategies import BoundedDisorder
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST
 from tailrace.model.windows.windows import Global, Sliding
-from tailrace.plan.stages import (
+from tailrace.plan.plan_stages import (
     AdvanceWatermark,
     Aggregate,
     Assign,

@@ -18,7 +18,7 @@ from tailrace.engines.choose import Choice
 from tailrace.lake.schema.contracts import spark_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.source_text import length
-from tailrace.plan.stages import (
+from tailrace.plan.plan_stages import (
     AdvanceWatermark,
     Aggregate,
     Assign,

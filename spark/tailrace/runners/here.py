@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tailrace.model.definition.chain import Ranged
 from tailrace.observe.happenings import Subject
 from tailrace.observe.observing import observing
-from tailrace.plan.loading import load_ranged
+from tailrace.plan.loader import load_ranged
 from tailrace.runners.jobs import BackfillJob, Outcome
 from tailrace.settings import Settings
 
@@ -33,7 +33,7 @@ def loaded(job: BackfillJob) -> Ranged:
 def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
     """Say whether a job of a definition is DuckDB's, and so needs no Spark."""
     # Here, for whoever looks at a DAG needs none of it.
-    from tailrace.backfill.backfill import engine_for
+    from tailrace.backfill.pipeline_backfill import engine_for
     from tailrace.engines.choose import Engine
     from tailrace.lake.catalog.lake import Lake
 
@@ -55,7 +55,7 @@ def backfilled(
     out to have no room for it.
     """
     with observing(Subject("backfill", settings, definition.stages), tell) as observed:
-        from tailrace.backfill.backfill import backfill_stages
+        from tailrace.backfill.pipeline_backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
 
         tell(f"{'comparing' if job.dry_run else 'computing'} {definition.name}")

@@ -13,7 +13,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
 from tailrace.runners.statuses import Status, status_of
 
 if TYPE_CHECKING:
-    from tailrace.backfill.outcome import Backfilled
+    from tailrace.backfill.result import Backfilled
     from tailrace.model.definition.chain import Ranged
 
 LONGEST_REASON = 200

@@ -20,8 +20,8 @@ from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest
 from tailrace.sql.terms import quoted
-from tailrace.verify.keeping import check_new, kept_in
-from tailrace.verify.recording import Recording
+from tailrace.verify.kept_tables import check_new, kept_in
+from tailrace.verify.recorded_epochs import Recording
 
 OPEN = "__open"
 """What the name of the table of open windows ends with, where they are kept."""

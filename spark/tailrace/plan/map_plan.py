@@ -13,8 +13,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import written
-from tailrace.plan.computations import page, plan_data, table_data
-from tailrace.plan.stages import Execution, Query
+from tailrace.plan.computation_plan import page, plan_data, table_data
+from tailrace.plan.plan_stages import Execution, Query
 from tailrace.sql.records.selections import may_fail
 from tailrace.sql.results import map_rows
 

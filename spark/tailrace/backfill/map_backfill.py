@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
 from tailrace.backfill.range_run import RangeRun
+from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import mapped
 from tailrace.engines.batch.run_engine import here_first, session_for

@@ -31,8 +31,8 @@ from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
 from tailrace.sql.terms import quoted
-from tailrace.verify.audit_map import audit_map
-from tailrace.verify.checks import Audit, Audited, Check
+from tailrace.verify.audit_checks import Audit, Audited, Check
+from tailrace.verify.map_audit import audit_map
 
 
 def audit(lake: Lake, pipeline: Ranged) -> Audit:

@@ -6,7 +6,7 @@ reaches as far back as the one before it, and further by its own windows.
 
 from __future__ import annotations
 
-from tailrace.backfill.ranges import records
+from tailrace.backfill.range_records import records
 from tailrace.engines.batch.batch_answers import Answering, answering
 from tailrace.engines.session_protocol import Session
 from tailrace.model.definition.pipeline import Pipeline

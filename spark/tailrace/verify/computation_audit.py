@@ -23,7 +23,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import quoted
-from tailrace.verify.checks import Audit, Check
+from tailrace.verify.audit_checks import Audit, Check
 
 
 def audit_computation(lake: Lake, computation: Computation) -> Audit:

@@ -15,7 +15,7 @@ from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import length
-from tailrace.plan.stages import Execution
+from tailrace.plan.plan_stages import Execution
 
 
 def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:

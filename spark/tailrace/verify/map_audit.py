@@ -16,7 +16,7 @@ from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
-from tailrace.verify.checks import Audit, Audited, Check
+from tailrace.verify.audit_checks import Audit, Audited, Check
 
 
 def audit_map(lake: Lake, definition: Map) -> Audit:

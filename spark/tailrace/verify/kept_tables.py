@@ -7,7 +7,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import Contract
 from tailrace.model.base.names import name_faults
-from tailrace.verify.recording import ReplayError
+from tailrace.verify.recorded_epochs import ReplayError
 
 
 def check_new(lake: Lake, table: str, *more: str) -> None:

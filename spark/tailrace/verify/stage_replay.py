@@ -17,9 +17,9 @@ from tailrace.engines.session_protocol import Gathering, Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.verify.comparing import Count, Difference, compared
-from tailrace.verify.keeping import check_new, kept_in
-from tailrace.verify.recording import Recording, ReplayError
+from tailrace.verify.kept_tables import check_new, kept_in
+from tailrace.verify.recorded_epochs import Recording, ReplayError
+from tailrace.verify.row_diff import Count, Difference, compared
 
 
 @dataclass(frozen=True)

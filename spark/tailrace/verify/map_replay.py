@@ -28,9 +28,9 @@ from tailrace.sql.records.selections import FAILED
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import quoted
-from tailrace.verify.checks import in_common
-from tailrace.verify.comparing import SHOWN, Count
-from tailrace.verify.recording import ReplayError
+from tailrace.verify.audit_checks import in_common
+from tailrace.verify.recorded_epochs import ReplayError
+from tailrace.verify.row_diff import SHOWN, Count
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from tailrace.backfill.handover import Handover
-from tailrace.backfill.maps import backfill_map, read
-from tailrace.backfill.outcome import Backfilled, BackfillError, Found, as_of
+from tailrace.backfill.map_backfill import backfill_map, read
 from tailrace.backfill.range_run import WindowsRun
-from tailrace.backfill.sharing import Shared
+from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
+from tailrace.backfill.shared_answers import Shared
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
