@@ -18,7 +18,7 @@ from benchmarks.data import VIEWS_A_FILE
 from benchmarks.measure import Outcome, Task, serve
 from tailrace.engines.spark.session import open_session
 from tailrace.generate.delivery import MINUTE, SECOND, Delivery
-from tailrace.generate.landing import land
+from tailrace.generate.delivery_files import land
 from tailrace.generate.searches import searches
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake

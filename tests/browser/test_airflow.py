@@ -42,9 +42,9 @@ TABLES = ("flights", "hourly_departures", "hourly_departures__ledger", "hourly_d
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Five days of flights, as a stream has left them: with what came too late in no answer."""
+    from tailrace.generate.flights import landing_cuts, write_files
+    from tailrace.generate.flights import load as load_flights
     from tailrace.ingest.sources import Files
-    from tailrace.observe.flights import landing_cuts, write_files
-    from tailrace.observe.flights import load as load_flights
     from tailrace.stream.landing_stream import Stream
 
     folder = tmp_path_factory.mktemp("airflow")

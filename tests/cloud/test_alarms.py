@@ -19,8 +19,8 @@ from tailrace.lake.catalog.run import Run
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress
-from tailrace.observe.happenings import Began, Ended, Happening, Mended, Subject
-from tailrace.observe.logs import Logs
+from tailrace.observe.telemetry.log_lines import Logs
+from tailrace.observe.telemetry.run_events import Began, Ended, Happening, Mended, Subject
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Computation
-from tailrace.generate.landing import land
+from tailrace.generate.delivery_files import land
 from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings

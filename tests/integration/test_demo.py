@@ -19,8 +19,8 @@ from tailrace.cli.definitions import load
 from tailrace.cli.demo_reads import Reads
 from tailrace.cli.demo_story import Story
 from tailrace.cli.errors import Status
+from tailrace.generate import flights
 from tailrace.lake.catalog.lake import Lake
-from tailrace.observe import flights
 from tailrace.settings import Settings
 
 SNOW = datetime(2013, 3, 8, tzinfo=UTC)

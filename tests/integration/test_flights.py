@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.cli.definitions import load
+from tailrace.generate.flights import landing_cuts, write_files
+from tailrace.generate.flights import load as load_flights
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import hours, instant
-from tailrace.observe.flights import landing_cuts, write_files
-from tailrace.observe.flights import load as load_flights
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.pipeline_status import log_status
 from tailrace.model.base.time import hours
-from tailrace.observe.flights import landing_cuts, load, write_files
 from tailrace.plan.loader import load as definition
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit

@@ -26,8 +26,8 @@ from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.lake.read.pipeline_status import pipeline_status
 from tailrace.model.base.time import instant
 from tailrace.model.definition.watermark_strategies import Injected
-from tailrace.observe.happenings import Subject, Watcher
-from tailrace.observe.observing import observing
+from tailrace.observe.telemetry.observation import observing
+from tailrace.observe.telemetry.run_events import Subject, Watcher
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit

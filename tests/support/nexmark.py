@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, query
-from tailrace.generate.logs import LOGS
+from tailrace.generate.made_up_logs import LOGS
 from tailrace.generate.nexmark import nexmark
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
-from tailrace.generate.landing import land
+from tailrace.generate.delivery_files import land
 from tailrace.generate.searches import searches
 from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any

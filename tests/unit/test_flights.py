@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from tailrace.generate import flights
 from tailrace.model.base.errors import TailraceError
-from tailrace.observe import flights
 
 FIRST, LAST = date(2013, 3, 7), date(2013, 3, 11)
 SNOW = date(2013, 3, 8)

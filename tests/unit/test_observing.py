@@ -24,7 +24,11 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress
-from tailrace.observe.happenings import (
+from tailrace.observe.telemetry.lineage import Lineage
+from tailrace.observe.telemetry.log_lines import LOGGER, Logs
+from tailrace.observe.telemetry.metrics import METRICS, Endpoint, Metrics
+from tailrace.observe.telemetry.observation import lineage_wanted, observing
+from tailrace.observe.telemetry.run_events import (
     Began,
     Ended,
     Happening,
@@ -35,10 +39,6 @@ from tailrace.observe.happenings import (
     Watcher,
     told,
 )
-from tailrace.observe.lineage import Lineage
-from tailrace.observe.logs import LOGGER, Logs
-from tailrace.observe.metrics import METRICS, Endpoint, Metrics
-from tailrace.observe.observing import lineage_wanted, observing
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake

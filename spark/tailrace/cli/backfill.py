@@ -16,8 +16,8 @@ from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.map import Map
-from tailrace.observe.happenings import Subject
-from tailrace.observe.observing import observing
+from tailrace.observe.telemetry.observation import observing
+from tailrace.observe.telemetry.run_events import Subject
 from tailrace.runners.jobs import Outcome
 from tailrace.settings import Settings
 

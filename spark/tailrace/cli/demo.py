@@ -28,11 +28,11 @@ from tailrace.cli.demo_story import Story
 from tailrace.cli.demo_stream import Streamed
 from tailrace.cli.errors import Status, UsageError, status_of
 from tailrace.cli.texts import counted, span
+from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.flights import landing_cuts, load, write_files
-from tailrace.observe.plot_page import render
+from tailrace.observe.plots.plot_page import render
 from tailrace.settings import Settings
 from tailrace.verify.audit_checks import Audit
 from tailrace.verify.pipeline_audit import audit

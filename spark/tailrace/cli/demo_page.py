@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.cli.demo_reads import Answers, Fired, Flight, Reads, Span
 from tailrace.cli.texts import counted, span
-from tailrace.observe.plot import PanePlot, PlotPane, PlotRecord, PlotTable
+from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable
 from tailrace.verify.audit_checks import Audit
 
 

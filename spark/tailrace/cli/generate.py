@@ -15,8 +15,8 @@ from tailrace.cli.errors import UsageError
 from tailrace.cli.options import Json
 from tailrace.cli.texts import counted, parsed
 from tailrace.generate.delivery import MINUTE, SECOND
-from tailrace.generate.landing import land
-from tailrace.generate.logs import LOGS
+from tailrace.generate.delivery_files import land
+from tailrace.generate.made_up_logs import LOGS
 from tailrace.model.base.time import text
 
 _BEGIN = "2026-01-01"

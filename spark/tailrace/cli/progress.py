@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tailrace.cli.console import Output
 from tailrace.cli.texts import counted, rate, shown, span
-from tailrace.observe.happenings import HELD_BACK, epoch_data
+from tailrace.observe.telemetry.run_events import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
     from tailrace.stream.landing_stream import EpochReport

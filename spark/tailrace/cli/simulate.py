@@ -25,8 +25,8 @@ from tailrace.model.windows.windows import Window
 
 if TYPE_CHECKING:
     from tailrace.model.windows.panes import Key, Pane
-    from tailrace.observe.producing import Producing
-    from tailrace.observe.simulation import Simulation
+    from tailrace.observe.plots.computation_trial import Producing
+    from tailrace.observe.plots.simulation import Simulation
 
 _SMALL = 1.0
 """The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
@@ -91,13 +91,13 @@ def simulate(
         return
     if isinstance(found, Computation):
         from tailrace.cli.simulate_computation import told
-        from tailrace.observe.producing import Producing
+        from tailrace.observe.plots.computation_trial import Producing
 
         one: Simulation | Producing = Producing(found, epochs)
         results = list(found.produces)
         say: Callable[[Output, Any, sample_records.Sample, Key | None], None] = told
     else:
-        from tailrace.observe.simulation import Simulation
+        from tailrace.observe.plots.simulation import Simulation
 
         one, results, say = Simulation(found, epochs), list(found.what), _told
     chosen = _key(one.keys, key)
@@ -172,7 +172,7 @@ def _draw(
 ) -> None:
     if key is None and not one.keys:
         raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
-    from tailrace.observe.plot_page import render, render_png
+    from tailrace.observe.plots.plot_page import render, render_png
 
     plot = one.plot(one.keys[0] if key is None else key, result)
     for path in filter(None, (page, png)):
@@ -182,8 +182,8 @@ def _draw(
 
 
 def _paper(output: Output, folder: Path) -> None:
-    from tailrace.observe.paper import figures, page
-    from tailrace.observe.plot_page import render_png
+    from tailrace.observe.plots.paper import figures, page
+    from tailrace.observe.plots.plot_page import render_png
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "paper.html").write_text(page(), encoding="utf-8")
@@ -199,7 +199,7 @@ def _paper(output: Output, folder: Path) -> None:
 
 
 def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
-    from tailrace.observe.simulation import answers
+    from tailrace.observe.plots.simulation import answers
 
     pipeline = one.pipeline
     for stage, run in zip(pipeline.stages[:-1], one.runs[:-1], strict=True):

@@ -15,7 +15,7 @@ from tailrace.model.samples import sample_records
 
 if TYPE_CHECKING:
     from tailrace.model.windows.panes import Key
-    from tailrace.observe.producing import Producing
+    from tailrace.observe.plots.computation_trial import Producing
 
 _MOST = 200
 """Rows that a table shows; JSON has all of them."""

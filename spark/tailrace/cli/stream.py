@@ -22,8 +22,8 @@ from tailrace.cli.texts import counted, rate, shown, span
 from tailrace.lake.catalog.events import Dropped, Notice, WentOver
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.observe.happenings import Mended, Subject
-from tailrace.observe.observing import Observing, observing
+from tailrace.observe.telemetry.observation import Observing, observing
+from tailrace.observe.telemetry.run_events import Mended, Subject
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

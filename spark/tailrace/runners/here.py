@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.model.definition.chain import Ranged
-from tailrace.observe.happenings import Subject
-from tailrace.observe.observing import observing
+from tailrace.observe.telemetry.observation import observing
+from tailrace.observe.telemetry.run_events import Subject
 from tailrace.plan.loader import load_ranged
 from tailrace.runners.jobs import BackfillJob, Outcome
 from tailrace.settings import Settings

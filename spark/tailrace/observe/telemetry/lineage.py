@@ -28,7 +28,7 @@ from tailrace.lake.schema.contracts import Contract, Shape, answer_contract, led
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, Subject, missing
+from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
 from tailrace.stream.landing_stream import EpochReport
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The Grafana dashboard over the metrics, as data: `python -m tailrace.observe.dashboard` writes its file anew.
+"""The Grafana dashboard over the metrics, as data; `python -m tailrace.observe.telemetry.dashboard` writes its file.
 
 Which data source it reads, which logs and which pipelines it shows, is chosen in the dashboard. Durations are seconds.
 """

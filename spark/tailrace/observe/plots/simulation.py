@@ -20,7 +20,7 @@ from tailrace.model.samples.sample_records import Epochs
 from tailrace.model.step.reference import Run, fold_stages, prepared
 from tailrace.model.step.stages import changes
 from tailrace.model.windows.panes import Key, Pane
-from tailrace.observe.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
+from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
 
 
 @dataclass(frozen=True)

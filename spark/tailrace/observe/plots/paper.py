@@ -14,9 +14,9 @@ from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples import examples
 from tailrace.model.samples.sample_records import Epochs
-from tailrace.observe.chart import svg
-from tailrace.observe.plot import PanePlot
-from tailrace.observe.simulation import Simulation, answers
+from tailrace.observe.plots.chart import svg
+from tailrace.observe.plots.plot import PanePlot
+from tailrace.observe.plots.simulation import Simulation, answers
 
 NUMBERS = range(5, 15)
 
@@ -74,7 +74,7 @@ def figures() -> Iterator[Figure]:
 
 def page() -> str:
     """All the figures on one self-contained page, each with its definition. It fetches and runs nothing."""
-    template = Template(files("tailrace.observe").joinpath("paper.html").read_text(encoding="utf-8"))
+    template = Template(files("tailrace.observe.plots").joinpath("paper.html").read_text(encoding="utf-8"))
     return template.substitute(figures="\n".join(_section(one) for one in figures()))
 
 

@@ -15,8 +15,8 @@ from tailrace.model.samples.sample_records import Epochs, Sample
 from tailrace.model.step.chain_fold import Run, fold_chain
 from tailrace.model.step.computation_state import Late, Production
 from tailrace.model.windows.panes import Key
-from tailrace.observe.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
-from tailrace.observe.simulation import shown
+from tailrace.observe.plots.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
+from tailrace.observe.plots.simulation import shown
 
 
 @dataclass(frozen=True)

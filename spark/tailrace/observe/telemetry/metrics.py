@@ -23,7 +23,7 @@ from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.progress import Progress
-from tailrace.observe.happenings import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
+from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
 from tailrace.stream.landing_stream import EpochReport
 
 Kind = Literal["counter", "gauge", "histogram"]

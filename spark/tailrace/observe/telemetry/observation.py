@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.observe.happenings import Began, Ended, ObserveError, Subject, Watcher, told
+from tailrace.observe.telemetry.run_events import Began, Ended, ObserveError, Subject, Watcher, told
 
 if TYPE_CHECKING:
-    from tailrace.observe.logs import Logs
-    from tailrace.observe.metrics import Metrics
+    from tailrace.observe.telemetry.log_lines import Logs
+    from tailrace.observe.telemetry.metrics import Metrics
 
 
 @dataclass
@@ -39,7 +39,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
         logs: Logs | None = None
         warn = say
         if settings.log_format is not None or settings.log_file is not None:
-            from tailrace.observe.logs import Logs
+            from tailrace.observe.telemetry.log_lines import Logs
 
             logs = Logs(subject, settings.log_format or "text", settings.log_file)
             stack.callback(logs.close)
@@ -51,7 +51,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
                 # After its end was told, which is the last thing that they count.
                 stack.callback(_write, metrics, settings.metrics_file, warn)
             if port is not None:
-                from tailrace.observe.metrics import Endpoint
+                from tailrace.observe.telemetry.metrics import Endpoint
 
                 endpoint = stack.enter_context(Endpoint(metrics, settings.metrics_host, port))
                 say(f"metrics are served at {endpoint.url}")
@@ -60,7 +60,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
             # Before the logs: who reads there of an epoch finds it counted.
             watchers.insert(0, metrics)
         if lineage_wanted():
-            from tailrace.observe.lineage import Lineage
+            from tailrace.observe.telemetry.lineage import Lineage
 
             lineage = Lineage(subject, warn)
             stack.callback(lineage.close)
@@ -88,7 +88,7 @@ def lineage_wanted(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def _metrics(subject: Subject) -> Metrics:
-    from tailrace.observe.metrics import Metrics
+    from tailrace.observe.telemetry.metrics import Metrics
 
     file = subject.settings.metrics_file
     if file is not None and not (file.is_dir() or file.parent.is_dir()):

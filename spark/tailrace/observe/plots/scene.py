@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-from tailrace.observe.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, written
+from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, written
 
 Row = dict[str, object]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tailrace.lake.catalog.events import Dropped, Noted, Outcome, Publication, WentOver
 from tailrace.model.base.time import text
-from tailrace.observe.happenings import (
+from tailrace.observe.telemetry.run_events import (
     HELD_BACK,
     Began,
     Ended,

@@ -10,7 +10,7 @@ import html
 from importlib.resources import files
 from string import Template
 
-from tailrace.observe.plot import PanePlot, PlotError, PlotTable, written
+from tailrace.observe.plots.plot import PanePlot, PlotError, PlotTable, written
 
 
 def render(plot: PanePlot) -> str:
@@ -22,9 +22,9 @@ def render(plot: PanePlot) -> str:
     Raises:
         PlotMissingError: the extra `plot` is not installed.
     """
-    page = Template(files("tailrace.observe").joinpath("page.html").read_text(encoding="utf-8"))
+    page = Template(files("tailrace.observe.plots").joinpath("page.html").read_text(encoding="utf-8"))
     if plot.panes or plot.records:
-        from tailrace.observe.chart import svg
+        from tailrace.observe.plots.chart import svg
 
         chart = svg(plot)
     else:
@@ -49,7 +49,7 @@ def render_png(plot: PanePlot, scale: float = 2.0) -> bytes:
     """
     if not plot.panes and not plot.records:
         raise PlotError(f"plot {plot.title!r} has neither a pane nor a record: expected one of them to draw")
-    from tailrace.observe.chart import png
+    from tailrace.observe.plots.chart import png
 
     return png(plot, scale)
 

@@ -9,8 +9,8 @@ from math import ceil, floor
 from typing import Any
 from xml.etree import ElementTree
 
-from tailrace.observe.plot import PanePlot, PlotMissingError
-from tailrace.observe.scene import KINDS, LINES, PRODUCED, RECORDS, WIDTH, Row, Scene, scene
+from tailrace.observe.plots.plot import PanePlot, PlotMissingError
+from tailrace.observe.plots.scene import KINDS, LINES, PRODUCED, RECORDS, WIDTH, Row, Scene, scene
 
 try:
     import altair as alt
