@@ -22,7 +22,7 @@ from werkzeug.serving import WSGIRequestHandler
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read import lake_checks
-from tailrace.runners import installed
+from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 from tests.support.aws import ACCOUNT, REGION, aws
 from tests.support.catalogs import Servers
@@ -44,7 +44,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *, by_version: bool = True) -> Itera
             monkeypatch.setenv(name, value)
         # It remembers whose credentials it found first.
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-        monkeypatch.setattr(installed, "missing", lambda folder, groups: [])
+        monkeypatch.setattr(machine_checks, "missing", lambda folder, groups: [])
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         boto3.client("glue").create_database(DatabaseInput={"Name": "main"})
         yield cloud.url

@@ -189,7 +189,7 @@ def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
 
 
 def test_what_dbt_did_is_counted_by_how_it_ended(tmp_path: Path) -> None:
-    from tailrace.airflow.transforming import results
+    from tailrace.airflow.dbt_task import results
 
     file = tmp_path / "run_results.json"
     assert results(file) == (Counter(), [])

@@ -16,7 +16,7 @@ from tailrace.cli.errors import MEANING, Status, UsageError, status_of
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError
-from tailrace.toolchain.errors import ToolchainError
+from tailrace.toolchain.tool_errors import ToolchainError
 
 JSON = ("stream", "backfill", "audit", "replay", "maintain", "explain", "status", "panes")
 SHAPE = ("tables show", "tables write", "tables plan", "tables apply")

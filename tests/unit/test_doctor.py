@@ -19,7 +19,7 @@ from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read import lake_checks
 from tailrace.lake.read.lake_checks import Finding, UnseenError, WrongError, looked
-from tailrace.runners import installed
+from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
@@ -30,7 +30,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """One that has its catalog and namespace; the jars count as there."""
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(installed, "missing", lambda folder, groups: [])
+    monkeypatch.setattr(machine_checks, "missing", lambda folder, groups: [])
     lake = Lake(settings)
     with closing(lake.catalog):
         return lake
@@ -82,7 +82,7 @@ def test_people_read_what_is_wrong_last_with_how_to_mend_it(lake: Lake, monkeypa
 def test_a_broker_that_listens_can_be_reached(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         told = settings.model_copy(update={"kafka_bootstrap": f"127.0.0.1:{server.getsockname()[1]}"})
-        assert "can be reached" in installed.brokers(told)
+        assert "can be reached" in machine_checks.brokers(told)
 
 
 def test_before_the_first_stream_there_is_no_catalog_and_none_is_made(
@@ -172,7 +172,7 @@ def test_a_java_that_does_not_fit_is_wrong(lake: Lake, tmp_path: Path, monkeypat
 
 def test_a_package_of_another_version_is_wrong(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["pyiceberg[pyarrow,sql-sqlite]==0.11.0", "pyspark[sql]==4.1.4; extra == 'spark'", "typer>=0.16"]
-    monkeypatch.setattr(installed, "requires", lambda name: asked)
+    monkeypatch.setattr(machine_checks, "requires", lambda name: asked)
     told = found()
     assert told["pyiceberg"]["state"] == "wrong"
     assert told["pyiceberg"]["found"].endswith(", the project pins 0.11.0")

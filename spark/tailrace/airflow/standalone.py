@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any
 
 from tailrace.model.base.errors import TailraceError
-from tailrace.runners.keeping import end_all
+from tailrace.runners.keeper import end_all
 from tailrace.runners.local import Local
 from tailrace.settings import PREFIX, Place, Settings
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.aws.objects import AwsError, client, get, put
+from tailrace.runners.exit_status import Status
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import FINAL, why
-from tailrace.runners.statuses import Status
+from tailrace.runners.keeper import FINAL, why
 from tailrace.runners.submit import last_object
 
 GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")

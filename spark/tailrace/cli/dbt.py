@@ -13,7 +13,7 @@ from tailrace.cli.console import Output
 from tailrace.cli.errors import Status
 from tailrace.cli.sessions import session, waiting
 from tailrace.settings import Settings
-from tailrace.toolchain.errors import ToolchainError
+from tailrace.toolchain.tool_errors import ToolchainError
 
 
 def dbt(

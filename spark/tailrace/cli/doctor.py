@@ -60,9 +60,9 @@ def doctor(
 
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
     """Every check that the settings ask for, one after the other."""
-    from tailrace.aws.checks import Aws, findings, needs_aws
+    from tailrace.aws.account_checks import Aws, findings, needs_aws
     from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept
-    from tailrace.runners.installed import brokers, installed
+    from tailrace.runners.machine_checks import brokers, installed
 
     yield from installed(settings, elsewhere=application is not None)
     asked = list(findings(settings, application, role))

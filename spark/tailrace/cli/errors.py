@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.plan.loader import LoadError
-from tailrace.runners.statuses import MEANING, Status, status_of
+from tailrace.runners.exit_status import MEANING, Status, status_of
 
 __all__ = ["MEANING", "LoadError", "Status", "UsageError", "status_of"]
 

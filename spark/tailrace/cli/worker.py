@@ -20,9 +20,9 @@ import tailrace
 from tailrace.cli.definitions import load_any
 from tailrace.cli.maintain import maintained_data
 from tailrace.model.base.errors import TailraceError
-from tailrace.runners.here import AT_ONCE, backfilled, loaded, loading
+from tailrace.runners.exit_status import Status
+from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, line_of, refusal
-from tailrace.runners.statuses import Status
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

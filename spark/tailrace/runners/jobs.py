@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
-from tailrace.runners.statuses import Status, status_of
+from tailrace.runners.exit_status import Status, status_of
 
 if TYPE_CHECKING:
     from tailrace.backfill.result import Backfilled

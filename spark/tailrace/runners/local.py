@@ -29,9 +29,9 @@ from pydantic import SecretStr
 
 import tailrace
 from tailrace.model.base.errors import TailraceError
-from tailrace.runners.here import AT_ONCE, backfilled, fits, loaded
+from tailrace.runners.in_process import AT_ONCE, backfilled, fits, loaded
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob, line_of, refusal
-from tailrace.runners.keeping import Keeper, Keeping
+from tailrace.runners.keeper import Keeper, Keeping
 from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place, Settings
 

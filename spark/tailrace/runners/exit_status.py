@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from tailrace.lake.schema.lake_errors import FencedError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, TailraceError
-from tailrace.toolchain.errors import ToolchainError
+from tailrace.toolchain.tool_errors import ToolchainError
 
 
 class Status(IntEnum):

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
+from tailrace.runners.exit_status import Status
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 from tailrace.runners.private import folder, runs
-from tailrace.runners.statuses import Status
 from tailrace.settings import PREFIX, Place
 
 FINAL = (Status.USAGE, Status.GAVE_WAY)
@@ -93,7 +93,7 @@ class Keeper:
 
     def _start(self, lock: BinaryIO) -> None:
         self._state.unlink(missing_ok=True)
-        keeper = [sys.executable, "-m", "tailrace.runners.keeping", str(self.place), *self.command]
+        keeper = [sys.executable, "-m", "tailrace.runners.keeper", str(self.place), *self.command]
         with self._out.open("ab") as out:
             process = subprocess.Popen(
                 keeper, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(self.environment),
