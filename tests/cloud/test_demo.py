@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.errors import Status
+from tailrace.cli.terminal.usage import Status
 from tailrace.generate.flights import landing_cuts, write_files
 from tailrace.generate.flights import load as load_flights
 from tailrace.model.base.time import hours

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
-from tailrace.cli.submitted import MOST, submitted
+from tailrace.cli.runtime.cluster_entry import MOST, submitted
 from tailrace.ingest.sources import SECURITY, Kafka
 from tailrace.runners.jobs import StreamJob
 from tailrace.runners.submit import last_object

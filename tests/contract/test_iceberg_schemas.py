@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.definitions import load_any
+from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.change.registry import registry_contracts
 from tailrace.lake.schema.contract_files import agreed, contract_text
 from tailrace.lake.schema.contracts import Contract, all_contracts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.cli.definitions import load_any
+from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import evolve, plan

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.backfill.pipeline_backfill import backfill_stages
-from tailrace.cli.definitions import load_ranged
+from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
@@ -77,6 +77,6 @@ def _backfilled(lake: Lake, later: Pipeline) -> bool:
 
 
 def _loaded(definition: str) -> Pipeline:
-    from tailrace.cli.definitions import load
+    from tailrace.cli.runtime.definitions import load
 
     return load(definition)

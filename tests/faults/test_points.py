@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.definitions import load, load_ranged
+from tailrace.cli.runtime.definitions import load, load_ranged
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit

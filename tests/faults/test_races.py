@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.errors import Status
+from tailrace.cli.terminal.usage import Status
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import BACKFILLED
 from tailrace.lake.commit.runs_table import Runs

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.backfill.pipeline_backfill import backfill
-from tailrace.cli.definitions import load
+from tailrace.cli.runtime.definitions import load
 from tailrace.generate.flights import landing_cuts, write_files
 from tailrace.generate.flights import load as load_flights
 from tailrace.ingest.sources import Files

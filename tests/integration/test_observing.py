@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
 from tailrace.backfill.pipeline_backfill import Backfilled, backfill
-from tailrace.cli.console import Output
+from tailrace.cli.terminal.console import Output
 from tailrace.fold.pipeline_fold import Fold
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake

@@ -29,8 +29,8 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.cli.definitions import load
 from tailrace.cli.main import app
+from tailrace.cli.runtime.definitions import load
 from tailrace.engines.spark.preview import shown
 from tailrace.fold.pipeline_fold import Fold
 from tailrace.ingest.sources import Files

@@ -151,7 +151,7 @@ def test_rows_are_printed_as_asked(made: Lake) -> None:
 def test_without_an_engine_asked_for_no_spark_is_started_for_what_the_process_answers(
     made: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.cli.sql.session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr("tailrace.cli.commands.run.sql.session", lambda *_, **__: pytest.fail("Spark was started"))
     shown = CliRunner().invoke(main.app, ["sql", "select city, sum(rides) from hourly_rides group by 1 order by 1"])
     assert shown.exit_code == 0
     assert [line.split() for line in shown.stdout.splitlines()[:3]] == [

@@ -16,8 +16,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.definitions import load
-from tailrace.cli.errors import Status
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.terminal.usage import Status
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings

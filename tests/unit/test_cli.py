@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace
-from tailrace.cli import main, status
-from tailrace.cli.commands import COMMANDS, loaded
-from tailrace.cli.errors import MEANING, Status, UsageError, status_of
+from tailrace.cli import main
+from tailrace.cli.commands.look import status
+from tailrace.cli.runtime.command_list import COMMANDS, loaded
+from tailrace.cli.terminal.usage import MEANING, Status, UsageError, status_of
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError

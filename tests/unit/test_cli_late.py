@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace import Count, Fixed, Global, Pipeline, Sessions, hours, minutes
-from tailrace.cli.definitions import load
 from tailrace.cli.main import app
-from tailrace.cli.texts import parsed
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.terminal.formats import parsed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import LateRange, late_report

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import tailrace.verify.as_of as looking
 import tailrace.verify.stage_replay as replaying
-from tailrace.cli import replay
+from tailrace.cli.commands.run import replay
 from tailrace.cli.main import app
 from tailrace.engines.choose import Choice, Engine
 from tailrace.model.base.clock import Clock

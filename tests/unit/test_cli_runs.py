@@ -22,11 +22,11 @@ import tailrace.backfill.pipeline_backfill as spark_backfill
 import tailrace.stream.landing_stream as spark_stream
 import tailrace.verify.pipeline_audit as spark_audit
 from tailrace.backfill.pipeline_backfill import Backfilled, BackfillError
-from tailrace.cli import stream
-from tailrace.cli.backlog import FolderBacklog, TopicBacklog
-from tailrace.cli.console import Output
+from tailrace.cli.commands.run import stream
 from tailrace.cli.main import app
-from tailrace.cli.progress import Progress
+from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
+from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.stream_progress import Progress
 from tailrace.engines.choose import Choice, Engine
 from tailrace.fold.fold import Folded
 from tailrace.fold.fold_group import StreamError

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.console import Output, output_for
-from tailrace.cli.errors import Status, status_of
+from tailrace.cli.terminal.console import Output, output_for
+from tailrace.cli.terminal.usage import Status, status_of
 from tailrace.fold.fold import Folded
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files, Kafka

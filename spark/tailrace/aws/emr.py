@@ -1,7 +1,7 @@
 """Runs as job runs of an EMR Serverless application: nothing of a run is on the machine that asks for it.
 
 What a run did is not in its state, which is one word, and its log comes when it comes. So each run leaves an outcome of
-its own in S3 as it ends (`cli.submitted`): how it ended and what it said.
+its own in S3 as it ends (`cli.runtime.cluster_entry`): how it ended and what it said.
 """
 
 from __future__ import annotations
