@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.fold.fold import Folded
+from tailrace.fold.fold import EpochResult
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Noted, Outcome, Publication
@@ -85,7 +85,7 @@ def said(settings: Settings, folder: Path, command: Any, *happenings: Happening)
 
 
 def epoch(**changes: Any) -> EpochReport:
-    folded = Folded(
+    folded = EpochResult(
         Clock(0, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
         open=5, generation=1, token=4,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
-from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.verify.audit_checks import in_common
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION
@@ -75,7 +75,7 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
         held = map_rows.current(definition, session.given(ledger))
         text = map_rows.differences(definition, mapped(session, definition, log), held)
         found = session.counted(text, {"different": "change <> 'same'"})
-        text = map_rows.corrected(definition, found.relation, As("run", generation, len(cut) - 1, 0, 0))
+        text = map_rows.corrected(definition, found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
         rows = session.connection.execute(in_duckdb_once(text)).to_arrow_table()
         ledger = pa.concat_tables([ledger, rows.cast(ledger.schema)])
         left = session.rows(map_rows.current(definition, session.given(ledger)))

@@ -16,7 +16,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
-from tailrace.fold.pipeline_fold import Fold
+from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import generation_of, scratch
 from tailrace.lake.change.restoration import restore
@@ -98,7 +98,7 @@ def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(set
     )
     ledger = computation_contract(visits)
     lake.ensure(ledger, {"epoch": "-1"})
-    fold = Fold(lake, long, Sides(no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+    fold = PipelineFold(lake, long, Sides(no_spark, lake), pace=Pace.of(1000, timedelta(0)))
     for number in range(3):
         rows = [
             {"kind": "production", "who": who, "epoch": number, "clicks": number + 1, "source_offset": place}

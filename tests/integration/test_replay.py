@@ -32,7 +32,7 @@ from tailrace import (
 from tailrace.cli.main import app
 from tailrace.cli.runtime.definitions import load
 from tailrace.engines.spark.preview import shown
-from tailrace.fold.pipeline_fold import Fold
+from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.signal_tables import Completions, Signals
@@ -134,7 +134,7 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
 
     def look(stream: Stream, report: EpochReport) -> None:
         for fold in stream.folds:
-            assert isinstance(fold, Fold)
+            assert isinstance(fold, PipelineFold)
             place = (fold.pipeline.name, report.epoch)
             windows[place] = windows_of(shown(fold.state.windows))
             answers[place] = ordered(in_micros(plain.table(fold.pipeline.name)))
@@ -146,18 +146,18 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
         stream.wait()
         stream.close()
 
-    publish = Fold.publish
+    publish = PipelineFold.publish
 
-    def dies(self: Fold) -> bool:
+    def dies(self: PipelineFold) -> bool:
         staged = self._staged
         if self.pipeline.name == "bills" and staged is not None and staged.folded.clock.epoch == 2:
             raise RuntimeError("killed between two ledgers")
         return publish(self)
 
-    monkeypatch.setattr(Fold, "publish", dies)
+    monkeypatch.setattr(PipelineFold, "publish", dies)
     with pytest.raises(RuntimeError, match="killed between"):
         drain()
-    monkeypatch.setattr(Fold, "publish", publish)
+    monkeypatch.setattr(PipelineFold, "publish", publish)
     drain()
     before = everything(lake)
     for stage in bills.stages:

@@ -23,7 +23,7 @@ from tailrace.model.step.correction import correct
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import Pane, answers
 from tailrace.sql.results.answers import current, in_range
-from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.results.backfill_rows import BackfillVersion
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
 from tests.support.sessions import cluster
 from tests.support.strategies import Epochs, epochs, everything, pipelines
@@ -82,7 +82,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     log.createOrReplaceTempView("whole_log")
     session = cluster(spark)
     by = answering(session, pipeline)
-    written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
+    written = BackfillVersion("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correcting = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}"

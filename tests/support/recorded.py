@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
-from tailrace.fold.pipeline_fold import Fold
+from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.epoch_properties import CLOCK
@@ -50,7 +50,7 @@ def record(
         if fold is None or place - first in set(restarts):
             if fold is not None:
                 fold.close()
-            fold = Fold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+            fold = PipelineFold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
         given = bundle if spark is None else spark.createDataFrame(bundle)
         fold.stage(given, clock, Phases())
         fold.publish()

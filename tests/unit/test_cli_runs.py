@@ -28,7 +28,7 @@ from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.stream_progress import Progress
 from tailrace.engines.choose import Choice, Engine
-from tailrace.fold.fold import Folded
+from tailrace.fold.fold import EpochResult
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.run import Run
@@ -65,7 +65,7 @@ def run(*args: str) -> Result:
 
 
 def report(epoch: int, *, records: int = 100, recovered: bool = False, late: int = 0, rejected: int = 0) -> EpochReport:
-    folded = Folded(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
+    folded = EpochResult(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
     landed = Landed(0 if recovered else records, rejected)
     return EpochReport(epoch, landed, {"hourly_rides": folded}, 0.5, {"read": 0.1234, "step": 0.25}, recovered)
 

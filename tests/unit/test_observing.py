@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.usage import Status, status_of
-from tailrace.fold.fold import Folded
+from tailrace.fold.fold import EpochResult
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files, Kafka
 from tailrace.lake.catalog.events import Followed, Outcome, Publication
@@ -51,7 +51,7 @@ WATERMARK = instant(small_lake.at(12))
 
 def report(epoch: int, **changes: Any) -> EpochReport:
     """An epoch of 100 records, 2 of which were late, with two partitions of which the first lags."""
-    folded = Folded(
+    folded = EpochResult(
         Clock(epoch, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
         open=5, generation=1, token=4,
     )  # fmt: skip

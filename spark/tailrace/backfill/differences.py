@@ -18,14 +18,14 @@ from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.transition_rows import Chain
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import SPAN
-from tailrace.sql.results.backfill_rows import As, pane_rows
+from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import Sql, quoted
 
 
 class OpenWindowsCorrected:
     """The correction of one definition's open windows in one session, natively."""
 
-    def __init__(self, session: Session, pipeline: Pipeline, written: As) -> None:
+    def __init__(self, session: Session, pipeline: Pipeline, written: BackfillVersion) -> None:
         self.session, self.pipeline, self.written = session, pipeline, written
         self.rules = Transition(pipeline, Sql())
         self.parts = {name: part.type for name, part in pipeline.parts.items()}
@@ -149,6 +149,6 @@ class PythonCorrected(OpenWindowsCorrected):
         return f"SELECT * FROM {self.session.mapped(beside, partial(starter, rules, self.written), types)}"
 
 
-def correcting(session: Session, pipeline: Pipeline, written: As) -> OpenWindowsCorrected:
+def correcting(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrected:
     """The correction in the execution that the definition takes on the session's engine."""
     return (PythonCorrected if session.in_python(pipeline) else OpenWindowsCorrected)(session, pipeline, written)

@@ -28,7 +28,7 @@ from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current, in_range
-from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 class Handover(WindowsRun):
@@ -88,7 +88,7 @@ class Handover(WindowsRun):
         self.session.free(state)
         return Found(found.relation, found.counts)
 
-    def _state(self, written: As, head: Head | None) -> str:
+    def _state(self, written: BackfillVersion, head: Head | None) -> str:
         """The open windows as the ledger has them."""
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
         return Rows(self.pipeline).within_reach(ledger, written.watermark)

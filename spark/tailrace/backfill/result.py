@@ -12,7 +12,7 @@ from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.range_replacement import COUNTS, Ended
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
-from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 class BackfillError(TailraceError, RuntimeError):
@@ -62,6 +62,8 @@ def draft(pipeline: Ranged, first: int, last: int, epoch: int) -> Run:
     return Run("", "backfill", "dry_run", 0, first, last, pipeline.fingerprint, epoch)
 
 
-def as_of(run: Run, pinned: Head) -> As:
+def as_of(run: Run, pinned: Head) -> BackfillVersion:
     """As what a run writes that read the log as of a ledger's head."""
-    return As(run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time")))
+    return BackfillVersion(
+        run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
+    )

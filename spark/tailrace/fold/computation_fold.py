@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.engines.claims import Claiming, KeySide
 from tailrace.engines.protocol import Told
-from tailrace.fold.fold import Folded, Folding, Passed
+from tailrace.fold.fold import EpochResult, Fold, Passed
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import LedgerFold
 from tailrace.fold.task_thread import Worker
@@ -36,7 +36,7 @@ class ComputationFold(LedgerFold):
         computation: Computation,
         sides: Sides,
         *,
-        after: Folding | None,
+        after: Fold | None,
         landing: Lease | None = None,
     ) -> None:
         self.computation, self.after = computation, after
@@ -74,8 +74,8 @@ class ComputationFold(LedgerFold):
     def _settled(self, stepped: Any, clock: Clock) -> Any:
         return stepped if self.claiming is None else self.side.settled(stepped, self.claiming, clock.epoch)
 
-    def _said(self, folded: Told, clock: Clock) -> Folded:
-        return Folded(
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        return EpochResult(
             clock, 0, 0, folded.late, folded.rejected, productions=folded.productions, claimed=folded.claimed,
             fed_back=folded.fed_back, engine=self.side.choice.engine.value,
         )  # fmt: skip

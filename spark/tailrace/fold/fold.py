@@ -31,7 +31,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Folded:
+class EpochResult:
     """What an epoch gave for one definition: a pipeline has panes, a computation productions.
 
     `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
@@ -79,7 +79,7 @@ class State(Protocol):
         """The clock of the last epoch."""
 
 
-class Folding(Protocol):
+class Fold(Protocol):
     """The running fold of one definition: epochs are staged, then published, one after the other."""
 
     lease: Lease
@@ -95,13 +95,13 @@ class Folding(Protocol):
     def epoch(self) -> int:
         """The last epoch in the ledger."""
 
-    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> Folded:
+    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> EpochResult:
         """Step the epoch of `clock` and write it to the ledger's branch."""
 
-    def stage_after(self, earlier: Folding, phases: Phases) -> Folded:
+    def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
         """Step the epoch that the one before it has staged."""
 
-    def stage_again(self, epoch: int, earlier: Folding, said: Mapping[str, str], phases: Phases) -> Folded:
+    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> EpochResult:
         """Step an epoch that the ledger of the one before it has; `said` is what its commit there says."""
 
     def passed_on(self) -> Passed:

@@ -14,10 +14,10 @@ from typing import TypeVar
 from tailrace.engines.spark.session import Starting
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.computation_fold import ComputationFold
-from tailrace.fold.fold import Folded, Folding, Phases
+from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
-from tailrace.fold.pipeline_fold import Fold, MapFold
+from tailrace.fold.pipeline_fold import MapFold, PipelineFold
 from tailrace.fold.task_thread import Worker
 from tailrace.lake.catalog.events import Dropped
 from tailrace.lake.catalog.lake import Lake
@@ -36,7 +36,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
 Found = TypeVar("Found")
-Caught = Callable[[int, dict[str, Folded], float, Phases], None]
+Caught = Callable[[int, dict[str, EpochResult], float, Phases], None]
 """Told of an epoch that was taken from the log: what each fold made of it, and the seconds it took."""
 
 
@@ -44,7 +44,7 @@ class StreamError(TailraceError, RuntimeError):
     """The stream cannot go on."""
 
 
-class Folds(Sequence[Folding]):
+class FoldGroup(Sequence[Fold]):
     """The running folds of definitions that read one log, in the order in which an epoch takes them.
 
     `landing` is the log's lease, of a stream that lands it. Where a fold's lease is lost to a process that folds from
@@ -69,26 +69,26 @@ class Folds(Sequence[Folding]):
         self._kept = keeping_answers(definitions)
         self._following = Worker("following", room=1)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
-        self._by_name: dict[str, Folding] = {}
+        self._by_name: dict[str, Fold] = {}
         self._pace = Pace.of(follow_every, lake.settings.freshness)
         for stage in stages:
             self._by_name[stage.name] = self._fold_of(stage, feeds=stage.name in fed)
 
-    def __getitem__(self, place: int) -> Folding:  # type: ignore[override]
+    def __getitem__(self, place: int) -> Fold:  # type: ignore[override]
         return list(self._by_name.values())[place]
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Folding]:
+    def __iter__(self) -> Iterator[Fold]:
         # Of a copy: what is dropped meanwhile is asked for by `there`.
         return iter(list(self._by_name.values()))
 
-    def _fold_of(self, stage: Definition, *, feeds: bool) -> Folding:
+    def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
         if isinstance(stage, Map):
             return MapFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
         if isinstance(stage, Pipeline):
-            return Fold(
+            return PipelineFold(
                 self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._kept, feeds=feeds,
                 landing=self.landing,
             )  # fmt: skip
@@ -96,16 +96,16 @@ class Folds(Sequence[Folding]):
         after = None if earlier is None else self._by_name[earlier.name]
         return ComputationFold(self.lake, stage, self.sides, after=after, landing=self.landing)
 
-    def there(self, fold: Folding) -> bool:
+    def there(self, fold: Fold) -> bool:
         """Whether a fold is still one of them."""
         return self._by_name.get(fold.definition.name) is fold
 
-    def earlier(self, fold: Folding) -> Folding | None:
+    def earlier(self, fold: Fold) -> Fold | None:
         """The fold of the definition that one reads; None where it reads the log."""
         earlier = before(fold.definition)
         return None if earlier is None else self._by_name[earlier.name]
 
-    def ask(self, fold: Folding, work: Callable[[], Found]) -> Found | None:
+    def ask(self, fold: Fold, work: Callable[[], Found]) -> Found | None:
         """What comes of `work` with a fold; None where its lease turns out to be lost, and it is dropped.
 
         Raises `FencedError` where the process is fenced off as a whole.
@@ -124,7 +124,7 @@ class Folds(Sequence[Folding]):
             self._drop(fold, lost)
             return None
 
-    def each(self, work: Callable[[Folding], Folded | None]) -> dict[str, Folded]:
+    def each(self, work: Callable[[Fold], EpochResult | None]) -> dict[str, EpochResult]:
         """What comes of each fold that is not lost, in their order."""
         found = {}
         for fold in self:
@@ -132,10 +132,10 @@ class Folds(Sequence[Folding]):
                 found[fold.definition.name] = one
         return found
 
-    def publish(self, stage: Callable[[Folding], Folded]) -> dict[str, Folded]:
+    def publish(self, stage: Callable[[Fold], EpochResult]) -> dict[str, EpochResult]:
         """Publish what each fold has staged; gives what was staged again, on a state that was put right (X4)."""
 
-        def published(fold: Folding) -> Folded | None:
+        def published(fold: Fold) -> EpochResult | None:
             again = None
             while not fold.publish():
                 again = stage(fold)
@@ -208,7 +208,7 @@ class Folds(Sequence[Folding]):
             phases, started = Phases(), time.perf_counter()
             bundle, clock = self.sides.logged(self.log, epoch - 1, epoch), clocks.get(epoch, {})
 
-            def folded(fold: Folding, epoch: int = epoch) -> Folded | None:
+            def folded(fold: Fold, epoch: int = epoch) -> EpochResult | None:
                 if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
                     return None
                 return self._published(fold, epoch, bundle, clock, ledgers, phases)  # noqa: B023
@@ -221,13 +221,13 @@ class Folds(Sequence[Folding]):
 
     def _published(
         self,
-        fold: Folding,
+        fold: Fold,
         epoch: int,
         bundle: Bundled,
         clock: Mapping[str, str],
         ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
         phases: Phases,
-    ) -> Folded:
+    ) -> EpochResult:
         folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
         while not fold.publish():
             folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
@@ -236,13 +236,13 @@ class Folds(Sequence[Folding]):
 
     def _stage_again(
         self,
-        fold: Folding,
+        fold: Fold,
         epoch: int,
         bundle: Bundled,
         clock: Mapping[str, str],
         ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
         phases: Phases,
-    ) -> Folded:
+    ) -> EpochResult:
         """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
         earlier = self.earlier(fold)
         if earlier is None:
@@ -251,7 +251,7 @@ class Folds(Sequence[Folding]):
         said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
         return fold.stage_again(epoch, earlier, said, phases)
 
-    def _drop(self, fold: Folding, lost: FencedError) -> None:
+    def _drop(self, fold: Fold, lost: FencedError) -> None:
         """Let go of a fold, and of those that read it: nothing that they have staged is published."""
         name = fold.definition.name
         dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
@@ -263,7 +263,7 @@ class Folds(Sequence[Folding]):
             reason = self._reason(fold) if one is fold else f"it reads {name}, which this stream folds no more"
             self.lake.tell(Dropped(one.definition.name, reason, len(self)))
 
-    def _reason(self, fold: Folding) -> str:
+    def _reason(self, fold: Fold) -> str:
         head = self.lake.head(fold.lease.table)
         if head.said.get("fingerprint") == fold.definition.fingerprint:
             return f"another process has taken the lease of {fold.lease.table}"
@@ -289,7 +289,7 @@ def landed(lake: Lake, log: Log) -> dict[int, int]:
     return found
 
 
-def _lost(fold: Folding, error: Exception) -> FencedError | None:
+def _lost(fold: Fold, error: Exception) -> FencedError | None:
     """Why an error came about: the lease is lost, and the ledger perhaps of another definition. None for any other."""
     if isinstance(error, FencedError):
         return error

@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrace.engines.protocol import Side, Told
 from tailrace.engines.spark.side import Bundled
-from tailrace.fold.fold import Folded, Folding, Passed, Phases
+from tailrace.fold.fold import EpochResult, Fold, Passed, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
 from tailrace.fold.task_thread import Worker
@@ -38,7 +38,7 @@ class _Staged:
 
     stepped: Any
     said: dict[str, str]
-    folded: Folded
+    folded: EpochResult
 
 
 class LedgerFold:
@@ -69,15 +69,15 @@ class LedgerFold:
         """The last epoch in the ledger."""
         return self.lease.head.number("epoch")
 
-    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> Folded:
+    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> EpochResult:
         """Step the epoch of `clock` and write it to the ledger's branch."""
         return self._step(self._consumed(bundle, phases), clock, phases)
 
-    def stage_after(self, earlier: Folding, phases: Phases) -> Folded:
+    def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
         """Step the epoch that the one before it has staged: what that passes on are this one's records (rule T3)."""
         return self._stage_on(earlier.passed_on(), phases)
 
-    def stage_again(self, epoch: int, earlier: Folding, said: Mapping[str, str], phases: Phases) -> Folded:
+    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> EpochResult:
         """Step an epoch that the ledger of the one before it has; `said` is what its commit says of the clock.
 
         Where that snapshot is gone, the watermark stays where it is until the next epoch.
@@ -141,7 +141,7 @@ class LedgerFold:
             told = {MEANING: kept(definition), GENERATION: str(run.generation)}
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
 
-    def _said(self, folded: Told, clock: Clock) -> Folded:
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
         """What an epoch gave, of what was written."""
         raise NotImplementedError
 
@@ -149,7 +149,7 @@ class LedgerFold:
         """What an epoch gave, once all is settled that is to be before it is written."""
         return stepped
 
-    def _stage_on(self, passed: Passed, phases: Phases) -> Folded:
+    def _stage_on(self, passed: Passed, phases: Phases) -> EpochResult:
         consumed = self._consumed(passed.bundle, phases)
         return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
@@ -172,7 +172,7 @@ class LedgerFold:
         self.state = self._restored()
         self.lake.tell(WentOver(self.definition.name, side.choice.engine.value, side.choice.why))
 
-    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> Folded:
+    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> EpochResult:
         stepped = self.side.step(self.state, consumed, clock)
         said = {
             "epoch": str(clock.epoch),
@@ -193,7 +193,7 @@ class LedgerFold:
         phases.end("step")
         return folded
 
-    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> Folded:
+    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> EpochResult:
         return self._said(self.side.write(stepped, self.lease.branch, said), clock)
 
     def _restored(self) -> Any:
@@ -204,7 +204,7 @@ class LedgerFold:
         return self.side.restored(head.snapshot, clock, self.generation)
 
 
-class Fold(LedgerFold):
+class PipelineFold(LedgerFold):
     """The running fold of one stage: its open windows, and table `p` following.
 
     Without `answers` it makes no table `p`; one that is there is followed all the same.
@@ -296,8 +296,8 @@ class Fold(LedgerFold):
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
 
-    def _said(self, folded: Told, clock: Clock) -> Folded:
-        return Folded(
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        return EpochResult(
             clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
             folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
             engine=self.side.choice.engine.value,
@@ -335,8 +335,8 @@ class MapFold(LedgerFold):
         self.lease.give_back()
         self.side.close()
 
-    def _said(self, folded: Told, clock: Clock) -> Folded:
-        return Folded(
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        return EpochResult(
             clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
             token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,
         )  # fmt: skip

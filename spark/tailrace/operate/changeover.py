@@ -18,8 +18,8 @@ from functools import partial
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.spark.session import open_session
-from tailrace.fold.fold_group import Folds
-from tailrace.fold.pipeline_fold import Fold
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.change.generations import (
@@ -186,7 +186,7 @@ class _Generation:
         beside(lake, ledger_contract(pipeline), f"{self.name}__ledger", first)
         beside(lake, answer_contract(pipeline), self.name, {})
         starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
-        self.folds = Folds(starting, lake, [_named(pipeline, self.name)], follow_every=1)
+        self.folds = FoldGroup(starting, lake, [_named(pipeline, self.name)], follow_every=1)
 
     @property
     def epoch(self) -> int:
@@ -198,9 +198,9 @@ class _Generation:
         return self._fold.side.choice
 
     @property
-    def _fold(self) -> Fold:
+    def _fold(self) -> PipelineFold:
         fold = self.folds[0]
-        assert isinstance(fold, Fold)
+        assert isinstance(fold, PipelineFold)
         return fold
 
     def build(self, doing: Doing) -> None:

@@ -23,9 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.spark.executions.execution import lost_with_an_executor
-from tailrace.fold.fold import Folded, Folding, Phases
+from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
-from tailrace.fold.fold_group import Folds, StreamError, only_log
+from tailrace.fold.fold_group import FoldGroup, StreamError, only_log
 from tailrace.fold.task_thread import Worker
 from tailrace.ingest.checkpoint import Checkpoint, CheckpointError, Reached, file_names
 from tailrace.ingest.landing import Landed, Landing
@@ -62,7 +62,7 @@ class EpochReport:
 
     epoch: int
     landed: Landed
-    folded: dict[str, Folded]
+    folded: dict[str, EpochResult]
     seconds: float
     phases: dict[str, float]
     recovered: bool = False
@@ -101,7 +101,7 @@ class Stream:
         self.mended = self._mend_checkpoint()
         # A fold that is lost while the log is still ours is one that another process has taken over.
         self.sides = Sides(spark, lake)
-        self.folds = Folds(
+        self.folds = FoldGroup(
             spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log, sides=self.sides
         )
         stages = [fold.definition for fold in self.folds]
@@ -259,7 +259,7 @@ class Stream:
         """Fold an epoch into each pipeline, and publish once the log has it (X2)."""
         phases = Phases()
 
-        def stage(fold: Folding) -> Folded:
+        def stage(fold: Fold) -> EpochResult:
             earlier = self.folds.earlier(fold)
             if earlier is None:
                 return fold.stage(bundle.records, bundle.clock, phases)
@@ -297,7 +297,7 @@ class Stream:
             self.watch(report)
 
     def _caught_up(
-        self, epoch: int, folded: dict[str, Folded], seconds: float, phases: Phases, landed: Landed | None = None
+        self, epoch: int, folded: dict[str, EpochResult], seconds: float, phases: Phases, landed: Landed | None = None
     ) -> None:
         self._report(EpochReport(epoch, landed or Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 

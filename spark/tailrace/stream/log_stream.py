@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tailrace.engines.spark.session import Starting
-from tailrace.fold.fold import Folded, Phases
-from tailrace.fold.fold_group import Folds, StreamError, landed, only_log
+from tailrace.fold.fold import EpochResult, Phases
+from tailrace.fold.fold_group import FoldGroup, StreamError, landed, only_log
 from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.lake_errors import FencedError
@@ -45,7 +45,7 @@ class Tailing:
             raise StreamError(
                 f"there is no log {self.log.name} yet to read: start a stream that lands it, with --from or --kafka"
             )
-        self.folds = Folds(spark, lake, definitions, follow_every=follow_every)
+        self.folds = FoldGroup(spark, lake, definitions, follow_every=follow_every)
         self._landed: dict[int, int] = {}
         self._stop: Callable[[], object] = lambda: False
 
@@ -76,7 +76,7 @@ class Tailing:
         """Bring the answers up with the ledgers and let go of the tables."""
         self.folds.close()
 
-    def _caught_up(self, epoch: int, folded: dict[str, Folded], seconds: float, phases: Phases) -> None:
+    def _caught_up(self, epoch: int, folded: dict[str, EpochResult], seconds: float, phases: Phases) -> None:
         if self.watch is not None:
             brought = Landed(self._landed.get(epoch, 0), 0)
             self.watch(EpochReport(epoch, brought, folded, seconds, phases.seconds))

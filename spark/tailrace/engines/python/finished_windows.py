@@ -17,7 +17,7 @@ from tailrace.model.step.step import lifter
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
-from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -72,7 +72,7 @@ def answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.T
 
 
 def starter(
-    rules: Transition, written: As, schema: pa.Schema
+    rules: Transition, written: BackfillVersion, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     correction = Correction(rules)
     now = {"watermark": written.watermark, "now": written.processing_time, "new_generation": written.generation}

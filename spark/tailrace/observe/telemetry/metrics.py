@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
-from tailrace.fold.fold import Folded
+from tailrace.fold.fold import EpochResult
 from tailrace.lake.catalog.events import Followed, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
@@ -214,7 +214,7 @@ class Metrics:
         if report.progress is not None:
             self._partitions(report.progress)
 
-    def _folded(self, name: str, folded: Folded) -> None:
+    def _folded(self, name: str, folded: EpochResult) -> None:
         log, clock = self.log, folded.clock
         for timing, count in folded.timings.items():
             self._add("tailrace_panes_total", count, log, name, timing)

@@ -11,7 +11,7 @@ from tailrace.sql.terms import null, quoted
 
 
 @dataclass(frozen=True)
-class As:
+class BackfillVersion:
     """As what a backfill writes: its run and generation, and the epoch and clock that it read the log at."""
 
     run: str
@@ -21,7 +21,7 @@ class As:
     processing_time: int
 
 
-def pane_rows(pipeline: Pipeline, view: str, written: As) -> str:
+def pane_rows(pipeline: Pipeline, view: str, written: BackfillVersion) -> str:
     """The ledger rows of differences: retractions of what was held, panes of what is computed.
 
     `view` has the columns of `answers.differences`; `change` is changed, new or gone.

@@ -14,7 +14,7 @@ from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
 from tailrace.sql.records.assignment import kept
 from tailrace.sql.records.selections import FAILED, selected
-from tailrace.sql.results.backfill_rows import As
+from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import null, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
@@ -126,7 +126,7 @@ def new(definition: Map, computed: str) -> str:
     return f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})"
 
 
-def corrected(definition: Map, view: str, written: As) -> str:
+def corrected(definition: Map, view: str, written: BackfillVersion) -> str:
     """The ledger's rows of differences: retractions of what was held, and what is computed."""
     own = {
         "kind": f"'{PRODUCTION}'",
