@@ -67,7 +67,7 @@ dbt: .venv/.for-dbt $(JARS) ## build the dbt project on the demo's lake (make de
 	TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace dbt $(ARGS)
 
 demo: .venv/.for-demo $(JARS) ## the guided tour: a stream, a bug, a backfill, the same answer
-	$(BIN)/python -m tailrace.cli.demo $(ARGS)
+	$(BIN)/python -m tailrace.cli.demo.tour $(ARGS)
 
 airflow: .venv/.for-airflow $(ARCHIVE) $(if $(TAILRACE_WAREHOUSE),,build/demo/lake) ## Airflow on the demo's lake, until Ctrl-C; TAILRACE_WAREHOUSE names another
 	@TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/python -m tailrace.airflow.standalone $(ARGS)
@@ -115,7 +115,7 @@ $(JARS): $(PINNED) | .venv/.for-demo
 
 # It takes a minute and saves each start of Spark some seconds, so it is made where Spark is started often.
 $(ARCHIVE): $(JARS)
-	@$(BIN)/python -m tailrace.spark.training
+	@$(BIN)/python -m tailrace.operate.training
 	@touch $@
 
 $(TEST_JARS): $(PINNED) | $(INSTALLED)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import WINDOW
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 
 EXTENSIONS = ("avro", "iceberg")
 """In the order in which they must be loaded; they come as Python packages and are not downloaded."""

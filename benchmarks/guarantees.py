@@ -27,14 +27,14 @@ from benchmarks.data import BEGIN, SCHEMA, Views, file_of_views
 from benchmarks.handwritten import TUNED, Streams
 from benchmarks.measure import ROOT, JobError, Outcome, Task, serve
 from benchmarks.ours import definition, run_stream
-from tailrace.lake.catalog import Lake
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import days
-from tailrace.model.windows import Fixed
-from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.engines.spark.session import open_session
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import days
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.windows import Fixed
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.pipeline_audit import audit
 
 A_SECOND = 5_000
 """Records a second that are written for the latencies."""
@@ -244,8 +244,8 @@ def beside(task: Task) -> Outcome:
 def backfills(lake: Path) -> None:
     """Backfill the intervals that are closed, each on its own, and say how long all of it took."""
     from benchmarks.data import WINDOW
-    from tailrace.backfill.backfill import backfill
-    from tailrace.model.time import instant
+    from tailrace.backfill.pipeline_backfill import backfill
+    from tailrace.model.base.time import instant
     from tailrace.settings import Settings
 
     started = time.perf_counter()

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.data import COLUMNS, DISORDER, WARM, WINDOW, Views
 from benchmarks.measure import ROOT, Outcome, Task, cpu_seconds, serve
-from tailrace.spark.session import open_session, process_conf, session_conf
+from tailrace.engines.spark.session import open_session, process_conf, session_conf
 from tailrace.toolchain import quiet_home, require_java
 
 TUNED = {

@@ -17,20 +17,20 @@ from benchmarks.cases import steady
 from benchmarks.data import WINDOW, Views
 from benchmarks.measure import JobError, Outcome, Task, serve
 from benchmarks.ours import definition, run_stream
-from tailrace.lake.catalog import Lake
-from tailrace.model.clock import Clock
-from tailrace.model.combiners import Sum
-from tailrace.model.elementwise import Derive
-from tailrace.model.expressions import Col
-from tailrace.model.own import OwnCombiner
-from tailrace.model.panes import RETRACTING
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import fold
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.triggers import AfterCount, Repeat
-from tailrace.model.windows import Fixed, Sessions, Sliding
-from tailrace.spark.session import open_session
-from tailrace.verify.audit import audit
+from tailrace.engines.spark.session import open_session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.combiners.basic import Sum
+from tailrace.model.combiners.own import OwnCombiner
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive
+from tailrace.model.step.reference import fold
+from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.windows.panes import RETRACTING
+from tailrace.model.windows.windows import Fixed, Sessions, Sliding
+from tailrace.verify.pipeline_audit import audit
 
 GAP = timedelta(seconds=20)
 FOLDED = 4

@@ -15,24 +15,24 @@ from pyspark.sql import SparkSession
 from benchmarks.compare import SCHEMA
 from benchmarks.data import BEGIN, COLUMNS, DISORDER, WARM, WINDOW, Views
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
-from tailrace.backfill.backfill import backfill
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_of
-from tailrace.lake.runs import Runs
-from tailrace.model.chains import Ranged
-from tailrace.model.combiners import Count, Sum
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.panes import ACCUMULATING
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.triggers import AfterCount, Repeat
-from tailrace.model.windows import Fixed, Global
-from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.spark.session import open_session
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import answer_contract, ledger_of
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.windows.panes import ACCUMULATING
+from tailrace.model.windows.windows import Fixed, Global
+from tailrace.stream.landing_stream import EpochReport, Stream
 
 BEHIND = 10
 """How many epochs table `p` may be behind."""

@@ -16,15 +16,15 @@ from statistics import fmean, median, quantiles
 from benchmarks.cases import Bench, Plan, Result, in_turn
 from benchmarks.data import VIEWS_A_FILE
 from benchmarks.measure import Outcome, Task, serve
+from tailrace.engines.spark.session import open_session
 from tailrace.generate.delivery import MINUTE, SECOND, Delivery
-from tailrace.generate.landing import land
+from tailrace.generate.delivery_files import land
 from tailrace.generate.searches import searches
-from tailrace.lake.catalog import Lake
-from tailrace.model.computation import Computation
-from tailrace.plan.loading import load_any
-from tailrace.spark.session import open_session
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.definition.computation import Computation
+from tailrace.plan.loader import load_any
+from tailrace.stream.landing_stream import EpochReport, Stream
 
 FIRST = 1_767_225_600 * SECOND
 """2026-01-01, in microseconds."""

@@ -22,10 +22,10 @@ from benchmarks.handwritten import TUNED, Streams
 from benchmarks.kinds import GAP
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.ours import definition, run_stream
-from tailrace.lake.catalog import Lake
-from tailrace.model.triggers import AtWatermark
-from tailrace.model.windows import Sessions
-from tailrace.spark.session import open_session
+from tailrace.engines.spark.session import open_session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.triggers.combinators import AtWatermark
+from tailrace.model.windows.windows import Sessions
 
 COLUMNS = ["advertiser", "window_start", "window_end", "total", "views"]
 FILE = "sessions.parquet"

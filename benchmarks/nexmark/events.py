@@ -21,7 +21,7 @@ from benchmarks.data import BEGIN, SEED, VIEWS_A_FILE, Views
 from benchmarks.nexmark.queries import query
 from tailrace.generate.delivery import SECOND, Delivery
 from tailrace.generate.nexmark import MOST_BEHIND, records
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
 
 RATE = 5_000
 VERSION = "1"

@@ -26,7 +26,7 @@ from benchmarks.handwritten import LOG_PROPERTIES, RESULT_PROPERTIES, TUNED
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.nexmark.ours import WARM
 from benchmarks.nexmark.queries import query
-from tailrace.spark.session import open_session
+from tailrace.engines.spark.session import open_session
 
 COLUMNS = ", ".join(f"{name} {type}" for name, type in query("q0").definition.source.columns.items())
 DISORDER, TEN = "4 seconds", "10 seconds"

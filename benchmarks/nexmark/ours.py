@@ -14,11 +14,11 @@ from benchmarks.data import BEGIN
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.nexmark.queries import TIMES, Query, beside, query
 from benchmarks.ours import deploy, run_stream
-from tailrace.lake.catalog import Lake
-from tailrace.model.maps import Map
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.backfill.backfill import backfill_stages
-from tailrace.spark.session import open_session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.definition.map import Map
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.engines.spark.session import open_session
 
 WARM = 2
 """How often a query is answered by a backfill before it counts."""

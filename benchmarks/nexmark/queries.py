@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tailrace.model.panes import Answers
-from tailrace.model.chains import Ranged, before
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import moment
-from tailrace.plan.loading import load_ranged
+from tailrace.model.windows.panes import Answers
+from tailrace.model.definition.chain import Ranged, before
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.base.time import moment
+from tailrace.plan.loader import load_ranged
 
 HERE = Path(__file__).parent
 TIMES = "n"

@@ -6,7 +6,7 @@ spark-submit spark/jobs/maintain.py pipelines/flights.py
 import sys
 
 from tailrace.cli.main import app
-from tailrace.cli.submitted import submitted
+from tailrace.cli.runtime.cluster_entry import submitted
 
 if __name__ == "__main__":
     submitted(app, "maintain", sys.argv[1:])

@@ -8,27 +8,26 @@ What a definition is written with is here, and needs nothing but the standard li
 {'rides': 'bigint'}
 """
 
-from tailrace.model.calendars import Calendar
-from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
-from tailrace.model.computation import Computation, Field
-from tailrace.model.context import EVENT, PROCESSING, Context, Timer
-from tailrace.model.elementwise import Derive, Each, RecordError, SparkColumns, SparkFrame
-from tailrace.model.errors import DefinitionError, TailraceError
-from tailrace.model.expressions import Col, If, Value
-from tailrace.model.gathering import Collect, Distinct, Highest, Quantile, TopK
-from tailrace.model.joining import Near, Pack, Pairs, Unpack
-from tailrace.model.log import Log
-from tailrace.model.maps import Map
-from tailrace.model.matching import Match, Missing
-from tailrace.model.once import Once
-from tailrace.model.ordered import First, Last
-from tailrace.model.own import OwnCombiner, OwnWindows
-from tailrace.model.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.sketches import ApproxDistinct, ApproxQuantile
-from tailrace.model.spread import Variance
-from tailrace.model.time import days, hours, minutes, seconds
-from tailrace.model.triggers import (
+from tailrace.model.base.conditions import Match, Missing
+from tailrace.model.base.errors import DefinitionError, TailraceError
+from tailrace.model.base.expressions import Col, If, Value
+from tailrace.model.base.time import days, hours, minutes, seconds
+from tailrace.model.combiners.basic import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners.first_last import First, Last
+from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile, TopK
+from tailrace.model.combiners.own import OwnCombiner, OwnWindows
+from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
+from tailrace.model.combiners.variance import Variance
+from tailrace.model.definition.computation import Computation, Field
+from tailrace.model.definition.context import EVENT, PROCESSING, Context, Timer
+from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.once import Once
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive, Each, RecordError, SparkColumns, SparkFrame
+from tailrace.model.definition.watermark_strategies import BoundedDisorder, Injected, ObservedLag
+from tailrace.model.triggers.combinators import (
     AfterBytes,
     AfterCount,
     AfterDelay,
@@ -45,8 +44,9 @@ from tailrace.model.triggers import (
     Sequence,
     Until,
 )
-from tailrace.model.watermarks import BoundedDisorder, Injected, ObservedLag
-from tailrace.model.windows import Fixed, Global, Sessions, Sliding
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, EARLIEST, END_OF_WINDOW, LATEST, RETRACTING
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding
 
 __version__ = "0.1.0"
 

@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from tailrace.model.errors import Fault, TailraceError
+from tailrace.model.base.errors import Fault, TailraceError
 
 PREFIX = "TAILRACE_"
 FILE = "tailrace.toml"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.late import late_report
-from tailrace.lake.runs import Runs
-from tailrace.model.time import hours, moment, text
-from tailrace.plan.loading import load
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.late_records import late_report
+from tailrace.model.base.time import hours, moment, text
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
 from tests.support.sessions import session
@@ -42,10 +42,10 @@ TABLES = ("flights", "hourly_departures", "hourly_departures__ledger", "hourly_d
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Five days of flights, as a stream has left them: with what came too late in no answer."""
-    from tailrace.observe.flights import landing_cuts, write_files
-    from tailrace.observe.flights import load as load_flights
-    from tailrace.spark.sources import Files
-    from tailrace.spark.stream import Stream
+    from tailrace.generate.flights import landing_cuts, write_files
+    from tailrace.generate.flights import load as load_flights
+    from tailrace.ingest.sources import Files
+    from tailrace.stream.landing_stream import Stream
 
     folder = tmp_path_factory.mktemp("airflow")
     settings = Settings(warehouse=folder / "lake", driver_memory="2g", shuffle_partitions=2)
@@ -167,7 +167,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     person.look(run_page(run["dag_run_id"]), "airflow_run", "in generation")
     person.look("", "airflow_dag", "hourly_departures")
 
-    from tailrace.verify.audit import audit
+    from tailrace.verify.pipeline_audit import audit
 
     found = audit(lake, PIPELINE)
     assert found.ok, found.checks

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.notices import Noted, Outcome, Publication
-from tailrace.lake.runs import Run
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Partition, Progress
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
-from tailrace.observe.happenings import Began, Ended, Happening, Mended, Subject
-from tailrace.observe.logs import Logs
+from tailrace.fold.fold import EpochResult
+from tailrace.ingest.landing import Landed
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.events import Noted, Outcome, Publication
+from tailrace.lake.catalog.run import Run
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.step.progress import Partition, Progress
+from tailrace.observe.telemetry.log_lines import Logs
+from tailrace.observe.telemetry.run_events import Began, Ended, Happening, Mended, Subject
 from tailrace.settings import Settings
-from tailrace.spark.folding import Folded
-from tailrace.spark.landing import Landed
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake
 from tests.support.terraform import SOURCES
 
@@ -85,7 +85,7 @@ def said(settings: Settings, folder: Path, command: Any, *happenings: Happening)
 
 
 def epoch(**changes: Any) -> EpochReport:
-    folded = Folded(
+    folded = EpochResult(
         Clock(0, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
         open=5, generation=1, token=4,
     )  # fmt: skip

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.errors import Status
-from tailrace.model.time import hours
-from tailrace.observe.flights import landing_cuts, write_files
-from tailrace.observe.flights import load as load_flights
+from tailrace.cli.terminal.usage import Status
+from tailrace.generate.flights import landing_cuts, write_files
+from tailrace.generate.flights import load as load_flights
+from tailrace.model.base.time import hours
 from tests.support.aws import aws
 from tests.support.racing import next_epoch
 from tests.support.terraform import Terraform

@@ -15,11 +15,11 @@ import pytest
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
-from tailrace.cli.submitted import MOST, submitted
+from tailrace.cli.runtime.cluster_entry import MOST, submitted
+from tailrace.ingest.sources import SECURITY, Kafka
 from tailrace.runners.jobs import StreamJob
 from tailrace.runners.submit import last_object
 from tailrace.settings import Settings
-from tailrace.spark.sources import SECURITY, Kafka
 from tests.support.aws import ACCOUNT, Aws, aws
 
 pytestmark = pytest.mark.cloud

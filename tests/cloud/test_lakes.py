@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
-from tailrace.lake.runs import Runs
+from tailrace.cli.terminal.usage import Status
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
 from tests.support.catalogs import Servers
 from tests.support.racing import next_epoch, racing

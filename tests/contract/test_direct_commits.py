@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.read import scanned
-from tailrace.lake.catalog import Lake, head_of
-from tailrace.lake.contracts import Column, Contract
-from tailrace.lake.errors import FencedError, MovedError
-from tailrace.lake.lease import Lease
-from tailrace.lake.publish import Branch
-from tailrace.lake.runs import Runs
-from tailrace.lake.sqlite import changing
-from tailrace.lake.tables import Change
-from tailrace.model import examples
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import Column, Contract
+from tailrace.lake.schema.lake_errors import FencedError, MovedError
+from tailrace.model.samples import examples
 from tailrace.settings import Settings
 
 COLUMNS = {

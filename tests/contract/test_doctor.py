@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from werkzeug.serving import WSGIRequestHandler
 
 from tailrace.cli.main import app
-from tailrace.lake import checks
-from tailrace.lake.catalog import Lake
-from tailrace.runners import installed
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read import lake_checks
+from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 from tests.support.aws import ACCOUNT, REGION, aws
 from tests.support.catalogs import Servers
@@ -44,7 +44,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *, by_version: bool = True) -> Itera
             monkeypatch.setenv(name, value)
         # It remembers whose credentials it found first.
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-        monkeypatch.setattr(installed, "missing", lambda folder, groups: [])
+        monkeypatch.setattr(machine_checks, "missing", lambda folder, groups: [])
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         boto3.client("glue").create_database(DatabaseInput={"Name": "main"})
         yield cloud.url
@@ -71,7 +71,7 @@ def test_a_catalog_that_compares_what_it_swaps_refuses_a_commit_that_was_overtak
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
         with closing(Lake(told).catalog):
-            assert checks.swap(told, checks.swept) == "a commit that was overtaken by another is refused"
+            assert lake_checks.swap(told, lake_checks.swept) == "a commit that was overtaken by another is refused"
         assert Lake(told).tables == []
 
 
@@ -92,8 +92,8 @@ def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
     monkeypatch.setattr(SqlCatalog, "commit_table", careless)
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
-        with closing(Lake(told).catalog), pytest.raises(checks.WrongError, match="loses the other in silence"):
-            checks.swap(told, checks.swept)
+        with closing(Lake(told).catalog), pytest.raises(lake_checks.WrongError, match="loses the other in silence"):
+            lake_checks.swap(told, lake_checks.swept)
         assert Lake(told).tables == []
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PROPERTIES, Column, Contract
-from tailrace.lake.errors import MovedError
-from tailrace.lake.evolution import Change, Effect, changes
-from tailrace.lake.evolving import commit, evolve_table
-from tailrace.lake.lease import Lease
-from tailrace.lake.naming import known_as
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.migration import commit, evolve_table
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.contract_diff import Change, Effect, changes
+from tailrace.lake.schema.contracts import PROPERTIES, Column, Contract
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.settings import Settings
 
 SAFE, HURTS, REFUSED = Effect.SAFE, Effect.DESTRUCTIVE, Effect.REFUSED
@@ -306,7 +306,7 @@ def test_a_change_that_was_overtaken_is_planned_again(
                 commit(lake.table("t"), other, planned(lake, other))
         commit(table, contract, doing)
 
-    monkeypatch.setattr("tailrace.lake.evolving.commit", overtaken)
+    monkeypatch.setattr("tailrace.lake.change.migration.commit", overtaken)
     evolve_table(lake, both)
     assert tried == ([2] if between == "a commit" else [2, 1])
     assert planned(lake, both) == []
@@ -320,7 +320,7 @@ def test_a_table_that_never_holds_still_is_given_up(settings: Settings, monkeypa
     def moved(*_: Any) -> None:
         raise MovedError("again")
 
-    monkeypatch.setattr("tailrace.lake.evolving.commit", moved)
+    monkeypatch.setattr("tailrace.lake.change.migration.commit", moved)
     with pytest.raises(MovedError, match="try again"):
         evolve_table(lake, replace(BASE, owner="them"))
 

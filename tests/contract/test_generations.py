@@ -9,12 +9,12 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from tailrace import Count, Max, Sum
-from tailrace.lake.catalog import head_of
-from tailrace.lake.contracts import answer_contract, ledger_contract
-from tailrace.lake.drift import drift
-from tailrace.lake.errors import MovedError
-from tailrace.lake.generations import GENERATION, Held, beside, generation_of, go_over, left
-from tailrace.lake.tables import BEGINS
+from tailrace.lake.catalog.drift import drift
+from tailrace.lake.catalog.lake import head_of
+from tailrace.lake.catalog.table_protocol import BEGINS
+from tailrace.lake.change.generations import GENERATION, Held, beside, generation_of, go_over, left
+from tailrace.lake.schema.contracts import answer_contract, ledger_contract
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, LEDGER, append, make
 

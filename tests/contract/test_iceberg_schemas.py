@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.definitions import load_any
-from tailrace.lake.contract_files import agreed, contract_text
-from tailrace.lake.contracts import Contract, all_contracts
-from tailrace.lake.layouts import term
-from tailrace.lake.registry import registry_contracts
-from tailrace.lake.sources import sources_text
-from tailrace.model.chains import Definition
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.lake.change.registry import registry_contracts
+from tailrace.lake.schema.contract_files import agreed, contract_text
+from tailrace.lake.schema.contracts import Contract, all_contracts
+from tailrace.lake.schema.dbt_sources import sources_text
+from tailrace.lake.schema.layouts import term
+from tailrace.model.definition.chain import Definition
 
 FOLDER = Path("iceberg_schemas")
 LOGS = ("ad_views", "queries", "searches")

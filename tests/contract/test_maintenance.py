@@ -13,23 +13,23 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from tailrace.lake.archive import archive, commits
-from tailrace.lake.catalog import MAIN, Lake, ref_of
-from tailrace.lake.commits import carry_forward, recorded
-from tailrace.lake.contracts import commits_contract, log_contract
-from tailrace.lake.errors import FencedError, LakeError, MovedError
-from tailrace.lake.lease import Lease
-from tailrace.lake.leftovers import leftover_names, leftover_tables, milliseconds
-from tailrace.lake.maintenance import kept, planned
-from tailrace.lake.needed import needed_of
-from tailrace.lake.pins import pinned
-from tailrace.lake.publish import Branch
-from tailrace.lake.retention import Going, expired, surplus
-from tailrace.lake.runs import Runs
-from tailrace.lake.signals import Completions
-from tailrace.lake.sqlite import changing
-from tailrace.lake.tables import MAINTAINED
-from tailrace.lake.trimming import Trimming
+from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
+from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.commit.archive import archive, commits
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.epoch_properties import carry_forward, recorded
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.readers import needed_of
+from tailrace.lake.commit.retention import Going, expired, surplus
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.signal_tables import Completions
+from tailrace.lake.commit.trimming import Trimming
+from tailrace.lake.schema.contracts import commits_contract, log_contract
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
+from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, milliseconds
+from tailrace.lake.upkeep.needs import kept, planned
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, make
 

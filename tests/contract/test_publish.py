@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract, log_contract
-from tailrace.lake.errors import FencedError, LakeError, MovedError
-from tailrace.lake.lease import Lease
-from tailrace.lake.publish import Branch
-from tailrace.lake.querying import by_duckdb
-from tailrace.lake.runs import Runs
-from tailrace.lake.sqlite import changing
-from tailrace.model import examples
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.query_views import by_duckdb
+from tailrace.lake.schema.contracts import ledger_contract, log_contract
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
+from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.catalogs import LAKES, Servers
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tailrace.cli.definitions import load_any
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import Contract
-from tailrace.lake.drift import drift
-from tailrace.lake.evolution import Kind
-from tailrace.lake.evolving import evolve, plan
-from tailrace.lake.registry import registry_contracts, shared
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.lake.catalog.drift import drift
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.migration import evolve, plan
+from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.schema.contract_diff import Kind
+from tailrace.lake.schema.contracts import Contract
 from tailrace.settings import Settings
 
 PHOTON = load_any("pipelines/photon.py")

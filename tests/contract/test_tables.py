@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.lake.catalog import MANY, Lake
-from tailrace.lake.contracts import runs_contract, signals_contract
-from tailrace.lake.errors import FencedError, LakeError, LentError, MovedError
-from tailrace.lake.lease import Lease
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Replacing
-from tailrace.lake.runs import Runs
-from tailrace.lake.tables import BACKFILLED, MAIN, Head, Tables
-from tailrace.model import examples
+from tailrace.lake.catalog.lake import MANY, Lake
+from tailrace.lake.catalog.table_protocol import BACKFILLED, MAIN, Head, Tables
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.range_replacement import Replacing
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import runs_contract, signals_contract
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError, MovedError
+from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.memory import MemoryLake
 

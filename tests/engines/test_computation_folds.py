@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tailrace import Computation, Context, RecordError
-from tailrace.lake.commits import ENGINE
-from tailrace.lake.lease import Lease
-from tailrace.lake.registry import Registry
-from tailrace.model.clock import Clock
-from tailrace.model.computation import ComputationError
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.keyed import State
-from tailrace.model.once import Claims, Id
-from tailrace.model.time import END_OF_TIME, instant
+from tailrace.lake.change.registry import Registry
+from tailrace.lake.commit.epoch_properties import ENGINE
+from tailrace.lake.commit.lease import Lease
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.definition.computation import ComputationError
+from tailrace.model.definition.once import Claims, Id
+from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.computation_state import State
 from tailrace.settings import Settings
 from tests.support.clicks import CLICKS, START, VISITS
 from tests.support.folding_here import SECOND, Folded, clicks

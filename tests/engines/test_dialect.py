@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.engines.duckdb.dialect import in_duckdb
-from tailrace.model.time import BEGINNING, END_OF_TIME
-from tailrace.sql.algebra import Sql, added_up, in_order
+from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.sql.terms import Sql, added_up, in_order
 from tests.support.duck import CONNECTION
 
 VALUES = {

@@ -9,21 +9,21 @@ import pyarrow as pa
 from hypothesis import assume, given, seed
 from hypothesis import strategies as st
 
-from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected, correcting
-from tailrace.engines.answering import answering
+from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected, correcting
+from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, PythonExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.lake.contracts import answer_contract
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.correcting import correct
-from tailrace.model.panes import Answers, Pane, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch, fold
-from tailrace.model.time import BEGINNING, END_OF_TIME, moment
-from tailrace.model.windows import Window
-from tailrace.sql.answers import current, in_range
-from tailrace.sql.corrections import As
-from tailrace.sql.ledger_rows import Rows
+from tailrace.lake.schema.contracts import answer_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import correct
+from tailrace.model.step.reference import batch, fold
+from tailrace.model.windows.panes import Answers, Pane, answers
+from tailrace.model.windows.windows import Window
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.backfill_rows import BackfillVersion
 from tests.support.depth import cases
 from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
@@ -119,7 +119,7 @@ def same(
     ledger = pa.concat_tables(rows)
     log = session.given(pa.concat_tables([arrow_bundle(pipeline.log, b, c.epoch) for b, c in made[:place]]))
     by = answering(session, pipeline)
-    written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
+    written = BackfillVersion("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correction = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correction._gone}"
@@ -159,7 +159,7 @@ def test_X4_open_windows_are_corrected_in_python_as_the_model_says(session: Duck
 
 
 def test_the_correction_is_the_execution_s(session: DuckSession) -> None:
-    from tailrace.model import examples
+    from tailrace.model.samples import examples
 
-    written = As("run", GENERATION, 0, 0, 0)
+    written = BackfillVersion("run", GENERATION, 0, 0, 0)
     assert type(correcting(session, examples.figure(7), written)) is OpenWindowsCorrected

@@ -10,19 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.engines.duckdb import follow
+from tailrace.engines.duckdb import follower
 from tailrace.engines.duckdb.execution import Windows, executed
-from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_contract
-from tailrace.lake.generations import GENERATION, MEANING
-from tailrace.lake.publish import Branch
-from tailrace.lake.tables import Change
-from tailrace.model import examples
-from tailrace.model.meaning import kept
-from tailrace.model.panes import answers
-from tailrace.model.reference import fold
-from tailrace.model.time import instant
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.change.generations import GENERATION, MEANING
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import answer_contract, ledger_contract
+from tailrace.model.base.time import instant
+from tailrace.model.definition.fingerprint import kept
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import fold
+from tailrace.model.windows.panes import answers
 from tailrace.settings import Settings
 from tests.support.duck import CONNECTION
 from tests.support.native import arrow_bundle
@@ -105,7 +105,7 @@ def test_X3_panes_that_were_compacted_before_p_followed_are_in_it(ledger: Ledger
 
 
 def test_files_of_windows_that_did_not_change_stay_as_they_are(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "ROWS_A_FILE", 1)
+    monkeypatch.setattr(follower, "ROWS_A_FILE", 1)
     files = set[str]()
     kept_files = 0
     for epoch in range(len(EPOCHS)):
@@ -119,13 +119,13 @@ def test_files_of_windows_that_did_not_change_stay_as_they_are(ledger: Ledger, m
 
 
 def test_answers_are_cut_into_files_where_windows_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "ROWS_A_FILE", 10)
-    monkeypatch.setattr(follow, "MOST_ALIKE", 35)
+    monkeypatch.setattr(follower, "ROWS_A_FILE", 10)
+    monkeypatch.setattr(follower, "MOST_ALIKE", 35)
     chance = random.Random(4)
     for most in (1, 3, 30, 400):
         ends = sorted(chance.choices(range(most), k=120)) if most < 400 else [0] * 120
         batches = pa.table({"window_end": ends}).to_batches(chance.randrange(1, 25))
-        found = [part["window_end"].to_pylist() for part in follow.parts(batches)]
+        found = [part["window_end"].to_pylist() for part in follower.parts(batches)]
         assert [end for part in found for end in part] == ends
         assert max(map(len, found)) <= 35 + 24, "what is held is bounded"
         for one, other in pairwise(found):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb import keys as module
+from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.keys import DuckKeys, KeysHere
-from tailrace.engines.duckdb.records import registered
 from tailrace.engines.duckdb.session import ROWS_A_CALL
-from tailrace.lake.catalog import Lake
-from tailrace.model.clock import Clock
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
 from tests.support.computing import Machine, machines
 from tests.support.depth import cases

@@ -14,9 +14,9 @@ import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
 from tailrace.engines.duckdb.execution import executed
-from tailrace.model.clock import Clock
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.triggers import Repeat, Trigger
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.triggers.combinators import Repeat, Trigger
 from tests.support.duck import CONNECTION
 
 START, MINUTE = instant(datetime(2024, 1, 1, tzinfo=UTC)), 60_000_000

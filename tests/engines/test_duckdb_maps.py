@@ -8,15 +8,15 @@ import pyarrow as pa
 from hypothesis import given, seed
 from hypothesis import strategies as st
 
-from tailrace.engines.answering import mapped
-from tailrace.engines.duckdb.dialect import in_duckdb_once
-from tailrace.engines.duckdb.maps import MapExecution
+from tailrace.engines.batch.batch_answers import mapped
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once
+from tailrace.engines.duckdb.map_step import MapExecution
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.model.clock import Clock
-from tailrace.model.maps import Map
-from tailrace.sql import maps
-from tailrace.sql.corrections import As
-from tailrace.verify.checks import in_common
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.map import Map
+from tailrace.sql.results import map_rows
+from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.verify.audit_checks import in_common
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION
 from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps
@@ -72,13 +72,13 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
     ledger = folded(before, cut)
     epochs = [(bundle, clock(epoch)) for epoch, bundle in enumerate(cut)]
     for generation, definition in ((2, after), (3, after), (4, before)):
-        held = maps.current(definition, session.given(ledger))
-        text = maps.differences(definition, mapped(session, definition, log), held)
+        held = map_rows.current(definition, session.given(ledger))
+        text = map_rows.differences(definition, mapped(session, definition, log), held)
         found = session.counted(text, {"different": "change <> 'same'"})
-        text = maps.corrected(definition, found.relation, As("run", generation, len(cut) - 1, 0, 0))
+        text = map_rows.corrected(definition, found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
         rows = session.connection.execute(in_duckdb_once(text)).to_arrow_table()
         ledger = pa.concat_tables([ledger, rows.cast(ledger.schema)])
-        left = session.rows(maps.current(definition, session.given(ledger)))
+        left = session.rows(map_rows.current(definition, session.given(ledger)))
         wanted, _ = by_reference(definition, epochs)
         assert by_rows(definition, [{**row, "kind": "production"} for row in left])[0] == wanted
         assert found.counts["different"] == 0 or generation != 3

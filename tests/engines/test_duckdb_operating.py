@@ -13,26 +13,27 @@ import pytest
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import computation_contract
-from tailrace.lake.generations import generation_of, scratch
-from tailrace.lake.late import late_report
-from tailrace.lake.restoring import restore
-from tailrace.lake.runs import Runs
-from tailrace.model.clock import Clock
-from tailrace.model.time import END_OF_TIME, instant
-from tailrace.model.visits import example
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.follower_pace import Pace
+from tailrace.fold.pipeline_fold import PipelineFold
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import generation_of, scratch
+from tailrace.lake.change.restoration import restore
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.late_records import late_report
+from tailrace.lake.schema.contracts import computation_contract
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.samples.visits import example
+from tailrace.operate import changeover
+from tailrace.operate.changeover import apply, rollback
 from tailrace.settings import Settings
-from tailrace.spark import applying
-from tailrace.spark.applying import apply, rollback
-from tailrace.spark.folding import Fold, Phases
-from tailrace.spark.pacing import Pace
-from tailrace.spark.sides import Sides
-from tailrace.spark.tailing import Tailing
-from tailrace.sql.changes import productions
+from tailrace.sql.records.stage_records import productions
+from tailrace.stream.log_stream import Tailing
 from tailrace.verify.as_of import as_of
-from tailrace.verify.audit import audit
-from tailrace.verify.replay import replay
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.recorded import no_spark, record
 from tests.support.strategies import BASE, LOG
 
@@ -49,7 +50,7 @@ EPOCHS, HERE = 4, Choice(Engine.DUCKDB, "it is a test")
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A lake with a stream's epochs, some of whose records came too late; to start Spark is to fail."""
-    monkeypatch.setattr(applying, "open_session", lambda *_, **__: no_spark())
+    monkeypatch.setattr(changeover, "open_session", lambda *_, **__: no_spark())
     found = Lake(settings)
 
     def epoch(number: int) -> tuple[Sequence[dict[str, Any]], Clock]:
@@ -97,7 +98,7 @@ def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(set
     )
     ledger = computation_contract(visits)
     lake.ensure(ledger, {"epoch": "-1"})
-    fold = Fold(lake, long, Sides(no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+    fold = PipelineFold(lake, long, Sides(no_spark, lake), pace=Pace.of(1000, timedelta(0)))
     for number in range(3):
         rows = [
             {"kind": "production", "who": who, "epoch": number, "clicks": number + 1, "source_offset": place}

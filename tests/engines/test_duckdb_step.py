@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
-from tailrace.engines.duckdb.dialect import in_duckdb
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.reference import fold, fold_stages
-from tailrace.model.time import END_OF_TIME
+from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import fold, fold_stages
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION, run_on_duckdb
 from tests.support.midnights import calendars_agree, midnights

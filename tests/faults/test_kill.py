@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.backfill import backfill_stages
-from tailrace.cli.definitions import load_ranged
-from tailrace.lake.catalog import Lake
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
+from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.cli.runtime.definitions import load_ranged
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.landing import DEAR, DEFINITION, Landing
@@ -77,6 +77,6 @@ def _backfilled(lake: Lake, later: Pipeline) -> bool:
 
 
 def _loaded(definition: str) -> Pipeline:
-    from tailrace.cli.definitions import load
+    from tailrace.cli.runtime.definitions import load
 
     return load(definition)

@@ -16,11 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Computation
-from tailrace.generate.landing import land
-from tailrace.lake.catalog import Lake
-from tailrace.plan.loading import load_any
+from tailrace.generate.delivery_files import land
+from tailrace.lake.catalog.lake import Lake
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.verify.computation_audit import audit_computation
 from tests.support.answered import as_by_hand
 from tests.support.applications import APPLICATIONS, RECORDS, file, once
 from tests.support.depth import deep

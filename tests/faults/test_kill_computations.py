@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.pipeline_audit import audit
 from tests.support.clicks import BUSY, TIMES, VISITS, land
 from tests.support.depth import deep
 from tests.support.killing import KILLS, SEED, environment, run_and_kill

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.model.folded import fold_chain
+from tailrace.model.step.chain_fold import fold_chain
 from tailrace.settings import Settings
 from tests.support.clicks import VISITS
 from tests.support.folding_here import Folded, searched, visited

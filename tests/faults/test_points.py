@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.definitions import load, load_ranged
-from tailrace.lake.catalog import Lake
+from tailrace.cli.runtime.definitions import load, load_ranged
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import DEPTH, deep
 from tests.support.dying import POINT
 from tests.support.killing import environment

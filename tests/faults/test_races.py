@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
-from tailrace.lake.runs import Runs
-from tailrace.lake.tables import BACKFILLED
+from tailrace.cli.terminal.usage import Status
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import BACKFILLED
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
 from tests.support.depth import deep
 from tests.support.racing import Race, next_epoch, racing

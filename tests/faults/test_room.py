@@ -12,17 +12,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterWatermark, Collect, Count, Fixed, Log, Pipeline, hours
-from tailrace.backfill.backfill import backfill
+from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb import session
-from tailrace.engines.duckdb.connection import EngineError, connect
-from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, ledger_contract, log_contract
-from tailrace.lake.runs import Runs
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.lake.tables import Change
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.engines.duckdb.database.connection import EngineError, connect
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import answer_contract, ledger_contract, log_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

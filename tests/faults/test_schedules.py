@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake import lease
-from tailrace.model.clock import Clock
-from tailrace.model.combiners import Count, Sum
-from tailrace.model.log import Log
-from tailrace.model.panes import ACCUMULATING, DISCARDING, RETRACTING, Answers, Pane, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch, fold
-from tailrace.model.step import Record, State
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
-from tailrace.model.triggers import AfterCount, AfterWatermark
-from tailrace.model.windows import Fixed, Sessions, Sliding
+from tailrace.lake.commit import lease
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.step import Record, State
+from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
+from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Answers, Pane, answers
+from tailrace.model.windows.windows import Fixed, Sessions, Sliding
 from tests.support import laws
 from tests.support.depth import cases
 from tests.support.reference import Epochs, backfill, recorded, stream

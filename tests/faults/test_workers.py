@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
-from tailrace.lake.runs import Runs
+from tailrace.cli.terminal.usage import Status
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
 from tests.support.cluster import SUBMIT, Cluster, cluster
 from tests.support.depth import deep

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.generate.landing import land
-from tailrace.lake.catalog import Lake
+from tailrace.generate.delivery_files import land
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tests.support.answered import as_by_hand
 from tests.support.applications import APPLICATIONS, RECORDS, once
 

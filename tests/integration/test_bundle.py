@@ -16,11 +16,11 @@ import boto3
 import pytest
 
 import tailrace
-from tailrace.aws import bundle, uploading
+from tailrace.aws import bundle, upload
 from tailrace.aws.bundle import Bundle, archived, conf, sealed
 from tailrace.aws.objects import AwsError
-from tailrace.aws.uploading import MANIFEST, sum_of, uploaded
-from tailrace.lake.catalog import Lake
+from tailrace.aws.upload import MANIFEST, sum_of, uploaded
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
 from tests.support.aws import aws
@@ -98,15 +98,15 @@ def test_half_an_upload_has_no_manifest_and_goes_on_where_it_was(small: Path, mo
     for name in ("backfill", "stream"):
         (small / "jobs" / f"{name}.py").write_text("print('another')\n")
     sealed(small, {"version": "2"})
-    put = uploading._Place.put
+    put = upload._Place.put
 
-    def cut_off(self: uploading._Place, file: Path, path: str, digest: str) -> None:
+    def cut_off(self: upload._Place, file: Path, path: str, digest: str) -> None:
         if path == "jobs/stream.py":
             raise AwsError("the line went dead")
         put(self, file, path, digest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(uploading._Place, "put", cut_off)
+        patched.setattr(upload._Place, "put", cut_off)
         with pytest.raises(AwsError, match="the line went dead"):
             uploaded(small, TO, quiet)
     assert MANIFEST not in there(), "nobody takes it for a whole one"

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, minutes
-from tailrace.lake.catalog import Lake
-from tailrace.lake.errors import FencedError
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.settings import Settings
-from tailrace.spark.folds import StreamError
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream, checkpoint_folder
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream, checkpoint_folder
+from tailrace.verify.pipeline_audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=minutes(5))
 COUNTED = Pipeline(

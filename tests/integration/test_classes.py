@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.engines.spark.class_archive import Archive, archive_of
+from tailrace.engines.spark.session import process_conf
 from tailrace.settings import Settings
-from tailrace.spark.classes import Archive, archive_of
-from tailrace.spark.session import process_conf
 from tailrace.toolchain import class_path, require_java
 
 STARTS = """
 from tailrace.settings import Settings
-from tailrace.spark.session import open_session
+from tailrace.engines.spark.session import open_session
 spark = open_session(Settings(driver_memory="1g"))
 given = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
 print([one for one in given if "SharedArchiveFile" in one])

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.catalog import Lake
-from tailrace.observe.flights import landing_cuts, load, write_files
+from tailrace.generate.flights import landing_cuts, load, write_files
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tests.support.clicks import land
 from tests.support.depth import deep

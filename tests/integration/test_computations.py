@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.catalog import Lake
-from tailrace.model import keyed, stateful
-from tailrace.model.clock import Clock
-from tailrace.model.computation import ComputationError
+from tailrace.engines.spark.executions.execution import schema_of
+from tailrace.engines.spark.keys import SparkKeys
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import ComputationError
+from tailrace.model.step import computation_state, computation_step
 from tailrace.settings import Settings
-from tailrace.spark.execution import schema_of
-from tailrace.spark.keys import SparkKeys
 from tests.support.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land
 from tests.support.ledgers import as_ever, expected, on, run
 
@@ -116,7 +116,7 @@ def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_
 ) -> None:
     totals, spark = Totals(name="totals", log=CLICKS, key="who"), Choice(Engine.SPARK, "a test")
     execution, schema = SparkKeys(plain, Lake(settings), totals, spark), schema_of({**CLICKS.columns, **TYPES})
-    keys, state, partitions = execution.nothing(), keyed.State(), list[int]()
+    keys, state, partitions = execution.nothing(), computation_state.State(), list[int]()
     for epoch in range(6):
         who = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
         records = [
@@ -127,7 +127,7 @@ def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_
         computed = execution.step(keys, plain.createDataFrame(records, schema), clock)
         assert computed.rows.where("kind = 'partial'").count() == len(who), "those that had something to do"
         keys.forget()
-        keys, state = computed.state, stateful.step(totals, state, records, clock).state
+        keys, state = computed.state, computation_step.step(totals, state, records, clock).state
         held = {(row["who"],): row["state"]["total"] for row in keys.frame.collect()}
         assert held == {key: one.fields["total"] for key, one in state.keys.items()}
         partitions.append(keys.frame.rdd.getNumPartitions())

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.catalog import Lake
-from tailrace.model.time import moment
-from tailrace.observe.flights import landing_cuts, load, write_files
+from tailrace.generate.flights import landing_cuts, load, write_files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tests.support.depth import deep
 from tests.support.shell import shell

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, days, hours, minutes
-from tailrace.lake.catalog import Lake
-from tailrace.lake.reports import log_status
+from tailrace.ingest.landing import Landed, Landing
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.pipeline_status import log_status
 from tailrace.settings import Settings
-from tailrace.spark.landing import Landed, Landing
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.pipeline_audit import audit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 # When each became known is in the records, so the processing time is theirs and not the machine's.

@@ -13,14 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from tailrace.cli import demo
-from tailrace.cli.console import Output
-from tailrace.cli.definitions import load
-from tailrace.cli.demo_reads import Reads
-from tailrace.cli.demo_story import Story
-from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
-from tailrace.observe import flights
+from tailrace.cli.demo import tour as demo
+from tailrace.cli.demo.reads import Reads
+from tailrace.cli.demo.story import Story
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.usage import Status
+from tailrace.generate import flights
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 
 SNOW = datetime(2013, 3, 8, tzinfo=UTC)

@@ -76,7 +76,7 @@ class Place:
     last: date
 
     def __post_init__(self) -> None:
-        from tailrace.observe.flights import landing_cuts, load, write_files
+        from tailrace.generate.flights import landing_cuts, load, write_files
 
         for name in ("pipelines", "docs"):
             (self.folder / name).symlink_to(ROOT / name)
@@ -176,7 +176,7 @@ def test_there_is_a_page_that_names_each_definition() -> None:
 @deep
 @pytest.mark.slow
 def test_the_commands_of_the_pages_on_pipelines_run_in_their_order(tmp_path: Path) -> None:
-    from tailrace.observe.flights import landing_cuts, load, write_files
+    from tailrace.generate.flights import landing_cuts, load, write_files
 
     first, last = date(2013, 3, 8), date(2013, 3, 11)
     write_files(load(first, last), tmp_path / "build" / "demo" / "landing", landing_cuts(first, last))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, RunnerError, StreamJob
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java

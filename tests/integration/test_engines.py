@@ -14,17 +14,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
-from tailrace.backfill.backfill import backfill
+from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.choose import Bounds
-from tailrace.lake.catalog import Lake
-from tailrace.lake.notices import Notice, WentOver
-from tailrace.model.reference import batch
-from tailrace.model.time import instant
+from tailrace.fold.fold_engines import Sides
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.events import Notice, WentOver
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import instant
+from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
-from tailrace.spark.sides import Sides
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.pipeline_audit import audit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CALLS = Log(

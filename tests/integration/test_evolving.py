@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.contracts import Column, Contract, answer_contract, ledger_contract, log_contract
-from tailrace.lake.evolution import changes
-from tailrace.lake.evolving import evolve_table
-from tailrace.model.time import BEGINNING
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.lake.change.migration import evolve_table
+from tailrace.lake.schema.contract_diff import changes
+from tailrace.lake.schema.contracts import Column, Contract, answer_contract, ledger_contract, log_contract
+from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.verify.replay import replay
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.rides import HOURLY, RIDES, Case, within
 
 LOG = replace(RIDES, columns=dict(RIDES.columns) | {"cents": "int"})

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.backfill import backfill
-from tailrace.cli.definitions import load
-from tailrace.lake.catalog import Lake
-from tailrace.model.time import hours, instant
-from tailrace.observe.flights import landing_cuts, write_files
-from tailrace.observe.flights import load as load_flights
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.cli.runtime.definitions import load
+from tailrace.generate.flights import landing_cuts, write_files
+from tailrace.generate.flights import load as load_flights
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import hours, instant
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
 
 PIPELINE = load(str(Path(__file__).parents[2] / "pipelines" / "flights.py"))
 FIRST, LAST = date(2013, 3, 7), date(2013, 3, 10)

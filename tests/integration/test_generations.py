@@ -14,19 +14,19 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import contracts
-from tailrace.lake.drift import drift
-from tailrace.lake.errors import FencedError, OtherDefinitionError
-from tailrace.lake.generations import generation_of, go_over, left, scratch
-from tailrace.lake.notices import Dropped, Notice
-from tailrace.lake.runs import Runs
+from tailrace.lake.catalog.drift import drift
+from tailrace.lake.catalog.events import Dropped, Notice
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import generation_of, go_over, left, scratch
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import contracts
+from tailrace.lake.schema.lake_errors import FencedError, OtherDefinitionError
+from tailrace.operate import changeover
+from tailrace.operate.changeover import ApplyError, apply, rollback
 from tailrace.settings import Settings
-from tailrace.spark import applying
-from tailrace.spark.applying import ApplyError, apply, rollback
-from tailrace.spark.stream import Stream
-from tailrace.spark.tailing import Tailing
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream
+from tailrace.stream.log_stream import Tailing
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case, within
 from tests.support.sessions import session
@@ -192,11 +192,11 @@ def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
 
     with monkeypatch.context() as patched:
         if place == "before the ledger":
-            patched.setattr(applying, "go_over", dies)
+            patched.setattr(changeover, "go_over", dies)
         elif place == "after the ledger":
-            patched.setattr(applying, "go_over", dies_after(go_over))
+            patched.setattr(changeover, "go_over", dies_after(go_over))
         else:
-            patched.setattr(applying._Generation, "take_over", dies_after(applying._Generation.take_over))
+            patched.setattr(changeover._Generation, "take_over", dies_after(changeover._Generation.take_over))
         with pytest.raises(KeyboardInterrupt):
             apply(case.lake, CHANGED)
     assert scratch(case.lake, "hourly") == [2]
@@ -227,14 +227,14 @@ def test_of_two_that_apply_at_once_the_later_one_goes_on(
     case.land(*MORNING[0])
     case.drain(HOURLY)
     other = replace(CHANGED, where=Fixed(minutes(20)))
-    build = applying._Generation.build
+    build = changeover._Generation.build
 
     def overtaken(self: Any, doing: Any) -> None:
         build(self, doing)
-        monkeypatch.setattr(applying._Generation, "build", build)
+        monkeypatch.setattr(changeover._Generation, "build", build)
         assert apply(case.lake, other).gave_way is None
 
-    monkeypatch.setattr(applying._Generation, "build", overtaken)
+    monkeypatch.setattr(changeover._Generation, "build", overtaken)
     first = apply(case.lake, CHANGED)
     assert first.gave_way is not None
     assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "gave_way", "committed"]
@@ -249,7 +249,7 @@ def test_a_generation_does_not_take_over_tables_that_were_evolved_while_it_was_b
     for bundle in MORNING:
         case.land(*bundle)
     case.drain(HOURLY)
-    kept, build = rows(plain, "hourly"), applying._Generation.build
+    kept, build = rows(plain, "hourly"), changeover._Generation.build
 
     def evolved(self: Any, doing: Any) -> None:
         build(self, doing)
@@ -257,7 +257,7 @@ def test_a_generation_does_not_take_over_tables_that_were_evolved_while_it_was_b
             update.add_column("note", StringType())
 
     with monkeypatch.context() as patched:
-        patched.setattr(applying._Generation, "build", evolved)
+        patched.setattr(changeover._Generation, "build", evolved)
         with pytest.raises(ApplyError, match="changed their shape while this was built: apply again"):
             apply(case.lake, CHANGED)
     assert rows(plain, "hourly") == [(*row, None) for row in kept]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
-from tailrace.model.time import moment
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import moment
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tests.support.rides import HOURLY, within
 
 FIRST = 20_454

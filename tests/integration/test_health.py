@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tailrace.lake.health import Health, answers, health, unwell
-from tailrace.model.time import duration, hours, instant
+from tailrace.lake.read.health import Health, answers, health, unwell
+from tailrace.model.base.time import duration, hours, instant
 from tailrace.settings import Settings
 from tests.support.rides import HOURLY, Case
 

@@ -24,11 +24,11 @@ from tailrace import (
     days,
     minutes,
 )
-from tailrace.backfill.backfill import backfill
-from tailrace.model.time import BEGINNING, instant
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
-from tailrace.verify.replay import replay
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.rides import RIDES, Case
 
 SOON = Near("there_at", "back_at", after=minutes(30))

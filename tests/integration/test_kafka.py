@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import progress_of
-from tailrace.model.combiners import Count, Sum
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.progress import Progress
-from tailrace.model.time import BEGINNING, days, duration, hours, instant, minutes
-from tailrace.model.triggers import AfterCount, Repeat
-from tailrace.model.windows import Fixed
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.sources import Kafka
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import progress_of
+from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.progress import Progress
+from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
-from tailrace.spark.folds import StreamError
-from tailrace.spark.sources import Kafka
-from tailrace.spark.stream import EpochReport, Stream, checkpoint_folder
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import EpochReport, Stream, checkpoint_folder
+from tailrace.verify.pipeline_audit import audit
 
 if TYPE_CHECKING:
     from tests.support.kafka import Broker

@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Count, Fixed, Pipeline, days
-from tailrace.lake.catalog import Lake
-from tailrace.lake.computed import computation_status
-from tailrace.lake.restoring import restore
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.restoration import restore
+from tailrace.lake.read.computation_status import computation_status
 from tailrace.settings import Settings
-from tailrace.spark.folds import StreamError
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.pipeline_audit import audit
 from tests.support.groups import LINKS, Groups, by_hand
 from tests.support.ledgers import on
 

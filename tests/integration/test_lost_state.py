@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Computation, Context, Count, Field, Fixed, Pipeline, days
 from tailrace.settings import Settings
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.rides import HOURLY, RIDES, Case, within
 

@@ -17,20 +17,20 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.archive import archive, commits
-from tailrace.lake.catalog import MAIN, Lake
-from tailrace.lake.commits import recorded
-from tailrace.lake.signals import Completions
-from tailrace.model.time import BEGINNING, instant
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.ingest.landing import Landing
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import MAIN, Lake
+from tailrace.lake.commit.archive import archive, commits
+from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.signal_tables import Completions
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.operate import maintenance
+from tailrace.operate.maintenance import Maintenance, maintain
 from tailrace.settings import Settings
-from tailrace.spark import maintaining
-from tailrace.spark.landing import Landing
-from tailrace.spark.maintaining import Maintenance, maintain
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
-from tailrace.verify.audit import audit
-from tailrace.verify.replay import replay
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.sessions import session
 
 RIDES = Log(
@@ -218,7 +218,7 @@ def test_X3_a_table_that_its_writer_trims_before_its_snapshots_expire_is_maintai
             trimmed.extend(one.snapshot_id for one in going)
             lake.forget(table, trimmed)
 
-    monkeypatch.setattr(maintaining, "archive", overtaken)
+    monkeypatch.setattr(maintenance, "archive", overtaken)
     (rides,) = (one for one in maintain(plain, case.lake, HOURLY).tables if one.table == "rides")
     left = case.lake.table("rides").metadata.snapshots
     assert len(trimmed) > len(left), "more went than stayed"

@@ -13,17 +13,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Map, Match, Pipeline, Sum, seconds
-from tailrace.backfill.backfill import backfill, backfill_stages
-from tailrace.lake.catalog import Lake
-from tailrace.lake.runs import Runs
-from tailrace.model import maps
-from tailrace.model.chains import Definition
-from tailrace.model.time import instant
+from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
+from tailrace.fold.fold_engines import Sides
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.model.base.time import instant
+from tailrace.model.definition import map as maps
+from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
-from tailrace.spark.sides import Sides
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.pipeline_audit import audit
 from tests.integration.test_engines import CALLS, EPOCHS, START, land
 
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.reports import log_status
-from tailrace.lake.runs import Runs
-from tailrace.model.time import hours
-from tailrace.observe.flights import landing_cuts, load, write_files
-from tailrace.plan.loading import load as definition
+from tailrace.generate.flights import landing_cuts, load, write_files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.pipeline_status import log_status
+from tailrace.model.base.time import hours
+from tailrace.plan.loader import load as definition
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.airflows import ROOT, Api, missing
 from tests.support.depth import deep
 from tests.support.postgres import POSTGRES, postgres

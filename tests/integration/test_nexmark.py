@@ -16,15 +16,15 @@ from pyspark.sql import SparkSession
 from benchmarks.nexmark.answers import Events, differences
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, beside, query
 from benchmarks.ours import deploy
-from tailrace.backfill.backfill import backfill_stages
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, REJECTED, answer_contract
-from tailrace.model.chains import Ranged
-from tailrace.model.step import Record
-from tailrace.model.time import END_OF_TIME, instant
+from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import LATE, REJECTED, answer_contract
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.step.step import Record
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 from tests.support.nexmark import generated, needs_published, published, published_answer, published_windows
 
 DISORDER = 3.9

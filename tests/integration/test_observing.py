@@ -17,20 +17,20 @@ from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, R
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
-from tailrace.backfill.backfill import Backfilled, backfill
-from tailrace.cli.console import Output
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import progress_of
-from tailrace.lake.reports import pipeline_status
-from tailrace.model.time import instant
-from tailrace.model.watermarks import Injected
-from tailrace.observe.happenings import Subject, Watcher
-from tailrace.observe.observing import observing
+from tailrace.backfill.pipeline_backfill import Backfilled, backfill
+from tailrace.cli.terminal.console import Output
+from tailrace.fold.pipeline_fold import PipelineFold
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import progress_of
+from tailrace.lake.read.pipeline_status import pipeline_status
+from tailrace.model.base.time import instant
+from tailrace.model.definition.watermark_strategies import Injected
+from tailrace.observe.telemetry.observation import observing
+from tailrace.observe.telemetry.run_events import Subject, Watcher
 from tailrace.settings import Settings
-from tailrace.spark.folding import Fold
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
 from tests.support.scraping import Scraped, collecting, scraped
 
 ROOT = Path(__file__).parents[2]
@@ -183,9 +183,9 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
     log, file = tmp_path / "run.json", tmp_path / "backfill.prom"
     of_stream = settings.model_copy(update={"log_format": "json", "log_file": log})
     of_backfill = settings.model_copy(update={"metrics_file": file})
-    publish, done = Fold.publish, list[Backfilled]()
+    publish, done = PipelineFold.publish, list[Backfilled]()
 
-    def beside_a_backfill(fold: Fold) -> bool:
+    def beside_a_backfill(fold: PipelineFold) -> bool:
         """The backfill commits after the epoch was written and before it is published."""
         if not done:
             with observing(Subject("backfill", of_backfill, COUNTED.stages), Output().say) as observed:
@@ -193,7 +193,7 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
                 done.extend(backfill(lake, COUNTED, instant_of(1), instant_of(2)))
         return publish(fold)
 
-    monkeypatch.setattr(Fold, "publish", beside_a_backfill)
+    monkeypatch.setattr(PipelineFold, "publish", beside_a_backfill)
     with observing(Subject("stream", of_stream, COUNTED.stages, source), Output().say, 0) as observed:
         drained(observed.tell)
         found = scraped(said[0].rpartition(" ")[2])

@@ -11,15 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Pipeline, Sessions, minutes
-from tailrace.backfill.backfill import BackfillError, backfill
-from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.lake.errors import FencedError
-from tailrace.lake.lease import BORROWER, LENDER, Lease
-from tailrace.lake.runs import Runs
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.backfill.pipeline_backfill import BackfillError, backfill
+from tailrace.engines.batch import run_engine
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.spark import cluster
+from tailrace.lake.commit.lease import BORROWER, LENDER, Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.settings import Settings
-from tailrace.spark import cluster, sessions
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case, within
 
@@ -31,7 +32,7 @@ MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann"
 
 def much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Spark take what it reads and what it gives for too much for this process to write."""
-    monkeypatch.setattr(sessions, "_bytes", lambda *_: 10**12)
+    monkeypatch.setattr(run_engine, "_bytes", lambda *_: 10**12)
     monkeypatch.setattr(cluster, "SMALL", -1)
     monkeypatch.setattr(ProcessFollower, "small", lambda *_, **__: False)
 

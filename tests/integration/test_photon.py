@@ -10,14 +10,14 @@ from random import Random
 import pytest
 
 from tailrace.generate.delivery import MINUTE, Delivery, in_order
-from tailrace.lake.contracts import PRODUCTION
-from tailrace.lake.lease import Lease
-from tailrace.lake.maintenance import kept
-from tailrace.lake.registry import shared
+from tailrace.ingest.sources import Files
+from tailrace.lake.change.registry import shared
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.upkeep.needs import kept
+from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
-from tailrace.spark.maintaining import maintain
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 from tests.support.depth import deep
 from tests.support.ledgers import on
 from tests.support.regions import PHOTON, Region, made, otherwise

@@ -11,14 +11,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterDelay, AfterWatermark, Count, Fixed, Log, Pipeline, hours, minutes, seconds
-from tailrace.lake.catalog import Lake
-from tailrace.lake.signals import Completions
-from tailrace.model.time import instant
-from tailrace.model.watermarks import Injected
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.signal_tables import Completions
+from tailrace.model.base.time import instant
+from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.pipeline_audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=hours(3))
 DROPS = Log(

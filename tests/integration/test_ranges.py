@@ -13,16 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import OwnWindows
-from tailrace.backfill import ranges, sharing
-from tailrace.backfill.backfill import backfill, backfill_stages
-from tailrace.backfill.sharing import Shared
-from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.model.panes import Answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch
-from tailrace.model.time import instant
-from tailrace.model.windows import NOTHING, Window
+from tailrace.backfill import range_records, shared_answers
+from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
+from tailrace.backfill.shared_answers import Shared
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import instant
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import batch
+from tailrace.model.windows.panes import Answers
+from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.depth import deep
@@ -100,14 +100,14 @@ def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
 def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, records = list[int](), ranges.records
+    asked, records = list[int](), range_records.records
 
     def seen(answering: Any, first: int, last: int, epoch: int) -> str:
         asked.append(last)
         return records(answering, first, last, epoch)
 
     lake = streamed(plain, settings, tmp_path / "landing", VISITS)
-    monkeypatch.setattr(sharing, "records", seen)
+    monkeypatch.setattr(shared_answers, "records", seen)
     closed = VISITS.closed_until(lake.head("visits__ledger").number("watermark"))
     runs = backfill(lake, VISITS, instant(START), dry_run=True)
     assert len(runs) == 2, "closed windows and open ones"
@@ -118,14 +118,14 @@ def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stag
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings.model_copy(update={"engine": "spark"})
-    asked, records = list[Pipeline](), ranges.records
+    asked, records = list[Pipeline](), range_records.records
 
     def counted(answering: Any, *bounds: int) -> str:
         asked.append(answering.pipeline)
         return records(answering, *bounds)
 
     lake = streamed(plain, settings, tmp_path / "landing", BILLS)
-    monkeypatch.setattr(sharing, "records", counted)
+    monkeypatch.setattr(shared_answers, "records", counted)
     until = min(stage.closed_until(lake.head(f"{stage.name}__ledger").number("watermark")) for stage in BILLS.stages)
     found = backfill_stages(lake, BILLS, instant(START) - 10**10, until)
     assert [stage.name for stage, _ in found] == ["visits", "bills"]

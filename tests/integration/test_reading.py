@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.ingest.micro_batch import file_rows, message_rows
+from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.plain_files import read_parquet
-from tailrace.model.log import Log
-from tailrace.model.time import instant
-from tailrace.spark.reading import read_files, read_messages
-from tailrace.spark.sources import Files, Format, SourceError
-from tailrace.spark.taking import file_rows, message_rows
+from tailrace.ingest.sources import Files, Format, SourceError
+from tailrace.model.base.time import instant
+from tailrace.model.definition.log import Log
 from tests.support.files import Outcome, lines, outcome, put
 
 LOG = Log(

@@ -29,20 +29,20 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.cli.definitions import load
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.signals import Completions, Signals
-from tailrace.model.clock import Clock
-from tailrace.model.time import instant
+from tailrace.cli.runtime.definitions import load
+from tailrace.engines.spark.preview import shown
+from tailrace.fold.pipeline_fold import PipelineFold
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.signal_tables import Completions, Signals
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.folding import Fold
-from tailrace.spark.showing import shown
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.stream.landing_stream import EpochReport, Stream
 from tailrace.verify.as_of import as_of
-from tailrace.verify.recording import Recording, ReplayError
-from tailrace.verify.replay import replay
+from tailrace.verify.recorded_epochs import Recording, ReplayError
+from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
 from tests.support.native import in_micros
 from tests.support.recorded import record
@@ -134,7 +134,7 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
 
     def look(stream: Stream, report: EpochReport) -> None:
         for fold in stream.folds:
-            assert isinstance(fold, Fold)
+            assert isinstance(fold, PipelineFold)
             place = (fold.pipeline.name, report.epoch)
             windows[place] = windows_of(shown(fold.state.windows))
             answers[place] = ordered(in_micros(plain.table(fold.pipeline.name)))
@@ -146,18 +146,18 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
         stream.wait()
         stream.close()
 
-    publish = Fold.publish
+    publish = PipelineFold.publish
 
-    def dies(self: Fold) -> bool:
+    def dies(self: PipelineFold) -> bool:
         staged = self._staged
         if self.pipeline.name == "bills" and staged is not None and staged.folded.clock.epoch == 2:
             raise RuntimeError("killed between two ledgers")
         return publish(self)
 
-    monkeypatch.setattr(Fold, "publish", dies)
+    monkeypatch.setattr(PipelineFold, "publish", dies)
     with pytest.raises(RuntimeError, match="killed between"):
         drain()
-    monkeypatch.setattr(Fold, "publish", publish)
+    monkeypatch.setattr(PipelineFold, "publish", publish)
     drain()
     before = everything(lake)
     for stage in bills.stages:

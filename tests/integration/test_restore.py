@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Pipeline, Sum, minutes
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.errors import LakeError
-from tailrace.lake.restoring import RestoreError, restore
-from tailrace.lake.runs import Runs
-from tailrace.lake.tables import MAIN
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.lake.catalog.table_protocol import MAIN
+from tailrace.lake.change.restoration import RestoreError, restore
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.rides import HOURLY, Case
 

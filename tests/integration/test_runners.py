@@ -15,10 +15,10 @@ from shutil import copy
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.engines.duckdb.connection import RoomError
-from tailrace.lake.catalog import Lake
-from tailrace.lake.runs import Runs
-from tailrace.model.time import instant
+from tailrace.engines.duckdb.database.connection import RoomError
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
 from tailrace.runners.local import Local
 from tailrace.settings import Settings

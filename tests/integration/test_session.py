@@ -12,9 +12,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalogs import Sqlite
+from tailrace.engines.spark.session import open_session
+from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
-from tailrace.spark.session import open_session
 from tailrace.toolchain import Jar, ToolchainError, pinned
 
 
@@ -74,7 +74,7 @@ def test_a_process_setting_is_refused_once_spark_runs(spark: SparkSession, setti
 def test_jars_that_the_process_started_without_are_named(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = "tailrace.spark.session.pinned"
+    at = "tailrace.engines.spark.session.pinned"
     monkeypatch.setattr(at, lambda group: (*pinned(group), Jar(group, "org.example:another:1", "0")))
     with pytest.raises(ToolchainError, match=r"without the jars of lake.*groups=\('lake',\)"):
         open_session(settings)

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.model import examples
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake, lineage, properties
+from tailrace.model.samples import examples
 from tailrace.settings import Place, Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
 
 DEFINITION = """
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes
-from tailrace.model import examples
+from tailrace.model.samples import examples
 
 books = Pipeline(
     name="books", log=examples.SCORES, key="team", what={"n": Count()}, where=Fixed(minutes(30)),

@@ -15,10 +15,10 @@ from tailrace.cli import main
 from tailrace.engines import choose
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.query import asked
-from tailrace.lake.catalog import Lake
-from tailrace.lake.querying import QueryError, by_duckdb
+from tailrace.engines.spark.query import by_spark
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.query_views import QueryError, by_duckdb
 from tailrace.settings import Settings
-from tailrace.spark.querying import by_spark
 from tests.support import small_lake
 
 QUERIES = [
@@ -151,7 +151,7 @@ def test_rows_are_printed_as_asked(made: Lake) -> None:
 def test_without_an_engine_asked_for_no_spark_is_started_for_what_the_process_answers(
     made: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.cli.sql.session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr("tailrace.cli.commands.run.sql.session", lambda *_, **__: pytest.fail("Spark was started"))
     shown = CliRunner().invoke(main.app, ["sql", "select city, sum(rides) from hourly_rides group by 1 order by 1"])
     assert shown.exit_code == 0
     assert [line.split() for line in shown.stdout.splitlines()[:3]] == [

@@ -30,20 +30,20 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.backfill import backfill_stages
-from tailrace.lake.catalog import Lake, lineage, properties
-from tailrace.lake.errors import LakeError
-from tailrace.lake.late import late_report
-from tailrace.model.clock import Clock
-from tailrace.model.panes import Answers, answers
-from tailrace.model.reference import batch, fold_stages
-from tailrace.model.step import State
-from tailrace.model.time import BEGINNING, instant
-from tailrace.model.windows import Window
+from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake, lineage, properties
+from tailrace.lake.read.late_records import late_report
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.step.reference import batch, fold_stages
+from tailrace.model.step.step import State
+from tailrace.model.windows.panes import Answers, answers
+from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
 from tests.support.native import said_by_ledger, said_by_reference
 

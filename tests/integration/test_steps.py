@@ -13,16 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Log, Pipeline, SparkColumns, SparkFrame, Sum, minutes
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
-from tailrace.model.elementwise import ElementWise, NeedsSparkError
-from tailrace.model.reference import at_once
-from tailrace.model.time import instant
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.engines.spark.executions.preparation import StepError
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import instant
+from tailrace.model.definition.record_steps import ElementWise, NeedsSparkError
+from tailrace.model.step.reference import at_once
 from tailrace.settings import Settings
-from tailrace.spark.preparing import StepError
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.verify.pipeline_audit import audit
 
 COLUMNS = {"id": "bigint", "text": "string", "at": "timestamp"}
 LINES = Log(name="lines", columns=COLUMNS, event_time="at", disorder=minutes(10))

@@ -10,7 +10,7 @@ from shutil import copy
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, MaintainJob, RunnerError
 from tailrace.runners.submit import Submit
 from tailrace.settings import Settings

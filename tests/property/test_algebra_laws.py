@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.algebra import Scalars
-from tailrace.model.calendars import UNITS, Calendar
-from tailrace.model.time import END_OF_TIME, instant, moment
-from tailrace.model.trigger import Moment, Phase, Trigger
-from tailrace.model.windows import Fixed, Sessions, Sliding, Window, gathered, merge, phase_of
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.time import END_OF_TIME, instant, moment
+from tailrace.model.triggers.trigger import Moment, Phase, Trigger
+from tailrace.model.windows.calendars import UNITS, Calendar
+from tailrace.model.windows.windows import Fixed, Sessions, Sliding, Window, gathered, merge, phase_of
 from tests.support.strategies import BASE, EVERYTHING, LOG, bundles, examples, triggers
 
 O = Scalars()  # noqa: E741

@@ -15,13 +15,13 @@ import pytest
 
 from tailrace import Pipeline
 from tailrace.generate.delivery import HOUR
-from tailrace.model.clock import Clock
-from tailrace.model.panes import Answers as Folded
-from tailrace.model.panes import answers
-from tailrace.model.reference import backfilled, fold_stages
-from tailrace.model.samples import Epochs, epochs
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.samples.sample_records import Epochs, epochs
+from tailrace.model.step.reference import backfilled, fold_stages
+from tailrace.model.step.step import Record
+from tailrace.model.windows.panes import Answers as Folded
+from tailrace.model.windows.panes import answers
 from tests.support.applications import APPLICATIONS, RECORDS, Answers, Application, once
 
 

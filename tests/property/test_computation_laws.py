@@ -7,12 +7,12 @@ from collections import Counter
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tailrace.model.clock import Clock
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.keyed import State
-from tailrace.model.stateful import onward, step
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.computation_state import State
+from tailrace.model.step.computation_step import onward, step
+from tailrace.model.step.step import Record
 from tests.support import strategies
 from tests.support.computing import Desk, Machine, by_key, kept, machines, readers, told, without_late
 from tests.support.strategies import examples

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.catalog import Lake
-from tailrace.model.clock import Clock
+from tailrace.engines.spark.keys import KeysThere, SparkKeys
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
-from tailrace.spark.keys import KeysThere, SparkKeys
 from tests.support.computing import Machine, machines
 from tests.support.keys import KeysAsTables, is_the_reference
 from tests.support.native import in_parts

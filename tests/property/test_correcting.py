@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tailrace.model.algebra import Scalars
-from tailrace.model.correcting import Corrected, correct
-from tailrace.model.panes import Late, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, batch, fold
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING
-from tailrace.model.transition import Transition
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import Corrected, correct
+from tailrace.model.step.reference import Run, batch, fold
+from tailrace.model.step.step import Record
+from tailrace.model.step.transition import Transition
+from tailrace.model.windows.panes import Late, answers
 from tests.support import laws
 from tests.support.strategies import Epochs, epochs, everything, examples, pipelines
 

@@ -10,20 +10,20 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.backfill.correcting import OpenWindowsCorrected, PythonCorrected
-from tailrace.engines.answering import Answering, PythonAnswering
-from tailrace.lake.contracts import answer_contract
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.correcting import correct
-from tailrace.model.panes import Pane, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import fold
-from tailrace.model.time import BEGINNING, END_OF_TIME, moment
-from tailrace.spark.execution import Execution, OpenWindows
-from tailrace.spark.native import Native
-from tailrace.spark.per_key import PerKey
-from tailrace.sql.answers import current, in_range
-from tailrace.sql.corrections import As
+from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected
+from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
+from tailrace.engines.spark.executions.execution import Execution, OpenWindows
+from tailrace.engines.spark.executions.native import Native
+from tailrace.engines.spark.executions.per_key import PerKey
+from tailrace.lake.schema.contracts import answer_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import correct
+from tailrace.model.step.reference import fold
+from tailrace.model.windows.panes import Pane, answers
+from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.backfill_rows import BackfillVersion
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
 from tests.support.sessions import cluster
 from tests.support.strategies import Epochs, epochs, everything, pipelines
@@ -82,7 +82,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     log.createOrReplaceTempView("whole_log")
     session = cluster(spark)
     by = answering(session, pipeline)
-    written = As("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
+    written = BackfillVersion("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correcting = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}"

@@ -10,18 +10,18 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tailrace.model.combiners import Count, Max
-from tailrace.model.elementwise import Derive, ElementWise
-from tailrace.model.expressions import Col
-from tailrace.model.gathering import Collect, Highest
-from tailrace.model.joining import KINDS, Kind, Near, Pairs, Unpack
-from tailrace.model.matching import Condition, Match
-from tailrace.model.panes import RETRACTING
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch
-from tailrace.model.step import Record
-from tailrace.model.time import instant, seconds
-from tailrace.model.windows import Fixed, Global, Sliding
+from tailrace.model.base.conditions import Condition, Match
+from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import instant, seconds
+from tailrace.model.combiners.basic import Count, Max
+from tailrace.model.combiners.lists import Collect, Highest
+from tailrace.model.definition.joins import KINDS, Kind, Near, Pairs, Unpack
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive, ElementWise
+from tailrace.model.step.reference import batch
+from tailrace.model.step.step import Record
+from tailrace.model.windows.panes import RETRACTING
+from tailrace.model.windows.windows import Fixed, Global, Sliding
 from tests.support.stages import NEAR, SIDES, gathering
 from tests.support.strategies import LOG, bundles, examples
 

@@ -6,8 +6,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace.model.reference import fold_stages
-from tailrace.sql.reasons import reasons
+from tailrace.model.step.reference import fold_stages
+from tailrace.sql.records.reasons import reasons
 from tests.support.native import in_parts, run_stages, said_by_reference
 from tests.support.stages import joins
 from tests.support.strategies import epochs

@@ -12,16 +12,16 @@ from dataclasses import replace
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tailrace.model.algebra import Scalars
-from tailrace.model.clock import Clock
-from tailrace.model.panes import Accumulation, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import at_once, batch, fold
-from tailrace.model.step import State, step
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, seconds
-from tailrace.model.transition import Times, Transition
-from tailrace.model.triggers import AllOf, AnyOf, Repeat
-from tailrace.model.windows import Sessions
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import at_once, batch, fold
+from tailrace.model.step.step import State, step
+from tailrace.model.step.transition import Times, Transition
+from tailrace.model.triggers.combinators import AllOf, AnyOf, Repeat
+from tailrace.model.windows.panes import Accumulation, answers
+from tailrace.model.windows.windows import Sessions
 from tests.support import laws
 from tests.support.strategies import (
     BASE,

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tailrace.model.clock import Clock
-from tailrace.model.folded import fold_chain
-from tailrace.model.keyed import State
-from tailrace.model.stateful import step
-from tailrace.model.time import EPOCH, instant, seconds
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import EPOCH, instant, seconds
+from tailrace.model.step.chain_fold import fold_chain
+from tailrace.model.step.computation_state import State
+from tailrace.model.step.computation_step import step
 from tests.support.computing import Ring, machines
 from tests.support.groups import LINKS, Groups, by_hand
 from tests.support.strategies import epochs, examples

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.catalog import Lake
-from tailrace.model.clock import Clock
+from tailrace.engines.spark.map_step import SparkMap
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
-from tailrace.spark.maps import SparkMap
 from tests.support.maps import by_reference, by_rows, random_maps
 from tests.support.native import arrow_bundle, in_parts
 from tests.support.strategies import bundles

@@ -8,11 +8,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.reference import fold
-from tailrace.model.time import END_OF_TIME
-from tailrace.sql.reasons import reasons
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import fold
+from tailrace.sql.records.reasons import reasons
 from tests.support.depth import covering, deep
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import in_parts, run_native, said_by_reference

@@ -12,12 +12,12 @@ import pytest
 from benchmarks.nexmark.answers import SQL, Events, differences
 from benchmarks.nexmark.queries import COLUMNS, HERE, Query, Row, query
 from tailrace import Count, Fixed, Map, Max, Pipeline, Sessions, Sliding, Sum, seconds
-from tailrace.model.clock import Clock
-from tailrace.model.folded import fold_chain
-from tailrace.model.panes import answers
-from tailrace.model.reference import Run, fold
-from tailrace.model.time import END_OF_TIME, moment
-from tailrace.plan.loading import load
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, moment
+from tailrace.model.step.chain_fold import fold_chain
+from tailrace.model.step.reference import Run, fold
+from tailrace.model.windows.panes import answers
+from tailrace.plan.loader import load
 from tests.support.nexmark import (
     OTHERWISE,
     PUBLISHED,

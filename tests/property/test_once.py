@@ -14,13 +14,13 @@ from hypothesis import settings as tried
 from hypothesis import strategies as st
 
 from tailrace import Match, Once
-from tailrace.model.clock import Clock
-from tailrace.model.errors import DefinitionError
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.keyed import Record, State
-from tailrace.model.once import Claims, Id
-from tailrace.model.time import instant, moment
-from tailrace.model.visits import example
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.once import Claims, Id
+from tailrace.model.samples.visits import example
+from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.computation_state import Record, State
 from tests.support.computing import kept
 from tests.support.searching import HASTY, PHOTON, epochs, log
 

@@ -28,23 +28,23 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.combiners import Combiner
-from tailrace.model.obeying import LawError, obeys
-from tailrace.model.reference import batch, fold
-from tailrace.model.step import State, step
-from tailrace.model.time import END_OF_TIME, duration, instant
-from tailrace.model.windows import NOTHING, Window
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.engines.spark.executions import per_key
+from tailrace.engines.spark.executions.per_key import PerKey
+from tailrace.engines.spark.executions.resting_state import told_apart
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, duration, instant
+from tailrace.model.combiners.basic import Combiner
+from tailrace.model.combiners.laws import LawError, obeys
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import batch, fold
+from tailrace.model.step.step import State, step
+from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
-from tailrace.spark import per_key
-from tailrace.spark.per_key import PerKey
-from tailrace.spark.resting import told_apart
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
-from tailrace.verify.audit import audit
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import covering
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
 from tests.support.strategies import BASE, LOG, epochs, pipelines

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.sql.reasons import reasons
-from tailrace.verify.replay import replay
+from tailrace.sql.records.reasons import reasons
+from tailrace.verify.stage_replay import replay
 from tests.support.native import in_parts
 from tests.support.recorded import record
 from tests.support.sessions import session

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tailrace.model.panes import answers
-from tailrace.model.reference import backfilled, batch, fold
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.step.reference import backfilled, batch, fold
+from tailrace.model.windows.panes import answers
 from tests.support.stages import chains, holds_for_stages
 from tests.support.strategies import epochs, everything, examples
 

@@ -7,15 +7,15 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace.engines.answering import answering
-from tailrace.model.combiners import Merge
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import batch, fold_stages
-from tailrace.model.sketches import ApproxDistinct
-from tailrace.model.windows import Window
-from tailrace.spark.execution import Execution
-from tailrace.spark.per_key import PerKey
-from tailrace.sql.reasons import reasons
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.spark.executions.execution import Execution
+from tailrace.engines.spark.executions.per_key import PerKey
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.combiners.sketches import ApproxDistinct
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import batch, fold_stages
+from tailrace.model.windows.windows import Window
+from tailrace.sql.records.reasons import reasons
 from tests.support.depth import covering, deep
 from tests.support.laws import Epochs, same_answers
 from tests.support.native import Said, bundle_frame, in_parts, run_stages, said_by_reference

@@ -8,9 +8,16 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.progress import Progress, Seen
-from tailrace.model.time import BEGINNING, END_OF_TIME, duration, minutes, seconds
-from tailrace.model.watermarks import BoundedDisorder, Injected, ObservedLag, WatermarkStrategy, lag_bucket, lag_edge
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, minutes, seconds
+from tailrace.model.definition.watermark_strategies import (
+    BoundedDisorder,
+    Injected,
+    ObservedLag,
+    WatermarkStrategy,
+    lag_bucket,
+    lag_edge,
+)
+from tailrace.model.step.progress import Progress, Seen
 from tests.support.strategies import examples
 
 SECOND = 1_000_000

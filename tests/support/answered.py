@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.backfill import backfill
-from tailrace.lake.catalog import Lake
-from tailrace.model.pipeline import Pipeline
-from tailrace.verify.audit import audit
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.verify.pipeline_audit import audit
 from tests.support.applications import RECORDS, Answers, Application
 
 

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any
 
 from tailrace import Log, Pipeline
+from tailrace.generate import flights
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
-from tailrace.generate.logs import LOGS
-from tailrace.model.time import instant, moment
-from tailrace.observe import flights
-from tailrace.plan.loading import load
+from tailrace.generate.made_up_logs import LOGS
+from tailrace.model.base.time import instant, moment
+from tailrace.plan.loader import load
 
 ROOT = Path(__file__).parents[2]
 DAY = 24 * HOUR

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tailrace import Count, Fixed, Log, Pipeline, Sessions, Sum, minutes, seconds
-from tailrace.model.visits import Visits
+from tailrace.model.samples.visits import Visits
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 CLICKS = Log(

@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeline, RecordError, Sessions, Sum, seconds
-from tailrace.model.clock import Clock
-from tailrace.model.context import Context, Timer
-from tailrace.model.folded import Run
-from tailrace.model.keyed import KeyState, Production, State
-from tailrace.model.one_key import in_order
-from tailrace.model.panes import Key
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
+from tailrace.model.definition.context import Context, Timer
+from tailrace.model.step.chain_fold import Run
+from tailrace.model.step.computation_state import KeyState, Production, State
+from tailrace.model.step.one_key import in_order
+from tailrace.model.windows.panes import Key
 from tests.support.strategies import LOG
 
 Epochs = Sequence[tuple[Sequence[Mapping[str, Any]], Clock]]

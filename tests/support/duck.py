@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.connection import connect
+from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.execution import DuckExecution, Windows, executed
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Record
 from tailrace.settings import Settings
 from tests.support.native import Said, _exact, arrow_bundle
 

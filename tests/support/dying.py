@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.tables import MAIN
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import MAIN
 
 POINT = "DYING"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.model.log import Log
+from tailrace.model.definition.log import Log
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from typing import Any
 
 from tailrace import Computation
 from tailrace.engines.choose import Engine
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract
-from tailrace.lake.registry import Registry
-from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.fold.computation_fold import ComputationFold
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.change.registry import Registry
+from tailrace.lake.schema.contracts import log_contract
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.settings import Settings
-from tailrace.spark.folding import Phases
-from tailrace.spark.sides import Sides
-from tailrace.spark.stateful import ComputationFold
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.verify.computation_audit import audit_computation
 from tests.support.clicks import START, VISITS
 from tests.support.native import arrow_bundle
 from tests.support.searching import HASTY, Epochs, epochs, log

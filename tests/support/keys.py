@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace import PROCESSING
-from tailrace.engines.claiming import KeySide
+from tailrace.engines.claims import KeySide
 from tailrace.engines.python.keys import keys_of
-from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.model import keyed
-from tailrace.model.keyed import KeyState, Outcome, State
-from tailrace.model.stateful import onward, step
-from tailrace.model.time import instant
+from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.model.base.time import instant
+from tailrace.model.step import computation_state
+from tailrace.model.step.computation_state import KeyState, Outcome, State
+from tailrace.model.step.computation_step import onward, step
 from tests.support.computing import Machine
 from tests.support.native import arrow_bundle
 from tests.support.strategies import epochs
@@ -102,7 +102,7 @@ def said_by_outcome(machine: Machine, outcome: Outcome, before: State) -> Said:
         said[PARTIAL, key, epoch, gone, work.taken, work.set, work.fired, work.dropped, work.returned] += 1
     for one in outcome.productions:
         due = one.values["due"] and instant(one.values["due"])
-        place = (one.epoch, one.place, keyed.source_of(one.key))
+        place = (one.epoch, one.place, computation_state.source_of(one.key))
         said[PRODUCTION, one.key, *place, one.at, one.values["said"], one.values["total"], due] += 1
     for back in outcome.state.in_flight:
         place = (back.epoch, back.place, back.out_of)

@@ -14,18 +14,18 @@ from itertools import pairwise
 from types import UnionType
 from typing import Any
 
-from tailrace.model.clock import Clock
-from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
-from tailrace.model.errors import ClockError
-from tailrace.model.gathering import Collect, Distinct, Highest, Quantile, TopK
-from tailrace.model.ordered import ByTime
-from tailrace.model.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, backfilled, batch, fold, prepared
-from tailrace.model.spread import Variance
-from tailrace.model.step import Record, State
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.windows import Window
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import ClockError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.combiners.basic import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners.first_last import ByTime
+from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile, TopK
+from tailrace.model.combiners.variance import Variance
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.reference import Run, backfilled, batch, fold, prepared
+from tailrace.model.step.step import Record, State
+from tailrace.model.windows.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
+from tailrace.model.windows.windows import Window
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]
 Place = tuple[Key, Window]

@@ -11,16 +11,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace import Computation, Pipeline
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import recorded
-from tailrace.model import keyed
-from tailrace.model.chains import Definition, before
-from tailrace.model.clock import Clock
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.step import State
-from tailrace.model.time import instant, moment
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import EpochReport, Stream
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.chain import Definition, before
+from tailrace.model.step import computation_state
+from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.step import State
+from tailrace.stream.landing_stream import EpochReport, Stream
 from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 
@@ -57,7 +57,7 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ru
     start = [Run(State(generation=1))] if isinstance(definition, Pipeline) else []
     if (earlier := before(definition)) is not None:
         assert not isinstance(earlier, Pipeline)
-        start = [Run(keyed.State()), *start]
+        start = [Run(computation_state.State()), *start]
     return fold_chain(definition, epochs, start)
 
 

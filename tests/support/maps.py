@@ -10,12 +10,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tailrace.model import maps
-from tailrace.model.clock import Clock
-from tailrace.model.elementwise import Derive, Each, ElementWise, Record
-from tailrace.model.expressions import Col
-from tailrace.model.maps import Map
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import instant
+from tailrace.model.definition import map as maps
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.record_steps import Derive, Each, ElementWise, Record
 from tests.support.strategies import LOG, conditions
 
 Rows = Counter[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""A lake in memory: the tables that the commit protocol asks for, with rows as plain mappings (`tailrace.lake.tables`).
+"""A lake in memory: what `lake.catalog.table_protocol` asks for, with rows as plain mappings.
 
 It behaves as the catalog's tables do, as far as the protocol can tell: tests/contract holds both to the same claims.
 """
@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.lake.contracts import Contract
-from tailrace.lake.errors import LakeError, MovedError
-from tailrace.lake.notices import Notice, untold
-from tailrace.lake.tables import MAIN, MAINTAINED, Change, Commit, Head, standing
+from tailrace.lake.catalog.events import Notice, untold
+from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Change, Commit, Head, standing
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
 Row = Mapping[str, Any]
 

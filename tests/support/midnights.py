@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tailrace.model import examples
-from tailrace.model.calendars import UNITS, Calendar
-from tailrace.model.time import instant
-from tailrace.model.windows import Window
-from tailrace.sql.windows import assigned
+from tailrace.model.base.time import instant
+from tailrace.model.samples import examples
+from tailrace.model.windows.calendars import UNITS, Calendar
+from tailrace.model.windows.windows import Window
+from tailrace.sql.records.assignment import assigned
 
 ZONES = ("UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza")
 

@@ -15,19 +15,19 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tailrace.lake.contracts import log_contract
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.clock import Clock
-from tailrace.model.log import Log
-from tailrace.model.panes import Late, Pane, Rejected
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING, instant, moment
-from tailrace.spark.execution import Execution, OpenWindows
-from tailrace.spark.native import Native
-from tailrace.spark.per_key import PerKey
-from tailrace.spark.preparing import changed
-from tailrace.sql.reasons import reasons
+from tailrace.engines.spark.executions.execution import Execution, OpenWindows
+from tailrace.engines.spark.executions.native import Native
+from tailrace.engines.spark.executions.per_key import PerKey
+from tailrace.engines.spark.executions.preparation import changed
+from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Record
+from tailrace.model.windows.panes import Late, Pane, Rejected
+from tailrace.sql.records.reasons import reasons
 from tests.support.depth import cases
 from tests.support.strategies import each_time_the_same
 

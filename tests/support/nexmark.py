@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, query
-from tailrace.generate.logs import LOGS
+from tailrace.generate.made_up_logs import LOGS
 from tailrace.generate.nexmark import nexmark
-from tailrace.model.clock import Clock
-from tailrace.model.step import Record
-from tailrace.model.time import END_OF_TIME, instant, moment
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant, moment
+from tailrace.model.step.step import Record
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = Path(os.environ.get("TAILRACE_TEST_NEXMARK", ROOT.parent / "shared" / "nexmark"))

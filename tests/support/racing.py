@@ -16,12 +16,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.definitions import load
-from tailrace.cli.errors import Status
-from tailrace.lake.catalog import Lake
-from tailrace.model.pipeline import Pipeline
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.terminal.usage import Status
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.verify.audit import audit
+from tailrace.verify.pipeline_audit import audit
 from tests.support.killing import environment
 from tests.support.landing import DEFINITION, Landing
 from tests.support.waiting import PATIENT

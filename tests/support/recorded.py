@@ -10,16 +10,17 @@ from typing import NoReturn
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import CLOCK
-from tailrace.lake.contracts import log_contract, rejected_contract
-from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Record
-from tailrace.spark.folding import Fold, Phases
-from tailrace.spark.pacing import Pace
-from tailrace.spark.sides import Sides
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.follower_pace import Pace
+from tailrace.fold.pipeline_fold import PipelineFold
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.epoch_properties import CLOCK
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Record
 from tests.support.native import arrow_bundle
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]
@@ -49,7 +50,7 @@ def record(
         if fold is None or place - first in set(restarts):
             if fold is not None:
                 fold.close()
-            fold = Fold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+            fold = PipelineFold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
         given = bundle if spark is None else spark.createDataFrame(bundle)
         fold.stage(given, clock, Phases())
         fold.publish()

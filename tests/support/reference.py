@@ -10,20 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.lake.following import Following
-from tailrace.lake.lease import Lease
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run, Runs
-from tailrace.lake.tables import Change, Head
-from tailrace.model.clock import Clock
-from tailrace.model.correcting import correct
-from tailrace.model.panes import Answers, Key, Pane, Timing, Version
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import backfilled
-from tailrace.model.step import Record, State, step
-from tailrace.model.time import BEGINNING, END_OF_TIME
-from tailrace.model.windows import Window
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Change, Head
+from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.correction import correct
+from tailrace.model.step.reference import backfilled
+from tailrace.model.step.step import Record, State, step
+from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
+from tailrace.model.windows.windows import Window
 from tests.support.worlds import NotYetError, Writer
 
 Epochs = Sequence[tuple[Sequence[Record], Clock]]

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
-from tailrace.generate.landing import land
+from tailrace.generate.delivery_files import land
 from tailrace.generate.searches import searches
-from tailrace.lake.catalog import Lake
-from tailrace.plan.loading import load_any
+from tailrace.lake.catalog.lake import Lake
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
-from tailrace.verify.audit_computation import audit_computation
+from tailrace.verify.computation_audit import audit_computation
 from tests.support.sessions import session
 
 FIRST = 1_767_225_600_000_000

@@ -11,10 +11,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.lake.catalog import Lake
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.spark.sources import Files
-from tailrace.spark.stream import Stream
+from tailrace.stream.landing_stream import Stream
 
 RIDES = Log(
     name="rides",

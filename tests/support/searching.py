@@ -10,9 +10,9 @@ from typing import Any
 
 from tailrace import Computation, minutes
 from tailrace.generate.searches import searches
-from tailrace.model.clock import Clock
-from tailrace.model.time import END_OF_TIME, instant, moment
-from tailrace.plan.loading import load_any
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant, moment
+from tailrace.plan.loader import load_any
 
 PHOTON = load_any(f"{Path(__file__).parents[2] / 'pipelines' / 'photon.py'}:photon")
 assert isinstance(PHOTON, Computation)

@@ -1,4 +1,4 @@
-"""Sessions for tests: Spark's, of one JVM with every jar that is here, and those that runs ask (`engines.session`)."""
+"""Sessions for tests: Spark's, of one JVM with every jar that is here, and those of runs (`session_protocol`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.spark.cluster import ClusterSession
+    from tailrace.engines.spark.cluster import ClusterSession
 
 
 def session(settings: Settings, extra: Mapping[str, str] | None = None) -> SparkSession:
     """A session on the lake of `settings`, in a JVM that reads Kafka where its jars are here."""
-    from tailrace.spark.session import open_session
+    from tailrace.engines.spark.session import open_session
     from tailrace.toolchain import missing
 
     groups = ("lake",) if missing(settings.jars, ["kafka"]) else ("lake", "kafka")
@@ -27,7 +27,7 @@ def session(settings: Settings, extra: Mapping[str, str] | None = None) -> Spark
 
 def cluster(spark: SparkSession, lake: Lake | None = None) -> ClusterSession:
     """What a run on Spark asks, in a session that is there."""
-    from tailrace.spark.cluster import ClusterSession
+    from tailrace.engines.spark.cluster import ClusterSession
 
     return ClusterSession(spark, lake or Lake(Settings()), Choice(Engine.SPARK, "of the test"), small=False)
 

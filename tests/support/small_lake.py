@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Mean, Pipeline, hours
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import answer_contract, contracts, ledger_contract
-from tailrace.lake.runs import Runs
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import answer_contract, contracts, ledger_contract
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 
 RIDES = Log(

@@ -8,24 +8,24 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from tailrace.engines.answering import Answering
-from tailrace.model.calendars import Calendar
-from tailrace.model.combiners import AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
-from tailrace.model.elementwise import Derive, ElementWise
-from tailrace.model.expressions import Col, If, Value
-from tailrace.model.gathering import Collect, Distinct, Highest, TopK
-from tailrace.model.joining import KINDS, Near, Pack, Pairs, Unpack
-from tailrace.model.matching import Match, Missing
-from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.reference import Run, batch, fold_stages
-from tailrace.model.sketches import ApproxDistinct
-from tailrace.model.spread import Variance
-from tailrace.model.step import Record, State
-from tailrace.model.time import END_OF_TIME, seconds, text
-from tailrace.model.triggers import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
-from tailrace.model.types import is_exact_number, is_type
-from tailrace.model.windows import Fixed, Global, Sliding
+from tailrace.engines.batch.batch_answers import Answering
+from tailrace.model.base.conditions import Match, Missing
+from tailrace.model.base.expressions import Col, If, Value
+from tailrace.model.base.time import END_OF_TIME, seconds, text
+from tailrace.model.base.types import is_exact_number, is_type
+from tailrace.model.combiners.basic import AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners.lists import Collect, Distinct, Highest, TopK
+from tailrace.model.combiners.sketches import ApproxDistinct
+from tailrace.model.combiners.variance import Variance
+from tailrace.model.definition.joins import KINDS, Near, Pack, Pairs, Unpack
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive, ElementWise
+from tailrace.model.step.reference import Run, batch, fold_stages
+from tailrace.model.step.step import Record, State
+from tailrace.model.triggers.combinators import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
+from tailrace.model.windows.windows import Fixed, Global, Sliding
 from tests.support import laws
 from tests.support.laws import Broken, Epochs, Place
 from tests.support.strategies import pipelines

@@ -20,21 +20,19 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from tailrace.model.calendars import Calendar
-from tailrace.model.chains import Definition
-from tailrace.model.clock import Clock
-from tailrace.model.combiners import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
-from tailrace.model.gathering import Collect, Distinct, Quantile, TopK
-from tailrace.model.log import Log
-from tailrace.model.matching import Both, Condition, Either, Match, Missing, Not
-from tailrace.model.ordered import First, Last
-from tailrace.model.own import OwnWindows
-from tailrace.model.panes import Accumulation
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.progress import ALL, Progress, Seen
-from tailrace.model.spread import Variance
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, moment, seconds
-from tailrace.model.triggers import (
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.conditions import Both, Condition, Either, Match, Missing, Not
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment, seconds
+from tailrace.model.combiners.basic import AllTrue, AnyTrue, AnyValue, Combiner, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners.first_last import First, Last
+from tailrace.model.combiners.lists import Collect, Distinct, Quantile, TopK
+from tailrace.model.combiners.own import OwnWindows
+from tailrace.model.combiners.variance import Variance
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.progress import ALL, Progress, Seen
+from tailrace.model.triggers.combinators import (
     AfterBytes,
     AfterCount,
     AfterDelay,
@@ -52,7 +50,9 @@ from tailrace.model.triggers import (
     Trigger,
     Until,
 )
-from tailrace.model.windows import NOTHING, Fixed, Global, Sessions, Sliding, Window, Windowing
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.panes import Accumulation
+from tailrace.model.windows.windows import NOTHING, Fixed, Global, Sessions, Sliding, Window, Windowing
 from tests.support.depth import cases
 
 BASE = datetime(2024, 1, 1, tzinfo=UTC)

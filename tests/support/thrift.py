@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tailrace.engines.spark.session import process_conf, session_conf
 from tailrace.settings import Settings
-from tailrace.spark.session import process_conf, session_conf
 from tailrace.toolchain import quiet_home, require_java
 
 SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"

@@ -15,7 +15,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from tailrace.lake.errors import FencedError, MovedError
+from tailrace.lake.schema.lake_errors import FencedError, MovedError
 from tests.support.memory import MemoryLake
 
 COMMITS = frozenset(("move", "mark", "graft", "enter", "write", "change", "gather"))

@@ -41,34 +41,24 @@ from typing import Any
 
 import yaml
 
-from tailrace.model import (
-    calendars,
-    combiners,
-    elementwise,
-    examples,
-    expressions,
-    gathering,
-    matching,
-    ordered,
-    panes,
-    sketches,
-    spread,
-    time,
-    triggers,
-    windows,
-)
-from tailrace.model.clock import Clock
-from tailrace.model.examples import SCORES, at
-from tailrace.model.panes import Late, Pane, Rejected
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.step import Record
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.windows import Window
+from tailrace.model.base import conditions, expressions, time
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.combiners import basic, first_last, lists, sketches, variance
+from tailrace.model.definition import record_steps
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.samples import examples
+from tailrace.model.samples.examples import SCORES, at
+from tailrace.model.step.step import Record
+from tailrace.model.triggers import combinators
+from tailrace.model.windows import calendars, panes, windows
+from tailrace.model.windows.panes import Late, Pane, Rejected
+from tailrace.model.windows.windows import Window
 
 HERE = Path(__file__).parent
 _MODULES = (
-    calendars, combiners, elementwise, expressions, gathering, matching, ordered, panes, sketches, spread, time,
-    triggers, windows,
+    calendars, basic, record_steps, expressions, lists, conditions, first_last, panes, sketches, variance, time,
+    combinators, windows,
 )  # fmt: skip
 # Not imported, so that its classes travel to Spark's Python workers by value, as those of a definition's file do.
 _OWN = {name: value for name, value in run_path(str(HERE / "own.py")).items() if isinstance(value, type)}
@@ -97,7 +87,7 @@ VISITS = replace(
     SCORES, name="visits", columns={**SCORES.columns, "page": "string", "paid": "boolean", "price": "decimal(8,2)"}
 )
 """A log with more columns than the paper's."""
-_USUAL: Mapping[str, Any] = {"what": {"total": combiners.Sum("value")}, "key": "team", "log": SCORES}
+_USUAL: Mapping[str, Any] = {"what": {"total": basic.Sum("value")}, "key": "team", "log": SCORES}
 
 
 def transcripts() -> list[Transcript]:

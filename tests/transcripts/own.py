@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from tailrace import OwnCombiner, OwnWindows
-from tailrace.model.time import duration
-from tailrace.model.trigger import Moment, Ready, Trigger
-from tailrace.model.windows import NOTHING, Window
+from tailrace.model.base.time import duration
+from tailrace.model.triggers.trigger import Moment, Ready, Trigger
+from tailrace.model.windows.windows import NOTHING, Window
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, chosen, cut
 from tailrace.airflow.report import page
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.runners.jobs import RunnerError
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ before = set(sys.modules)
 for file in sorted(Path("dags").glob("*.py")):
     scope = {"__file__": str(file.resolve()), "__name__": file.stem}
     exec(compile(file.read_text(), str(file), "exec"), scope)
-heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "duckdb", "tailrace.lake.catalog"}
+heavy = {"pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "boto3", "duckdb", "tailrace.lake.catalog.lake"}
 print("heavy:", *sorted(heavy & (set(sys.modules) - before)))
 """
 
@@ -189,7 +189,7 @@ def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
 
 
 def test_what_dbt_did_is_counted_by_how_it_ended(tmp_path: Path) -> None:
-    from tailrace.airflow.transforming import results
+    from tailrace.airflow.dbt_task import results
 
     file = tmp_path / "run_results.json"
     assert results(file) == (Counter(), [])

@@ -10,13 +10,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace
-from tailrace.cli import main, status
-from tailrace.cli.commands import COMMANDS, loaded
-from tailrace.cli.errors import MEANING, Status, UsageError, status_of
-from tailrace.lake.errors import FencedError, LakeError, OtherDefinitionError
-from tailrace.model.errors import ClockError, DefinitionError, TailraceError
+from tailrace.cli import main
+from tailrace.cli.commands.look import status
+from tailrace.cli.runtime.command_list import COMMANDS, loaded
+from tailrace.cli.terminal.usage import MEANING, Status, UsageError, status_of
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
+from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError
-from tailrace.toolchain.errors import ToolchainError
+from tailrace.toolchain.tool_errors import ToolchainError
 
 JSON = ("stream", "backfill", "audit", "replay", "maintain", "explain", "status", "panes")
 SHAPE = ("tables show", "tables write", "tables plan", "tables apply")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.definitions import load, load_all
-from tailrace.cli.errors import LoadError, Status, status_of
+from tailrace.cli.runtime.definitions import load, load_all
+from tailrace.cli.terminal.usage import LoadError, Status, status_of
 
 GOOD = """
 from tailrace import Count, Fixed, Log, Pipeline, hours

@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace import Count, Fixed, Global, Pipeline, Sessions, hours, minutes
-from tailrace.cli.definitions import load
 from tailrace.cli.main import app
-from tailrace.cli.texts import parsed
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import contracts, ledger_contract
-from tailrace.lake.errors import OtherDefinitionError
-from tailrace.lake.late import LateRange, late_report
-from tailrace.lake.runs import Runs
-from tailrace.model.time import instant, moment
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.terminal.formats import parsed
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.late_records import LateRange, late_report
+from tailrace.lake.schema.contracts import contracts, ledger_contract
+from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.model.base.time import instant, moment
 from tailrace.settings import Settings
 from tests.support import small_lake
 from tests.support.small_lake import HOURLY, RIDES, append, at

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
+from tailrace.lake.catalog.lake import Lake
+from tailrace.operate import maintenance
+from tailrace.operate.maintenance import Maintained, Maintenance
 from tailrace.settings import Settings
-from tailrace.spark import maintaining
-from tailrace.spark.maintaining import Maintained, Maintenance
 from tests.support import small_lake
 from tests.support.recorded import no_spark
 from tests.support.small_lake import DEFINITION, append
@@ -91,7 +91,7 @@ def test_a_lake_that_needs_nothing_is_maintained_without_spark(
     lake = small_lake.make(settings)
     data = Path(lake.table("rides").location().removeprefix("file://")) / "data"
     monkeypatch.setenv("TAILRACE_KEEP_SNAPSHOTS", "1d")
-    monkeypatch.setattr("tailrace.spark.session.open_session", lambda *_, **__: no_spark())
+    monkeypatch.setattr("tailrace.engines.spark.session.open_session", lambda *_, **__: no_spark())
     for file in data.rglob("*"):
         os.utime(file, (time.time() - 4 * 86400,) * 2)
     result = run(definition)
@@ -101,7 +101,7 @@ def test_a_lake_that_needs_nothing_is_maintained_without_spark(
     (data / "old.parquet").write_bytes(b"")
     os.utime(data / "old.parquet", (time.time() - 4 * 86400,) * 2)
     with pytest.raises(AssertionError, match="in the process"):
-        maintaining.maintain(no_spark, lake, small_lake.HOURLY)
+        maintenance.maintain(no_spark, lake, small_lake.HOURLY)
 
 
 def test_what_was_done_is_reported(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_what_was_done_is_reported(definition: str, monkeypatch: pytest.MonkeyPa
         seen.append(lake.settings.keep_snapshots)
         return DONE
 
-    monkeypatch.setattr(maintaining, "maintain", done)
+    monkeypatch.setattr(maintenance, "maintain", done)
     shown = [" ".join(line.split()) for line in run(definition).stdout.splitlines()]
     assert shown[1:] == [
         "rides 1,200 data files written to 2; 30 manifests written to 1; 7 snapshots expired, 1,221 files deleted with "

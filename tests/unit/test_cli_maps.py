@@ -12,17 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import log_contract, rejected_contract
-from tailrace.lake.restoring import restore
-from tailrace.lake.runs import Runs
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.time import instant
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.pipeline_fold import MapFold
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.change.restoration import restore
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
 from tailrace.settings import Settings
-from tailrace.spark.folding import MapFold, Phases
-from tailrace.spark.sides import Sides
 from tests.unit.test_map_definitions import EUROS, SALES
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")

@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace.verify.as_of as looking
-import tailrace.verify.replay as replaying
-from tailrace.cli import replay
+import tailrace.verify.stage_replay as replaying
+from tailrace.cli.commands.run import replay
 from tailrace.cli.main import app
 from tailrace.engines.choose import Choice, Engine
-from tailrace.model.clock import Clock
-from tailrace.model.time import instant
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
 from tailrace.verify.as_of import AsOf
-from tailrace.verify.comparing import Count, Difference
-from tailrace.verify.recording import ReplayError
-from tailrace.verify.replay import Replayed
+from tailrace.verify.recorded_epochs import ReplayError
+from tailrace.verify.row_diff import Count, Difference
+from tailrace.verify.stage_replay import Replayed
 from tests.support import small_lake
 
 

@@ -14,10 +14,10 @@ from pyiceberg.types import StringType
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.catalogs import Sqlite
-from tailrace.lake.contracts import answer_contract
-from tailrace.lake.reports import status
+from tailrace.lake.catalog.backends import Sqlite
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.pipeline_status import status
+from tailrace.lake.schema.contracts import answer_contract
 from tailrace.settings import Settings
 from tests.support import small_lake
 
@@ -336,7 +336,7 @@ def test_looking_loads_neither_spark_nor_what_only_commits_need(
 
 def test_what_is_left_out_or_loaded_later_is_there_when_it_is_asked_for() -> None:
     code = (
-        "import sys; from tailrace.cli import process; process.own(); process.looking()\n"
+        "import sys; from tailrace.cli.runtime import process; process.own(); process.looking()\n"
         "import strictyaml, pyiceberg.io.pyarrow; from pyiceberg.expressions import parser\n"
         "assert not (found := {'pyparsing', 'numpy', 'pandas', 'strictyaml.parser'} & set(sys.modules)), found\n"
         "assert parser.parse('a > 1').literal.value == 1 and strictyaml.load('a: b').data == {'a': 'b'}\n"

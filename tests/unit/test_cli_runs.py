@@ -18,27 +18,27 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import tailrace.backfill.backfill as spark_backfill
-import tailrace.spark.stream as spark_stream
-import tailrace.verify.audit as spark_audit
-from tailrace.backfill.backfill import Backfilled, BackfillError
-from tailrace.cli import stream
-from tailrace.cli.backlog import FolderBacklog, TopicBacklog
-from tailrace.cli.console import Output
+import tailrace.backfill.pipeline_backfill as spark_backfill
+import tailrace.stream.landing_stream as spark_stream
+import tailrace.verify.pipeline_audit as spark_audit
+from tailrace.backfill.pipeline_backfill import Backfilled, BackfillError
+from tailrace.cli.commands.run import stream
 from tailrace.cli.main import app
-from tailrace.cli.progress import Progress
+from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
+from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.stream_progress import Progress
 from tailrace.engines.choose import Choice, Engine
-from tailrace.lake.errors import FencedError
-from tailrace.lake.runs import Run
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Partition
-from tailrace.model.progress import Progress as LogProgress
-from tailrace.model.time import instant
-from tailrace.spark.folding import Folded
-from tailrace.spark.folds import StreamError
-from tailrace.spark.landing import Landed
-from tailrace.spark.stream import EpochReport
-from tailrace.verify.checks import Audit, Check
+from tailrace.fold.fold import EpochResult
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.landing import Landed
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
+from tailrace.model.step.progress import Partition
+from tailrace.model.step.progress import Progress as LogProgress
+from tailrace.stream.landing_stream import EpochReport
+from tailrace.verify.audit_checks import Audit, Check
 from tests.support import small_lake
 
 LANDING = "tests"
@@ -65,7 +65,7 @@ def run(*args: str) -> Result:
 
 
 def report(epoch: int, *, records: int = 100, recovered: bool = False, late: int = 0, rejected: int = 0) -> EpochReport:
-    folded = Folded(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
+    folded = EpochResult(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
     landed = Landed(0 if recovered else records, rejected)
     return EpochReport(epoch, landed, {"hourly_rides": folded}, 0.5, {"read": 0.1234, "step": 0.25}, recovered)
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.model import samples
-from tailrace.model.panes import answers
-from tailrace.model.reference import batch, fold
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
+from tailrace.model.samples import sample_records
+from tailrace.model.step.reference import batch, fold
+from tailrace.model.windows.panes import answers
 from tests.support.strategies import LOG, bundles, examples, pipelines
 
 DEFINITION = """
@@ -213,18 +213,18 @@ def test_what_makes_no_sense_is_said(definition: Path, sample: Path, given: list
 @given(pipelines(), bundles(max_size=12))
 def test_L1_a_sample_that_ends_gives_the_batch_answer(pipeline: Any, records: list[dict[str, Any]]) -> None:
     for per_epoch in (1, 5, 100):
-        run = fold(pipeline, samples.epochs(pipeline.log, records, per_epoch=per_epoch))
+        run = fold(pipeline, sample_records.epochs(pipeline.log, records, per_epoch=per_epoch))
         assert not run.state.windows
         assert answers(run.panes) == batch(pipeline, records, run.late)
     period = timedelta(seconds=7)
-    clocks = [clock for _, clock in samples.epochs(LOG, records, every=period, ends=False)]
+    clocks = [clock for _, clock in sample_records.epochs(LOG, records, every=period, ends=False)]
     assert all(clock.processing_time % (7 * 10**6) == 0 for clock in clocks)
     assert len(clocks) <= len({instant(record["at"]) for record in records})
 
 
 VISITS = """
 from tailrace import *
-from tailrace.model.visits import Visits
+from tailrace.model.samples.visits import Visits
 log = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=seconds(20))
 visits = Visits(name="visits", log=log, key="who", ordered=True)
 """

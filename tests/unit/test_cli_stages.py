@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.definitions import load
 from tailrace.cli.main import app
+from tailrace.cli.runtime.definitions import load
 
 DEFINITION = """
 from tailrace import *

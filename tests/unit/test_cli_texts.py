@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.cli.errors import UsageError
-from tailrace.cli.texts import parsed, rate, shown, span
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.cli.terminal.formats import parsed, rate, shown, span
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 
 HOUR = 3_600_000_000
 

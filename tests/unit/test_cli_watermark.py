@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.commits import PROGRESS
-from tailrace.lake.signals import Completions
-from tailrace.model.progress import Partition, Progress
-from tailrace.model.time import BEGINNING, instant
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import PROGRESS
+from tailrace.lake.commit.signal_tables import Completions
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.step.progress import Partition, Progress
 from tailrace.settings import Settings
 from tests.support import small_lake
 from tests.support.small_lake import RIDES, append, at

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
-from tailrace.model.clock import Clock
-from tailrace.model.computation import ComputationError, NotKeptError
-from tailrace.model.keyed import State
-from tailrace.model.stateful import step, taken
-from tailrace.model.time import EPOCH, instant
-from tailrace.model.visits import clicks, example
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import EPOCH, instant
+from tailrace.model.definition.computation import ComputationError, NotKeptError
+from tailrace.model.samples.visits import clicks, example
+from tailrace.model.step.computation_state import State
+from tailrace.model.step.computation_step import step, taken
 from tests.support.clicks import CLICKS, QUICK, VISITS
 
 
@@ -96,7 +96,7 @@ def test_what_needs_productions_that_are_kept_is_refused_over_weak_ones() -> Non
         Pipeline(name="counts", log=QUICK.produced, each=each, what=what, where=where, finishing="close")
     assert {fault.path for fault in refused.value.faults} == {"each[0]", "finishing"}
     assert Pipeline(name="counts", log=VISITS.produced, each=each, what=what, where=where).source == CLICKS
-    from tailrace.engines.logs import records
+    from tailrace.engines.batch.log_records import records
     from tests.support.sessions import in_process
 
     with pytest.raises(NotKeptError, match="what quick produces is not kept"):
@@ -162,7 +162,7 @@ def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, sai
 
 
 def test_a_timer_that_sets_itself_again_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.model.one_key.MOST", 100)
+    monkeypatch.setattr("tailrace.model.step.one_key.MOST", 100)
     endless = doing(lambda context, record: context.set_timer("again", EPOCH))
     with pytest.raises(ComputationError, match=r"100 timers of key .* were due in epoch 0"):
         step(endless, State(), clicks("a 5"), Clock(0, 10**7, 0))

@@ -12,8 +12,8 @@ import promql_parser
 import pytest
 import yaml
 
-from tailrace.observe import dashboard, metrics
-from tailrace.observe.metrics import METRICS, Metric
+from tailrace.observe.telemetry import dashboard, metrics
+from tailrace.observe.telemetry.metrics import METRICS, Metric
 
 ROOT = Path(__file__).parents[2]
 ALERTS = Path(metrics.__file__).parent / "prometheus" / "tailrace.yml"
@@ -71,7 +71,9 @@ def expressions() -> Iterator[str]:
 
 
 def test_the_file_of_the_dashboard_is_what_the_code_makes() -> None:
-    assert dashboard.FILE.read_text() == dashboard.dashboard_text(), "run python -m tailrace.observe.dashboard"
+    assert dashboard.FILE.read_text() == dashboard.dashboard_text(), (
+        "run python -m tailrace.observe.telemetry.dashboard"
+    )
 
 
 def test_every_metric_is_in_the_dashboard_and_there_is_no_other_in_it() -> None:

@@ -15,11 +15,11 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
-from tailrace.lake import checks
-from tailrace.lake.catalog import Lake
-from tailrace.lake.catalogs import Sqlite
-from tailrace.lake.checks import Finding, UnseenError, WrongError, looked
-from tailrace.runners import installed
+from tailrace.lake.catalog.backends import Sqlite
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read import lake_checks
+from tailrace.lake.read.lake_checks import Finding, UnseenError, WrongError, looked
+from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
@@ -30,7 +30,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """One that has its catalog and namespace; the jars count as there."""
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(installed, "missing", lambda folder, groups: [])
+    monkeypatch.setattr(machine_checks, "missing", lambda folder, groups: [])
     lake = Lake(settings)
     with closing(lake.catalog):
         return lake
@@ -82,7 +82,7 @@ def test_people_read_what_is_wrong_last_with_how_to_mend_it(lake: Lake, monkeypa
 def test_a_broker_that_listens_can_be_reached(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         told = settings.model_copy(update={"kafka_bootstrap": f"127.0.0.1:{server.getsockname()[1]}"})
-        assert "can be reached" in installed.brokers(told)
+        assert "can be reached" in machine_checks.brokers(told)
 
 
 def test_before_the_first_stream_there_is_no_catalog_and_none_is_made(
@@ -100,14 +100,16 @@ def test_before_the_first_stream_there_is_no_catalog_and_none_is_made(
 def test_a_folder_that_cannot_be_written_is_wrong(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     under = settings.model_copy(update={"warehouse": tmp_path / "file" / "lake"})
-    told = looked("warehouse", lambda: checks.folder(under))
+    told = looked("warehouse", lambda: lake_checks.folder(under))
     assert told == Finding(
         "warehouse", "wrong", f"{tmp_path}/file is a file, where a folder was expected",
         "set TAILRACE_WAREHOUSE to a folder that may be written",
     )  # fmt: skip
     if not Path("/proc").is_dir():
         pytest.skip("there is no folder here that nobody may write to")
-    told = looked("warehouse", lambda: checks.folder(settings.model_copy(update={"warehouse": Path("/proc/lake")})))
+    told = looked(
+        "warehouse", lambda: lake_checks.folder(settings.model_copy(update={"warehouse": Path("/proc/lake")}))
+    )
     assert told.state == "wrong"
     assert told.found.startswith("/proc cannot be written (")
     assert told.mend.startswith("let who runs this write there (chown, chmod), or set TAILRACE_WAREHOUSE")
@@ -170,7 +172,7 @@ def test_a_java_that_does_not_fit_is_wrong(lake: Lake, tmp_path: Path, monkeypat
 
 def test_a_package_of_another_version_is_wrong(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["pyiceberg[pyarrow,sql-sqlite]==0.11.0", "pyspark[sql]==4.1.4; extra == 'spark'", "typer>=0.16"]
-    monkeypatch.setattr(installed, "requires", lambda name: asked)
+    monkeypatch.setattr(machine_checks, "requires", lambda name: asked)
     told = found()
     assert told["pyiceberg"]["state"] == "wrong"
     assert told["pyiceberg"]["found"].endswith(", the project pins 0.11.0")
@@ -183,7 +185,7 @@ def test_a_check_that_fails_in_a_way_of_its_own_takes_no_other_with_it(
     def broken(settings: Settings) -> str:
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(checks, "folder", broken)
+    monkeypatch.setattr(lake_checks, "folder", broken)
     result = run()
     assert result.exit_code == 1
     assert "KeyError: 'no such thing'" in result.stdout

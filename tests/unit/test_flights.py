@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.model.errors import TailraceError
-from tailrace.observe import flights
+from tailrace.generate import flights
+from tailrace.model.base.errors import TailraceError
 
 FIRST, LAST = date(2013, 3, 7), date(2013, 3, 11)
 SNOW = date(2013, 3, 8)

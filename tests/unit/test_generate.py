@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import MINUTE
-from tailrace.generate.landing import land
+from tailrace.generate.delivery_files import land
 from tailrace.generate.nexmark import FIRST_ID, nexmark
 from tailrace.generate.searches import searches
 

@@ -25,13 +25,13 @@ from tailrace import (
     minutes,
 )
 from tailrace.cli.main import app
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract
-from tailrace.lake.generations import MEANING, aligned
-from tailrace.lake.runs import Runs
-from tailrace.lake.shapes import iceberg_schema
-from tailrace.model.meaning import Change, change, changed, kept, read
-from tailrace.model.time import BEGINNING, END_OF_TIME
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import MEANING, aligned
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, append, make
 

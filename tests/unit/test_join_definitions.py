@@ -26,7 +26,7 @@ from tailrace import (
     hours,
     minutes,
 )
-from tailrace.model.elementwise import ElementWise
+from tailrace.model.definition.record_steps import ElementWise
 
 LOG = Log(
     name="searches",

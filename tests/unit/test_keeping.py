@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import FINAL, Keeper
+from tailrace.runners.keeper import FINAL, Keeper
 from tailrace.runners.private import runs
 from tests.support.waiting import until
 
@@ -67,7 +67,7 @@ class Stream:
 
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
-    monkeypatch.setattr("tailrace.runners.keeping.SEEN", 0.2)
+    monkeypatch.setattr("tailrace.runners.keeper.SEEN", 0.2)
     made = Stream(tmp_path / "stream")
     yield made
     made.stopped()
@@ -108,11 +108,11 @@ def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> 
 def test_one_that_failed_is_started_again_and_says_why_it_ended(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.runners.keeping.SEEN", UNTIL)
+    monkeypatch.setattr("tailrace.runners.keeper.SEEN", UNTIL)
     with pytest.raises(RunnerError, match="the disk is full") as failed:
         stream.kept(ENDS, "3", "the disk is full")
     assert failed.value.again
-    monkeypatch.setattr("tailrace.runners.keeping.SEEN", 0.2)
+    monkeypatch.setattr("tailrace.runners.keeper.SEEN", 0.2)
     assert stream.kept().ended == "the disk is full"
 
 

@@ -13,10 +13,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from tailrace.lake import manifests
-from tailrace.lake.catalog import Lake
-from tailrace.lake.catalogs import Sqlite
-from tailrace.lake.sqlite import LookedUp
+from tailrace.lake.catalog import manifests
+from tailrace.lake.catalog.backends import Sqlite
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.sqlite import LookedUp
 from tailrace.settings import Settings
 from tests.support import small_lake
 

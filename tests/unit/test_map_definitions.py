@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tailrace import Col, Count, DefinitionError, Derive, Each, Fixed, Log, Map, Match, Pipeline, minutes, seconds
-from tailrace.lake.contracts import all_contracts
-from tailrace.model.chains import chain
-from tailrace.model.clock import Clock
-from tailrace.model.errors import ClockError
-from tailrace.model.folded import fold_chain
-from tailrace.model.maps import step
-from tailrace.model.time import EPOCH
-from tailrace.plan.loading import LoadError, load, load_ranged
-from tailrace.sql.maps import stepped
+from tailrace.lake.schema.contracts import all_contracts
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import ClockError
+from tailrace.model.base.time import EPOCH
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.map import step
+from tailrace.model.step.chain_fold import fold_chain
+from tailrace.plan.loader import LoadError, load, load_ranged
+from tailrace.sql.results.map_rows import stepped
 from tests.support.clicks import VISITS
 
 SALES = Log(

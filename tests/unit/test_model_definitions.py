@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from tailrace.model.calendars import Calendar
-from tailrace.model.combiners import AllTrue, AnyTrue, Count, Max, Mean, Min, Sum
-from tailrace.model.errors import DefinitionError, Fault, TailraceError
-from tailrace.model.gathering import Quantile, TopK
-from tailrace.model.log import Log
-from tailrace.model.matching import Match
-from tailrace.model.own import OwnCombiner, OwnWindows
-from tailrace.model.panes import DISCARDING, RETRACTING
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.spread import Variance
-from tailrace.model.time import hours, minutes
-from tailrace.model.triggers import (
+from tailrace.model.base.conditions import Match
+from tailrace.model.base.errors import DefinitionError, Fault, TailraceError
+from tailrace.model.base.time import hours, minutes
+from tailrace.model.combiners.basic import AllTrue, AnyTrue, Count, Max, Mean, Min, Sum
+from tailrace.model.combiners.lists import Quantile, TopK
+from tailrace.model.combiners.own import OwnCombiner, OwnWindows
+from tailrace.model.combiners.variance import Variance
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.triggers.combinators import (
     AfterBytes,
     AfterCount,
     AfterDelay,
@@ -34,7 +32,9 @@ from tailrace.model.triggers import (
     Sequence,
     Until,
 )
-from tailrace.model.windows import Fixed, Global, Sessions, Sliding
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.panes import DISCARDING, RETRACTING
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding
 
 RIDES = Log(
     name="rides",

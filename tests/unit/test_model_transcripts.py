@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.model import examples
-from tailrace.model.clock import Clock
-from tailrace.model.panes import answers
-from tailrace.model.reference import at_once, fold
-from tailrace.model.step import Record
-from tailrace.model.time import END_OF_TIME
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.samples import examples
+from tailrace.model.step.reference import at_once, fold
+from tailrace.model.step.step import Record
+from tailrace.model.windows.panes import answers
 from tests.support import laws
 from tests.transcripts import Transcript, joined, load, render, split, transcripts
 

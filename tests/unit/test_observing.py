@@ -13,15 +13,22 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.console import Output, output_for
-from tailrace.cli.errors import Status, status_of
-from tailrace.lake.catalog import Lake
-from tailrace.lake.notices import Followed, Outcome, Publication
-from tailrace.lake.runs import Runs
-from tailrace.model.clock import Clock
-from tailrace.model.progress import Partition, Progress
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant
-from tailrace.observe.happenings import (
+from tailrace.cli.terminal.console import Output, output_for
+from tailrace.cli.terminal.usage import Status, status_of
+from tailrace.fold.fold import EpochResult
+from tailrace.ingest.landing import Landed
+from tailrace.ingest.sources import Files, Kafka
+from tailrace.lake.catalog.events import Followed, Outcome, Publication
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.step.progress import Partition, Progress
+from tailrace.observe.telemetry.lineage import Lineage
+from tailrace.observe.telemetry.log_lines import LOGGER, Logs
+from tailrace.observe.telemetry.metrics import METRICS, Endpoint, Metrics
+from tailrace.observe.telemetry.observation import lineage_wanted, observing
+from tailrace.observe.telemetry.run_events import (
     Began,
     Ended,
     Happening,
@@ -32,15 +39,8 @@ from tailrace.observe.happenings import (
     Watcher,
     told,
 )
-from tailrace.observe.lineage import Lineage
-from tailrace.observe.logs import LOGGER, Logs
-from tailrace.observe.metrics import METRICS, Endpoint, Metrics
-from tailrace.observe.observing import lineage_wanted, observing
 from tailrace.settings import Settings
-from tailrace.spark.folding import Folded
-from tailrace.spark.landing import Landed
-from tailrace.spark.sources import Files, Kafka
-from tailrace.spark.stream import EpochReport
+from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake
 from tests.support.scraping import Scraped, collecting, scraped
 
@@ -51,7 +51,7 @@ WATERMARK = instant(small_lake.at(12))
 
 def report(epoch: int, **changes: Any) -> EpochReport:
     """An epoch of 100 records, 2 of which were late, with two partitions of which the first lags."""
-    folded = Folded(
+    folded = EpochResult(
         Clock(epoch, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
         open=5, generation=1, token=4,
     )  # fmt: skip

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, DefinitionError, Fixed, Pipeline, Repeat, minutes
-from tailrace.model import examples
-from tailrace.model.trigger import Moment, Ready, Trigger
+from tailrace.model.samples import examples
+from tailrace.model.triggers.trigger import Moment, Ready, Trigger
 
 
 class Own(Trigger):

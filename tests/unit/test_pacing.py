@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tailrace.spark.pacing import FOLLOW_EVERY, Pace, Trailing
+from tailrace.fold.follower_pace import FOLLOW_EVERY, Pace, Trailing
 
 
 class World:

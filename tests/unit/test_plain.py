@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.ingest.plain_json import LINES, read_lines
-from tailrace.model.log import Log
-from tailrace.model.time import instant
+from tailrace.model.base.time import instant
+from tailrace.model.definition.log import Log
 
 LOG = Log(
     name="things",

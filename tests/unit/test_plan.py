@@ -41,11 +41,11 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.engines.choose import Choice, Engine
-from tailrace.model.written import written
+from tailrace.engines.spark.executions.native import Native
+from tailrace.model.definition.source_text import written
 from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
-from tailrace.plan.stages import Execution
-from tailrace.spark.native import Native
+from tailrace.plan.plan_stages import Execution
 from tests.support.small_lake import HOURLY
 
 WHERE = [

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tailrace.model.errors import TailraceError
-from tailrace.observe.plot import (
+from tailrace.model.base.errors import TailraceError
+from tailrace.observe.plots.plot import (
     PanePlot,
     PlotError,
     PlotMissingError,
@@ -25,11 +25,10 @@ from tailrace.observe.plot import (
     PlotTable,
     Timing,
     Value,
-    render,
-    render_png,
     written,
 )
-from tailrace.observe.scene import KINDS, Scene, scene
+from tailrace.observe.plots.plot_page import render, render_png
+from tailrace.observe.plots.scene import KINDS, Scene, scene
 
 NOON = datetime(2015, 8, 31, 12, tzinfo=UTC)
 GLOBAL = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
@@ -331,7 +330,7 @@ def test_a_plot_that_makes_no_sense_is_refused(make: Callable[[], PanePlot], mes
 
 
 def test_missing_libraries_name_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tailrace.observe.chart", raising=False)
+    monkeypatch.delitem(sys.modules, "tailrace.observe.plots.chart", raising=False)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(PlotMissingError, match=re.escape("install tailrace[plot]")):
         render(PLOT)

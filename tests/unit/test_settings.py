@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tailrace.lake.catalogs import Glue, Kind, Postgres, Rest, Sqlite, jars, kind, storage
-from tailrace.model.errors import TailraceError
+from tailrace.lake.catalog.backends import Glue, Kind, Postgres, Rest, Sqlite, jars, kind, storage
+from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
 

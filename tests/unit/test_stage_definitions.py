@@ -44,11 +44,11 @@ from tailrace import (
     hours,
     minutes,
 )
-from tailrace.lake.contracts import all_contracts
-from tailrace.model.chains import keeping_answers
-from tailrace.model.obeying import LawError, obeys
-from tailrace.model.reference import at_once
-from tailrace.model.trigger import Trigger
+from tailrace.lake.schema.contracts import all_contracts
+from tailrace.model.combiners.laws import LawError, obeys
+from tailrace.model.definition.chain import keeping_answers
+from tailrace.model.step.reference import at_once
+from tailrace.model.triggers.trigger import Trigger
 from tests.transcripts.own import Product
 
 CLICKS = Log(

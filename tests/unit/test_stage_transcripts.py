@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.model.reference import fold_stages
+from tailrace.model.step.reference import fold_stages
 from tests.support.stages import holds_for_stages
 from tests.transcripts import Staged, joined, render, split, staged
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.model.errors import DefinitionError
-from tailrace.model.log import Log
-from tailrace.model.progress import Progress, Seen
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, minutes, seconds
-from tailrace.model.watermarks import BoundedDisorder, Injected, ObservedLag, WatermarkStrategy
+from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, seconds
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.watermark_strategies import BoundedDisorder, Injected, ObservedLag, WatermarkStrategy
+from tailrace.model.step.progress import Progress, Seen
 
 SECOND = 1_000_000
 STRATEGY = BoundedDisorder(seconds(10), idle=seconds(60))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tailrace.generate.queries import DIP, SPIKE, queries
-from tailrace.model.clock import Clock
-from tailrace.model.folded import Run, fold_chain
-from tailrace.model.progress import Progress, Seen
-from tailrace.model.time import EPOCH, seconds
-from tailrace.plan.loading import load_any
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import EPOCH, seconds
+from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.progress import Progress, Seen
+from tailrace.plan.loader import load_any
 
 ZEITGEIST = load_any("pipelines/zeitgeist.py:zeitgeist")
 SECOND = 1_000_000

@@ -10,18 +10,18 @@ from typing import Any, Literal
 from airflow.sdk import DAG, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 
 from tailrace.airflow.assets import asset_of
+from tailrace.airflow.dbt_task import DbtOperator
 from tailrace.airflow.form import form
-from tailrace.airflow.maintenance import MaintainOperator
+from tailrace.airflow.maintenance_task import MaintainOperator
 from tailrace.airflow.operator import BackfillOperator
 from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOperator, RepairOperator
-from tailrace.airflow.streaming import STREAM, WATERMARK, StreamOperator, WatermarkOperator
-from tailrace.airflow.streaming import form as stream_form
+from tailrace.airflow.stream_tasks import STREAM, WATERMARK, StreamOperator, WatermarkOperator
+from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.timetable import ByHand
-from tailrace.airflow.transforming import DbtOperator
-from tailrace.model.chains import Ranged
-from tailrace.model.maps import Map
-from tailrace.model.pipeline import Pipeline
-from tailrace.plan.loading import load, load_any, load_ranged
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16

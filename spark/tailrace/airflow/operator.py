@@ -17,9 +17,9 @@ from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
 from tailrace.airflow.report import COUNTED
-from tailrace.model.chains import Ranged
-from tailrace.model.errors import TailraceError
-from tailrace.model.time import instant, moment, text
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import instant, moment, text
+from tailrace.model.definition.chain import Ranged
 from tailrace.runners.jobs import BackfillJob, Outcome, Runner, RunnerError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class BackfillOperator(BaseOperator):
         return asked, cut(interval, asked.parallelism, extent)
 
     def _jobs(self, context: Context, did: dict[str, Any]) -> list[BackfillJob]:
-        from tailrace.lake.catalog import Lake
+        from tailrace.lake.catalog.lake import Lake
         from tailrace.settings import Settings
 
         asked, parts = self.asked(context, Extent.of(Lake(Settings()), self.pipeline))

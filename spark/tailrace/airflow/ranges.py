@@ -8,14 +8,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tailrace.airflow.form import Asked
-from tailrace.model.chains import Ranged
-from tailrace.model.log import PANE_TIME
-from tailrace.model.maps import Map
-from tailrace.model.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.definition.map import Map
 from tailrace.runners.jobs import RunnerError
 
 if TYPE_CHECKING:
-    from tailrace.lake.catalog import Lake
+    from tailrace.lake.catalog.lake import Lake
 
 _HOUR = 3_600_000_000
 
@@ -36,9 +36,9 @@ class Extent:
     @classmethod
     def of(cls, lake: Lake, pipeline: Ranged) -> Extent:
         """Read from the tables' metadata. Raises `LakeError` where there are no tables yet."""
-        from tailrace.lake.answers import held_by
-        from tailrace.lake.catalog import head_of
-        from tailrace.lake.reports import latest_in
+        from tailrace.lake.catalog.lake import head_of
+        from tailrace.lake.read.current_answers import held_by
+        from tailrace.lake.read.pipeline_status import latest_in
 
         ledger = lake.table(f"{pipeline.name}__ledger")
         watermark = head_of(ledger).number("watermark", BEGINNING)

@@ -11,14 +11,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tailrace.airflow.form import Asked
 from tailrace.airflow.operator import RESULT, BackfillOperator, telling
 from tailrace.airflow.ranges import Extent, Interval
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import text
+from tailrace.model.base.time import text
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.runners.jobs import LONGEST_REASON, RunnerError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tailrace.lake.late import LateReport
+    from tailrace.lake.read.late_records import LateReport
 
 PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
 """The tasks, by their names."""
@@ -40,8 +40,8 @@ class ProposeOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> None:
-        from tailrace.lake.catalog import Lake
-        from tailrace.lake.late import late_report, proposed
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.read.late_records import late_report, proposed
         from tailrace.settings import Settings
 
         did = {"pipeline": self.pipeline.name}

@@ -25,8 +25,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tailrace.model.errors import TailraceError
-from tailrace.runners.keeping import end_all
+from tailrace.model.base.errors import TailraceError
+from tailrace.runners.keeper import end_all
 from tailrace.runners.local import Local
 from tailrace.settings import PREFIX, Place, Settings
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import tailrace
 from tailrace.aws.objects import AwsError
-from tailrace.aws.uploading import MANIFEST, address, contents, uploaded
-from tailrace.model.errors import TailraceError
+from tailrace.aws.upload import MANIFEST, address, contents, uploaded
+from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, fetch, missing, require_java
 

@@ -1,7 +1,7 @@
 """Runs as job runs of an EMR Serverless application: nothing of a run is on the machine that asks for it.
 
 What a run did is not in its state, which is one word, and its log comes when it comes. So each run leaves an outcome of
-its own in S3 as it ends (`cli.submitted`): how it ended and what it said.
+its own in S3 as it ends (`cli.runtime.cluster_entry`): how it ended and what it said.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.aws.objects import AwsError, client, get, put
+from tailrace.runners.exit_status import Status
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeping import FINAL, why
-from tailrace.runners.statuses import Status
+from tailrace.runners.keeper import FINAL, why
 from tailrace.runners.submit import last_object
 
 GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")

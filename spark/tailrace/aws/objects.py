@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlparse
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 
 
 class AwsError(TailraceError, RuntimeError):

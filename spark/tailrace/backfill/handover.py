@@ -2,7 +2,7 @@
 
 It borrows the ledger's lease at an epoch boundary, so that nothing moves under it: the stream lands what comes, and
 waits with what it has folded. It computes the windows from all that the log holds up to the ledger's epoch, puts them
-beside the open state and the answers (`correcting`), and gives the lease back in the commit of what differs: panes,
+beside the open state and the answers (`differences`), and gives the lease back in the commit of what differs: panes,
 retractions and partials in its own generation. The stream reads its state anew from there, and folds its epoch again.
 """
 
@@ -10,25 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.backfill.correcting import OpenWindowsCorrected, correcting
-from tailrace.backfill.outcome import BackfillError, Found, as_of
+from tailrace.backfill.differences import OpenWindowsCorrected, correcting
+from tailrace.backfill.range_records import records
 from tailrace.backfill.range_run import WindowsRun
-from tailrace.backfill.ranges import records
-from tailrace.engines.answering import answering
-from tailrace.engines.session import Session
-from tailrace.lake.commits import ONWARD
-from tailrace.lake.contracts import PARTIAL
-from tailrace.lake.filters import equal
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run
-from tailrace.lake.tables import Head
-from tailrace.model.log import Productions
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import END_OF_TIME, text
-from tailrace.sql.answers import current, in_range
-from tailrace.sql.corrections import As
-from tailrace.sql.ledger_rows import Rows
+from tailrace.backfill.result import BackfillError, Found, as_of
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.schema.contracts import PARTIAL
+from tailrace.lake.schema.filters import equal
+from tailrace.model.base.time import END_OF_TIME, text
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 class Handover(WindowsRun):
@@ -88,7 +88,7 @@ class Handover(WindowsRun):
         self.session.free(state)
         return Found(found.relation, found.counts)
 
-    def _state(self, written: As, head: Head | None) -> str:
+    def _state(self, written: BackfillVersion, head: Head | None) -> str:
         """The open windows as the ledger has them."""
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
         return Rows(self.pipeline).within_reach(ledger, written.watermark)

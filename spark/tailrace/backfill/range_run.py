@@ -6,15 +6,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from tailrace.backfill.outcome import Backfilled, Found, draft, ended
-from tailrace.engines.session import Session
-from tailrace.lake.following import Follows
-from tailrace.lake.publish import Branch
-from tailrace.lake.replacing import Ended, Replacing
-from tailrace.lake.runs import Run, Runs
-from tailrace.lake.tables import Head
-from tailrace.model.chains import Ranged
-from tailrace.model.pipeline import Pipeline
+from tailrace.backfill.result import Backfilled, Found, draft, ended
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.answers_merge import Follows
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.pipeline import Pipeline
 
 
 class RangeRun(ABC):

@@ -16,11 +16,11 @@ import typer
 from typer.core import TyperGroup
 
 import tailrace
-from tailrace.cli import process
-from tailrace.cli.commands import COMMANDS, loaded
-from tailrace.cli.console import Output
-from tailrace.cli.errors import MEANING, Status, status_of
-from tailrace.model.errors import TailraceError
+from tailrace.cli.runtime import process
+from tailrace.cli.runtime.command_list import COMMANDS, loaded
+from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.usage import MEANING, Status, status_of
+from tailrace.model.base.errors import TailraceError
 
 _DEBUG = "--debug"
 

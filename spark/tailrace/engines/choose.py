@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tailrace.model.chains import Definition
-from tailrace.model.computation import Computation
-from tailrace.model.types import decimal_parts
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.computation import Computation
 from tailrace.settings import Settings
-from tailrace.sql.steps import needs_spark
+from tailrace.sql.records.selections import needs_spark
 
 _BYTES_A_ROW = 400
 """About how many bytes an open window takes in DuckDB, its accumulators included."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
-from tailrace.lake.publish import Branch
-from tailrace.model.clock import Clock
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
+from tailrace.model.base.clock import Clock
 
 FIRED = ("early", "on_time", "late")
 """The timings of the panes that a stream fires; a correction is a backfill's."""
@@ -52,7 +52,7 @@ class Side(Protocol):
 
     @property
     def direct(self) -> bool:
-        """Whether this process writes the commits itself (`lake.publish`)."""
+        """Whether this process writes the commits itself (`lake.commit.branch`)."""
 
     @property
     def holds(self) -> bool:

@@ -1,1 +1,1 @@
-"""Take raw records in, in this process: what is plainly as a log declares it. Whatever else there is, Spark judges."""
+"""Take a source's records in: what is plain is read in this process, the rest by Spark; then they are landed."""

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace.ingest.columns import fitting, schema_of
+from tailrace.ingest.plain_columns import fitting, schema_of
 from tailrace.ingest.plain_json import LINES, blank, read_lines
-from tailrace.model.log import Log
+from tailrace.model.definition.log import Log
 
 
 def read_json(log: Log, paths: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:

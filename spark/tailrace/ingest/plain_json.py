@@ -2,7 +2,7 @@
 
 A line is plain where a strict pattern of its whole text matches: one object with declared columns once each, every
 value written in a way of which there are no two readings: no escapes, no exponents, no numbers near their type's
-bounds, and instants to the microsecond in ISO 8601. So nothing is decided here that Spark's reading (`spark.reading`)
+bounds, and instants to the microsecond in ISO 8601. So nothing is decided here that Spark's reading (`ingest.parsing`)
 would decide otherwise; a line that is not plain is its business, good or bad.
 """
 
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tailrace.ingest.columns import fitting, schema_of
-from tailrace.model.log import Log
-from tailrace.model.types import decimal_parts
+from tailrace.ingest.plain_columns import fitting, schema_of
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
 
 SHAPES = 16
 """How many orders and choices of columns are told apart among an epoch's lines."""

@@ -1,1 +1,1 @@
-"""What people look at: the paper's plot of panes, and real data to look at it with."""
+"""What people and their tools look at: what runs tell of themselves, and the paper's plot of panes."""

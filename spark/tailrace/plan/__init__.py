@@ -1,1 +1,1 @@
-"""What a definition does when it runs: `stages` are its types, `builder` makes them, `explainer` shows them."""
+"""What a definition does when it runs: `plan_stages` are its types, `builder` makes them, `explainer` shows them."""

@@ -1,22 +1,22 @@
-"""Builds the plan of a definition. Its SQL texts come from the functions that run (`tailrace.spark`), not from here."""
+"""Builds the plan of a definition. Its SQL texts come from the functions that run (`tailrace.sql`), not from here."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
-from tailrace.model.combiners import Merge
-from tailrace.model.elementwise import Each
-from tailrace.model.log import Productions
-from tailrace.model.panes import EARLIEST, END_OF_WINDOW, LATEST
-from tailrace.model.pipeline import NET, Pipeline
-from tailrace.model.time import duration, instant, text
-from tailrace.model.transition import Transition
-from tailrace.model.types import decimal_parts
-from tailrace.model.watermarks import BoundedDisorder
-from tailrace.model.windows import Global, Sliding
-from tailrace.model.written import written
-from tailrace.plan.stages import (
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
+from tailrace.model.base.time import duration, instant, text
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.pipeline import NET, Pipeline
+from tailrace.model.definition.record_steps import Each
+from tailrace.model.definition.source_text import written
+from tailrace.model.definition.watermark_strategies import BoundedDisorder
+from tailrace.model.step.transition import Transition
+from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST
+from tailrace.model.windows.windows import Global, Sliding
+from tailrace.plan.plan_stages import (
     AdvanceWatermark,
     Aggregate,
     Assign,
@@ -38,13 +38,13 @@ from tailrace.plan.stages import (
     Take,
     WatermarkTriggers,
 )
-from tailrace.sql.algebra import Sql
-from tailrace.sql.ledger_rows import Rows
-from tailrace.sql.partials import late, partials, refused
-from tailrace.sql.reasons import reasons
-from tailrace.sql.state_merge import met
-from tailrace.sql.transitions import transitions
-from tailrace.sql.windows import NATIVE
+from tailrace.sql.epoch.ledger_rows import Rows
+from tailrace.sql.epoch.partials import late, partials, refused
+from tailrace.sql.epoch.state_merge import met
+from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.records.assignment import NATIVE
+from tailrace.sql.records.reasons import reasons
+from tailrace.sql.terms import Sql
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "partials",
@@ -71,7 +71,7 @@ def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
 
 
 def queries(pipeline: Pipeline) -> list[Query]:
-    """The SQL texts of an epoch as `tailrace.spark.native` composes them, over views with plain names.
+    """The SQL texts of an epoch as `engines.spark.executions.native` composes them, over views with plain names.
 
     In the `python` execution there is but the one that a restart reads the open windows with.
     """

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.engines.choose import Choice
-from tailrace.lake.contracts import spark_type
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.written import length
-from tailrace.plan.stages import (
+from tailrace.lake.schema.contracts import spark_type
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.source_text import length
+from tailrace.plan.plan_stages import (
     AdvanceWatermark,
     Aggregate,
     Assign,

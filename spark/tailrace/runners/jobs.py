@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from tailrace.model.errors import TailraceError
-from tailrace.model.time import BEGINNING, END_OF_TIME, moment, text
-from tailrace.runners.statuses import Status, status_of
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
+from tailrace.runners.exit_status import Status, status_of
 
 if TYPE_CHECKING:
-    from tailrace.backfill.outcome import Backfilled
-    from tailrace.model.chains import Ranged
+    from tailrace.backfill.result import Backfilled
+    from tailrace.model.definition.chain import Ranged
 
 LONGEST_REASON = 200
 """How long a reason may be, in characters."""

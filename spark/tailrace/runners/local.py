@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 import tailrace
-from tailrace.model.errors import TailraceError
-from tailrace.runners.here import AT_ONCE, backfilled, fits, loaded
+from tailrace.model.base.errors import TailraceError
+from tailrace.runners.in_process import AT_ONCE, backfilled, fits, loaded
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob, line_of, refusal
-from tailrace.runners.keeping import Keeper, Keeping
+from tailrace.runners.keeper import Keeper, Keeping
 from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place, Settings
 
 if TYPE_CHECKING:
-    from tailrace.engines.session import Session
+    from tailrace.engines.session_protocol import Session
 
 STARTING = 60.0
 """Seconds that a worker may take until it listens; Spark starts after that."""
@@ -70,7 +70,7 @@ class Local(Keeping):
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome] | None:
         """Run a job in this process; None of one that is Spark's, or for which there turns out to be no room."""
-        from tailrace.engines.duckdb.connection import RoomError
+        from tailrace.engines.duckdb.database.connection import RoomError
 
         mine: list[Session] = []
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tailrace.runners.exit_status import Status
 from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
-from tailrace.runners.keeping import Keeper, Keeping, why
+from tailrace.runners.keeper import Keeper, Keeping, why
 from tailrace.runners.private import folder
-from tailrace.runners.statuses import Status
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0

@@ -6,9 +6,9 @@ the network.
 
 from __future__ import annotations
 
-from tailrace.toolchain.errors import ToolchainError
 from tailrace.toolchain.jars import GROUPS, Jar, class_path, fetch, missing, pinned
 from tailrace.toolchain.java import Java, find_java, quiet_home, require_java
+from tailrace.toolchain.tool_errors import ToolchainError
 
 __all__ = [
     "GROUPS",

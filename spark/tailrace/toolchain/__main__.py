@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tailrace.model.errors import TailraceError
+from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 from tailrace.toolchain import GROUPS, class_path, fetch, quiet_home, require_java
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from tailrace.toolchain import trust
-from tailrace.toolchain.errors import ToolchainError
 from tailrace.toolchain.java import Java, is_packaged
+from tailrace.toolchain.tool_errors import ToolchainError
 
 GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server")
 """What there is to fetch: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests a Kafka broker and an S3."""

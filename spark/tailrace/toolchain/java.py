@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 
-from tailrace.toolchain.errors import ToolchainError
+from tailrace.toolchain.tool_errors import ToolchainError
 
 OLDEST, NEWEST = 17, 21
 """The first and last feature release that Spark 4.1 is tested with; others are passed over."""

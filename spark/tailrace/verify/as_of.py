@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.session import Session
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
-from tailrace.lake.filters import at_most, equal, every
-from tailrace.lake.shapes import arrow_schema
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
-from tailrace.sql.answers import latest
-from tailrace.sql.ledger_rows import Rows, state_types
-from tailrace.sql.windows import listed, names
-from tailrace.verify.keeping import check_new, kept_in
-from tailrace.verify.recording import Recording
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
+from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.shapes import arrow_schema
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.ledger_rows import Rows, state_types
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import latest
+from tailrace.sql.terms import quoted
+from tailrace.verify.kept_tables import check_new, kept_in
+from tailrace.verify.recorded_epochs import Recording
 
 OPEN = "__open"
 """What the name of the table of open windows ends with, where they are kept."""

@@ -13,28 +13,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.connection import in_one_transaction
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
-from tailrace.engines.duckdb.stepping import Connection, Stepping, Steps, Taken
+from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
+from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.assigned import assigned_windows
-from tailrace.engines.python.step import PythonStep
-from tailrace.lake.contracts import shape_of
-from tailrace.lake.shapes import arrow_schema
-from tailrace.model.clock import Clock
-from tailrace.model.log import PLACE, SIGN
-from tailrace.model.pipeline import Pipeline
-from tailrace.model.time import BEGINNING
-from tailrace.model.transition import Transition
-from tailrace.sql.algebra import Sql, quoted
-from tailrace.sql.changes import changes
-from tailrace.sql.clock import clock_values, times
-from tailrace.sql.held import due_terms, holds_back, next_due, oldest_held
-from tailrace.sql.ledger_rows import Rows, state_types
-from tailrace.sql.partials import late, may_be_late, partials, refused
-from tailrace.sql.reasons import only_assigns, reasons
-from tailrace.sql.state_merge import met
-from tailrace.sql.transitions import transitions
-from tailrace.sql.windows import WINDOWS, kept
+from tailrace.engines.python.window_step import PythonStep
+from tailrace.lake.schema.contracts import shape_of
+from tailrace.lake.schema.shapes import arrow_schema
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.log import PLACE, SIGN
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.sql.epoch.clock_row import clock_values, times
+from tailrace.sql.epoch.holds import due_terms, holds_back, next_due, oldest_held
+from tailrace.sql.epoch.ledger_rows import Rows, state_types
+from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
+from tailrace.sql.epoch.state_merge import met
+from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.records.assignment import WINDOWS, kept
+from tailrace.sql.records.reasons import only_assigns, reasons
+from tailrace.sql.records.stage_records import changes
+from tailrace.sql.terms import Sql, quoted
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Moved:
 class DuckExecution(Stepping):
     """One definition on one connection. How its windows go through an epoch is a subclass's.
 
-    `steps` takes a bundle through the definition's steps where they are none of DuckDB's (`sql.steps.needs_spark`).
+    `steps` takes a bundle through the definition's steps where they are none of DuckDB's
+    (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:

@@ -19,27 +19,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.claiming import Claiming
-from tailrace.engines.duckdb.claims import KnownClaims
-from tailrace.engines.duckdb.connection import in_one_transaction
-from tailrace.engines.duckdb.dialect import column_type, in_duckdb_once, literal_row, name_of
-from tailrace.engines.duckdb.read import scanned
-from tailrace.engines.duckdb.records import registered
+from tailrace.engines.claims import Claiming
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, literal_row, name_of
+from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.known_claims import KnownClaims
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
 from tailrace.engines.protocol import Told
 from tailrace.engines.python.keys import KeyStep
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
-from tailrace.lake.filters import among, equal, every
-from tailrace.lake.publish import Branch
-from tailrace.lake.shapes import arrow_schema, iceberg_schema
-from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation
-from tailrace.model.log import PANE_TIME
-from tailrace.sql.algebra import quoted
-from tailrace.sql.changes import productions
-from tailrace.sql.keys import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
+from tailrace.lake.schema.filters import among, equal, every
+from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.sql.epoch.key_state import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.terms import quoted
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace.engines.choose import Bounds, Choice, Engine
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.read import bytes_read, scanned
-from tailrace.lake.catalog import Lake
-from tailrace.lake.querying import tables, views
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.scans import bytes_read, scanned
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.query_views import tables, views
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
     {

@@ -18,28 +18,28 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.duckdb.connection import connect
-from tailrace.engines.duckdb.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.preview import shown
+from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, in_python
-from tailrace.engines.duckdb.follow import ProcessFollower
-from tailrace.engines.duckdb.read import as_declared, scanned
-from tailrace.engines.duckdb.records import registered
-from tailrace.engines.duckdb.showing import shown
+from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide
-from tailrace.engines.python.steps import caller
-from tailrace.engines.session import Counted, OverBatches, OverTables
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import ledger_contract, shape_of
-from tailrace.lake.filters import EVERYTHING, Filter
-from tailrace.lake.publish import Branch
-from tailrace.lake.shapes import arrow_schema, iceberg_schema
-from tailrace.lake.tables import Change
-from tailrace.model.chains import Ranged
-from tailrace.model.elementwise import Each, ElementWise
-from tailrace.model.log import Log
-from tailrace.model.pipeline import Pipeline
-from tailrace.sql.algebra import quoted
-from tailrace.sql.steps import FAILED, selected
+from tailrace.engines.python.each_calls import caller
+from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import ledger_contract, shape_of
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Each, ElementWise
+from tailrace.sql.records.selections import FAILED, selected
+from tailrace.sql.terms import quoted
 
 ROWS_A_CALL = 200_000
 """About how many rows are handed to a Python function at once: they are objects then."""

@@ -8,17 +8,17 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
+from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
-from tailrace.engines.duckdb.read import scanned
-from tailrace.engines.duckdb.stepping import Steps, Taken
+from tailrace.engines.duckdb.preparation import Steps, Taken
 from tailrace.engines.protocol import FIRED, REASONS, Told
-from tailrace.lake.catalog import Lake
-from tailrace.lake.contracts import LATE, PANE, PARTIAL, REJECTED
-from tailrace.lake.filters import at_most, equal, every
-from tailrace.lake.publish import Branch
-from tailrace.lake.tables import Change
-from tailrace.model.clock import Clock
-from tailrace.model.pipeline import Pipeline
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
+from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
 
 
 class DuckSide:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
-from tailrace.model.pipeline import Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 
 BOUNDS = "array<struct<window_start:bigint,window_end:bigint>>"
 """The type of a record's windows, in microseconds."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.time import moment
+from tailrace.model.base.time import moment
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 

@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
-from tailrace.lake.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.model.clock import Clock
-from tailrace.model.computation import Computation
-from tailrace.model.context import EVENT, Domain, Timer
-from tailrace.model.keyed import (
+from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.context import EVENT, Domain, Timer
+from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.model.step.computation_state import (
     NOTHING,
     Feedback,
     KeyState,
@@ -28,11 +30,9 @@ from tailrace.model.keyed import (
     Work,
     source_of,
 )
-from tailrace.model.log import PANE_TIME, PLACE
-from tailrace.model.panes import Key, Rejected
-from tailrace.model.stateful import taken
-from tailrace.model.time import BEGINNING, instant
-from tailrace.sql.keys import DUE, HOLDS, SOURCE, WALL
+from tailrace.model.step.computation_step import taken
+from tailrace.model.windows.panes import Key, Rejected
+from tailrace.sql.epoch.key_state import DUE, HOLDS, SOURCE, WALL
 
 _DOMAINS = {domain.value: domain for domain in Domain}
 

@@ -1,0 +1,137 @@
+"""The stream DAG's tasks: a stream is had to run, and who falls behind is told of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import AssetAlias, BaseOperator, Param
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from tailrace.airflow.assets import asset_of
+from tailrace.airflow.operator import RESULT, telling
+from tailrace.model.base.time import duration
+from tailrace.model.definition.chain import Definition
+from tailrace.runners.jobs import Runner, RunnerError, Streaming, StreamJob
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+STREAM, WATERMARK = "stream", "watermark"
+"""The tasks, by their names."""
+
+YOUNG = 300.0
+"""Seconds that a stream may run before each of its stages has a ledger."""
+
+SNAPSHOTS = "snapshots"
+"""The XCom of the watermark's task that holds the snapshot of each table of answers."""
+
+
+def form() -> dict[str, Param]:
+    """The form of *Trigger*: what is to be done with the stream."""
+    return {
+        "stream": Param(
+            "keep",
+            title="Stream",
+            description="keep: have it run, unless it was stopped here. stop: end it at the next epoch's boundary, and "
+            "leave it so. restart: the same, and start it again where it was.",
+            enum=list(ACTIONS),
+            section="What is done",
+        )
+    }
+
+
+ACTIONS = ("keep", "stop", "restart")
+
+
+class StreamOperator(BaseOperator):
+    """Has a stream run, which goes on after the task: it is started where it does not.
+
+    A run by hand may stop it, and then it is left stopped until a run by hand restarts it. It fails, once, where the
+    stream ended for a reason that starting it again does not mend: another has its lease, or its arguments are wrong.
+    The run after that starts it again.
+    """
+
+    ui_color = "#dcefee"
+
+    def __init__(self, *, job: StreamJob, definition: Definition, runner: Callable[[], Runner], **more: Any) -> None:
+        super().__init__(**more)
+        self.job, self.definition, self.runner = job, definition, runner
+
+    def execute(self, context: Context) -> None:
+        did = {"pipeline": self.definition.name}
+        action: Any = context["params"].get("stream", "keep")
+        with telling(context, did):
+            if action not in ACTIONS:
+                raise RunnerError(f"stream: expected one of {', '.join(ACTIONS)}, found {action!r}", again=False)
+            found = self._done(action)
+        said = {
+            "running": f"{found.named} runs",
+            "started": f"started {found.named}",
+            "stopped": "it was stopped by hand: trigger this DAG with Stream restart to start it",
+        }[found.state]
+        if found.ended is not None:
+            said += f"; the one before ended: {found.ended}"
+        age = time.time() - (found.since or 0.0)
+        young = found.state != "stopped" and found.ended is None and age < YOUNG
+        context["ti"].xcom_push(RESULT, did | {"said": said, "young": young})
+        self.log.info("%s", said)
+        if found.state == "stopped":
+            raise AirflowSkipException(said)
+
+    def _done(self, action: str) -> Streaming:
+        runner = self.runner()
+
+        def tell(doing: str) -> None:
+            self.log.info("%s", doing)
+
+        if action == "stop":
+            return runner.stop_stream(self.job, tell)
+        return runner.stream(self.job, tell, anew=action == "restart")
+
+
+class WatermarkOperator(BaseOperator):
+    """Fails where a stage's watermark is more than `behind` behind the clock on the wall.
+
+    A stage without a ledger is one, too, unless its stream was started minutes ago, and not because one had ended.
+    Answers that have changed since the run before tell their asset.
+    """
+
+    ui_color = "#dcefee"
+
+    def __init__(self, *, definition: Definition, behind: timedelta | None, **more: Any) -> None:
+        self.alias = AssetAlias(f"{definition.name} streamed")
+        super().__init__(outlets=[self.alias], **more)
+        self.definition, self.behind = definition, behind
+
+    def execute(self, context: Context) -> None:
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.read.health import answers, unwell
+        from tailrace.settings import Settings
+
+        did = {"pipeline": self.definition.name}
+        stream: Any = context["ti"].xcom_pull(task_ids=STREAM, key=RESULT)
+        young = bool((stream or {}).get("young"))
+        with telling(context, did):
+            lake = Lake(Settings())
+            now = answers(lake, self.definition)
+            most = None if self.behind is None else duration(self.behind)
+            wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most, young=young)
+        # Without an index it gives the values of all runs before, and not of the last.
+        before: Any = context["ti"].xcom_pull(
+            task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1
+        )
+        context["ti"].xcom_push(SNAPSHOTS, now)
+        changed = [
+            name for name, snapshot in now.items() if snapshot is not None and (before or {}).get(name) != snapshot
+        ]
+        for name in changed:
+            context["outlet_events"][self.alias].add(asset_of(name), extra={"snapshot": now[name]})
+        if wrong:
+            context["ti"].xcom_push(RESULT, did | {"failed": "; ".join(wrong)})
+            raise AirflowFailException("; ".join(wrong))
+        said = f"it keeps up; {', '.join(changed)} changed" if changed else "it keeps up; nothing has changed"
+        context["ti"].xcom_push(RESULT, did | {"said": said})
+        self.log.info("%s", said)

@@ -1,0 +1,359 @@
+"""What `tailrace doctor` checks of AWS: who asks, the clock, the bucket, Glue, and an EMR Serverless application.
+
+What may be done is found out by doing it, in the smallest way; nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, Literal
+from urllib.parse import urlparse
+
+from tailrace.aws.objects import client
+from tailrace.lake.catalog.backends import Glue, endpoint, kind
+from tailrace.lake.read.lake_checks import SCRATCH, Finding, UnseenError, WrongError, allowing, looked
+from tailrace.settings import Settings
+
+ODD, REFUSED = 60, 300
+"""Seconds that a clock may be off before that is worth a word, and before AWS refuses what is signed by it."""
+
+_HASTY = {"connect_timeout": 3, "read_timeout": 10, "retries": {"mode": "standard", "max_attempts": 2}}
+
+_CREDENTIALS = (
+    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, if they are temporary), "
+    "or give the machine a role"
+)
+
+
+def needs_aws(settings: Settings) -> bool:
+    """Whether anything of this lake is at AWS."""
+    return settings.on_s3 or isinstance(kind(settings), Glue)
+
+
+@dataclass
+class Aws:
+    """The checks for a lake. A client of each service is made once, and is not patient.
+
+    `asks` is `s3` where nothing but the warehouse is at AWS.
+    """
+
+    settings: Settings
+    asks: Literal["all", "s3"] = "all"
+    _skew: float | None = field(default=None, init=False)
+    _clients: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def who(self) -> Iterator[Finding]:
+        """Whose the credentials are, and how far this machine's clock is off."""
+        yield looked("credentials", self._caller, _CREDENTIALS)
+        yield looked("clock", self._clock)
+
+    def bucket(self) -> Iterator[Finding]:
+        """The warehouse's bucket: that it is there, and can be written, read and deleted from."""
+        there = looked("warehouse", self._bucket)
+        yield there
+        rest: dict[str, Callable[[], str]] = {
+            "objects": self._objects, "conditional writes": self._conditional, "bucket settings": self._kept
+        }  # fmt: skip
+        for name, check in rest.items():
+            yield looked(name, check) if there.state == "ok" else _without(name, "warehouse")
+
+    def glue(self) -> Iterator[Finding]:
+        """Whether Glue may be asked for the database and its tables."""
+        yield looked("glue", self._glue)
+
+    def application(self, application: str, role: str | None) -> Iterator[Finding]:
+        """An EMR Serverless application, and the role that its runs are to have."""
+        yield looked("application", partial(self._application, application))
+        yield looked("job role", partial(self._role, role))
+
+    def sweep(self, address: str) -> None:
+        """Delete the objects below an address: what a check has written there."""
+        parsed = urlparse(address)
+        under = {"Bucket": parsed.netloc, "Prefix": parsed.path.strip("/") + "/"}
+        while found := self._asked("s3", "list_objects_v2", **under).get("Contents"):
+            for one in found:
+                self._asked("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
+
+    def _caller(self) -> str:
+        # A store that only speaks S3 has nobody to say whose its keys are.
+        alone = endpoint("s3") and self.asks == "s3"
+        if alone and not endpoint("sts"):
+            raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
+        try:
+            found = self._asked("sts", "get_caller_identity")
+        except WrongError as error:
+            if alone and _code(error) not in ("", *_NOBODY):
+                raise UnseenError(f"the service at {endpoint('sts')} has no STS to ask", "") from error
+            raise WrongError(error.found, error.mend or _CREDENTIALS) from error
+        account = found["Account"]
+        wanted = self.settings.catalog_uri.removeprefix("glue://")
+        said = f"{found['Arn']}, account {account}"
+        if isinstance(kind(self.settings), Glue) and wanted and wanted != account:
+            # One that is shared may be asked from another account, which the check of Glue finds out.
+            return f"{said}; the catalog is of account {wanted}"
+        return said
+
+    def _clock(self) -> str:
+        if self._skew is None:
+            raise UnseenError("no service answered with the time", "")
+        off, by = abs(self._skew), "ahead" if self._skew > 0 else "behind"
+        if off >= ODD:
+            more = "AWS refuses" if off >= REFUSED else f"from {REFUSED} s on AWS refuses"
+            raise WrongError(
+                f"this machine's clock is {off:,.0f} s {by}; {more} requests that are signed by such a clock",
+                "set the clock, and keep it by NTP (`timedatectl set-ntp true`, or chrony)",
+            )
+        return f"within {max(1, round(off))} s of AWS's"
+
+    def _bucket(self) -> str:
+        name = self._place[0]
+        another = "set TAILRACE_WAREHOUSE to a bucket that is there"
+        try:
+            found = self._asked("s3", "head_bucket", Bucket=name)
+        except WrongError as error:
+            status = _status(error)
+            if status == 404:
+                raise WrongError(f"there is no bucket {name}", f"make it, or {another}") from error
+            if status == 403:
+                raise WrongError(
+                    f"bucket {name} may not be looked at, or is of another account",
+                    f"allow s3:ListBucket on arn:aws:s3:::{name} to who runs this, or {another}",
+                ) from error
+            raise
+        region = found.get("BucketRegion") or found["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
+        ours = self._client("s3").meta.region_name
+        if region and region != ours:
+            raise WrongError(
+                f"bucket {name} is in {region}, and clients are set to {ours}",
+                f"set AWS_REGION and AWS_DEFAULT_REGION to {region}, or use a bucket in {ours}",
+            )
+        return f"bucket {name} is there, in {region or 'a region that it does not say'}"
+
+    def _objects(self) -> str:
+        name, prefix = self._place
+        at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
+        self._asked("s3", "put_object", **at, Body=b"doctor")
+        try:
+            read = self._asked("s3", "get_object", **at)["Body"].read()
+        finally:
+            self._asked("s3", "delete_object", **at)
+        if read != b"doctor":
+            raise WrongError("an object that was written is read as another", "use another store (TAILRACE_WAREHOUSE)")
+        return f"put, read and deleted under s3://{name}/{prefix}{SCRATCH}/"
+
+    def _conditional(self) -> str:
+        name, prefix = self._place
+        at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
+        another = "use a store that honours If-None-Match (TAILRACE_WAREHOUSE)"
+        self._asked("s3", "put_object", **at, Body=b"first", IfNoneMatch="*")
+        try:
+            self._asked("s3", "put_object", **at, Body=b"second", IfNoneMatch="*")
+        except WrongError as error:
+            if _status(error) == 412:
+                return "an object that is there is not written over where that is ruled out"
+            raise WrongError(error.found, error.mend or another) from error
+        finally:
+            self._asked("s3", "delete_object", **at)
+        raise WrongError("an object was written over where that was ruled out (If-None-Match)", another)
+
+    def _kept(self) -> str:
+        name = self._place[0]
+        try:
+            versioning = self._asked("s3", "get_bucket_versioning", Bucket=name).get("Status", "Off").lower()
+            try:
+                found = self._asked("s3", "get_public_access_block", Bucket=name)["PublicAccessBlockConfiguration"]
+                public = "blocked" if all(found.values()) else "blocked in part"
+            except WrongError as error:
+                if _status(error) != 404:
+                    raise
+                public = "not blocked by the bucket itself"
+        except WrongError as error:
+            raise UnseenError(error.found, error.mend) from error
+        return f"versioning {versioning}, public access {public}"
+
+    def _glue(self) -> str:
+        account = self.settings.catalog_uri.removeprefix("glue://")
+        whose, database = {"CatalogId": account} if account else {}, self.settings.namespace
+        try:
+            self._asked("glue", "get_database", Name=database, **whose)
+        except WrongError as error:
+            if _code(error) == "EntityNotFoundException":
+                raise UnseenError(
+                    f"there is no database {database} yet",
+                    "make it, or allow glue:CreateDatabase: the first stream then makes it",
+                ) from error
+            raise
+        self._asked("glue", "get_tables", DatabaseName=database, MaxResults=1, **whose)
+        return f"database {database} and its tables may be asked for"
+
+    def _application(self, application: str) -> str:
+        try:
+            found = self._asked("emr-serverless", "get_application", applicationId=application)["application"]
+        except WrongError as error:
+            if _code(error) == "ResourceNotFoundException":
+                raise WrongError(
+                    f"there is no EMR Serverless application {application} in this account and region",
+                    "give another --application, or set AWS_DEFAULT_REGION to its region",
+                ) from error
+            raise
+        said = f"{found.get('name', application)}, {found['releaseLabel']}, {found['state'].lower()}"
+        if found["state"] not in ("CREATING", "CREATED", "STARTING", "STARTED", "STOPPING", "STOPPED"):
+            raise WrongError(f"application {application} is {found['state'].lower()}", "make another, and give its id")
+        if found["type"].lower() != "spark":
+            raise WrongError(f"application {application} is of type {found['type']}", "give one of type Spark")
+        starts = found.get("autoStartConfiguration", {}).get("enabled", True)
+        if found["state"] in ("CREATED", "STOPPED") and not starts:
+            raise WrongError(
+                f"{said}, and does not start by itself",
+                f"`aws emr-serverless start-application --application-id {application}`, or have it start by itself",
+            )
+        return said
+
+    def _role(self, role: str | None) -> str:
+        if role is None:
+            raise UnseenError("an application does not say which role its runs get", "give it as --role ARN")
+        try:
+            found = self._asked("iam", "get_role", RoleName=role.rsplit("/", 1)[-1])["Role"]
+        except WrongError as error:
+            if _code(error) == "NoSuchEntity":
+                raise WrongError(f"there is no role {role}", "make it, or give another --role") from error
+            if error.mend:
+                raise UnseenError(error.found, error.mend) from error
+            raise
+        trusted = found["AssumeRolePolicyDocument"]
+        if not _trusts(json.loads(trusted) if isinstance(trusted, str) else trusted):
+            raise WrongError(
+                f"{role} does not let EMR Serverless take it",
+                "let emr-serverless.amazonaws.com do sts:AssumeRole in its trust policy",
+            )
+        return f"{role} may be taken by EMR Serverless (what it may do shows when a run does it)"
+
+    def _client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = client(service, **_HASTY)
+        return self._clients[service]
+
+    def _asked(self, service: str, what: str, **words: Any) -> dict[str, Any]:
+        """What a service answers. Raises `WrongError` with its words, and how to mend what it says is not allowed."""
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+
+        try:
+            found: dict[str, Any] = getattr(self._client(service), what)(**words)
+        except NoCredentialsError:
+            raise WrongError("there are no credentials of AWS", _CREDENTIALS) from None
+        except NoRegionError:
+            raise WrongError(
+                "no region is set", "set AWS_REGION and AWS_DEFAULT_REGION to the region of the lake"
+            ) from None
+        except ClientError as error:
+            self._timed(error.response)
+            told = error.response["Error"]
+            said = " ".join(f"{service} {what}: {told.get('Code', '')}: {told.get('Message', '')}".split())
+            raise WrongError(said, _mend(service, what, error)) from error
+        except BotoCoreError as error:
+            raise WrongError(
+                f"{service} does not answer ({error})",
+                "check the network, and AWS_ENDPOINT_URL where the service is one of your own",
+            ) from error
+        self._timed(found)
+        return found
+
+    def _timed(self, answer: dict[str, Any]) -> None:
+        said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if said:
+            self._skew = (datetime.now(UTC) - parsedate_to_datetime(said)).total_seconds()
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """The bucket, and what the keys of the warehouse start with."""
+        parsed = urlparse(self.settings.warehouse_uri)
+        prefix = parsed.path.strip("/")
+        return parsed.netloc, f"{prefix}/" if prefix else ""
+
+
+def findings(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
+    """What there is to say of AWS; nothing is asked where nothing of the lake is there, and no application is given."""
+    if not needs_aws(settings) and application is None:
+        return
+    at_glue = isinstance(kind(settings), Glue)
+    aws = Aws(settings, "all" if at_glue or application is not None else "s3")
+    who = list(aws.who())
+    yield from who
+    parts: list[tuple[str, Callable[[], Iterator[Finding]]]] = []
+    if settings.on_s3:
+        parts.append(("warehouse", aws.bucket))
+    if at_glue:
+        parts.append(("glue", aws.glue))
+    if application is not None:
+        parts.append(("application", partial(aws.application, application, role)))
+    for name, part in parts:
+        if who[0].state == "wrong":
+            yield _without(name, "credentials")
+        else:
+            yield from part()
+
+
+def _without(name: str, what: str) -> Finding:
+    return Finding(name, "not looked at", f"something has to be right first: {what}")
+
+
+_ACTIONS = {"head_bucket": "s3:ListBucket", "list_objects_v2": "s3:ListBucket"} | {
+    "get_public_access_block": "s3:GetBucketPublicAccessBlock"
+}
+"""Actions that are not called as what they allow."""
+
+
+_NOBODY = (
+    "InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException",
+    "UnrecognizedClientException", "AuthFailure",
+)  # fmt: skip
+"""What services call credentials that are none, or are no longer."""
+
+
+def _mend(service: str, what: str, error: Any) -> str:
+    code = error.response["Error"].get("Code", "")
+    if code in _NOBODY:
+        return _CREDENTIALS
+    if code in ("RequestTimeTooSkewed", "RequestExpired"):
+        return "set the clock, and keep it by NTP"
+    if "AccessDenied" in code and not allowing(error):
+        action = _ACTIONS.get(what, f"{service}:{''.join(word.title() for word in what.split('_'))}")
+        return f"allow {action} to who runs this"
+    return allowing(error)
+
+
+def _response(error: WrongError) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(error.__cause__, "response", {})
+    return found
+
+
+def _status(error: WrongError) -> int:
+    return int(_response(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code(error: WrongError) -> str:
+    return str(_response(error).get("Error", {}).get("Code", ""))
+
+
+def _trusts(policy: dict[str, Any]) -> bool:
+    """Whether a trust policy lets EMR Serverless take the role."""
+
+    def listed(value: Any) -> list[Any]:
+        return value if isinstance(value, list) else [value]
+
+    return any(
+        one.get("Effect") == "Allow"
+        and "emr-serverless.amazonaws.com" in listed(_service(one.get("Principal")))
+        and {"sts:AssumeRole", "sts:*", "*"} & {*listed(one.get("Action"))}
+        for one in listed(policy.get("Statement", []))
+    )
+
+
+def _service(principal: Any) -> Any:
+    return principal.get("Service") if isinstance(principal, dict) else None

@@ -1,0 +1,123 @@
+"""A backfill of a map: what the log gives for a range by now, beside what the ledger has of it (rule V4).
+
+A record belongs to the interval that holds its event time (V5). Nothing of a map is open to a stream, so a run takes no
+lease: what it finds to differ is taken back and given again, in a generation of its own, beside a stream that runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tailrace.backfill.range_run import RangeRun
+from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import mapped
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.answers_merge import Unfollowed
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import COUNTS, Ended, Replacing
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import Filter, before, equal, every, since
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.definition.map import Map
+from tailrace.sql.results import map_rows
+
+
+def backfill_map(
+    lake: Lake,
+    definition: Map,
+    first: int,
+    last: int = END_OF_TIME,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+    begun: Callable[[Session], None] = lambda session: None,
+    spark: bool = True,
+) -> list[Backfilled]:
+    """Compute what a map gives of the records of event times `[first, last)` anew, in microseconds; as one run.
+
+    Raises `BackfillError` where no stream has run yet.
+    """
+
+    def run(lake: Lake) -> list[Backfilled]:
+        pinned = lake.head(f"{definition.name}__ledger")
+        if pinned.number("epoch") < 0:
+            raise BackfillError(f"{definition.name}__ledger has no epoch yet: run a stream of the definition first")
+        with session_for(lake, definition, "backfill", [read(lake, definition, first, last)]) as session:
+            begun(session)
+            return [MapRun(session, definition, first, last, pinned).run(reason, dry_run)]
+
+    return here_first(lake, run) if spark else run(lake)
+
+
+def read(lake: Lake, definition: Map, first: int, last: int) -> tuple[str, Filter]:
+    """The log that a range reads, and what it reads of it."""
+    epoch = lake.head(f"{definition.name}__ledger").number("epoch")
+    return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
+
+
+class MapRun(RangeRun):
+    """The run of a map over a range of event time."""
+
+    def __init__(self, session: Session, definition: Map, first: int, last: int, pinned: Head) -> None:
+        super().__init__(session, definition, first, last)
+        self.map, self.pinned, self.ledger = definition, pinned, f"{definition.name}__ledger"
+
+    def compute(self, run: Run, pinned: Head) -> Found:
+        return self._computed(pinned.number("epoch"))
+
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, said)
+
+    def published(self, found: Found, snapshot: int) -> None:
+        """Nothing follows the ledger of a map."""
+
+    def _followed(self, owner: str) -> Unfollowed:
+        return Unfollowed(self.lake, self.map.name)
+
+    def _head(self) -> Head:
+        return self.pinned
+
+    def _tried(self, one: Run, head: Head) -> Found:
+        return self._computed(head.number("epoch"))
+
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+        return replacing.closed(run)
+
+    def _computed(self, epoch: int) -> Found:
+        first, last = _bounds(self.first, self.last)
+        computed = mapped(self.session, self.map, log_records.records(self.session, self.map.log, epoch, first, last))
+        bounds = [] if first is None else [since(PANE_TIME, first)]
+        bounds += [] if last is None else [before(PANE_TIME, last)]
+        where = every(equal("kind", PRODUCTION), *bounds)
+        if not any(True for _ in self.lake.table(self.ledger).scan(row_filter=where).plan_files()):
+            return self._new(computed)
+        terms = [f"source_epoch <= {epoch}L"]
+        terms += [] if first is None else [f"{PANE_TIME} >= {log_records.stamp(first)}"]
+        terms += [] if last is None else [f"{PANE_TIME} < {log_records.stamp(last)}"]
+        held = map_rows.current(self.map, self.session.table(self.ledger, where), " AND ".join(terms))
+        return self._counted(map_rows.differences(self.map, computed, held))
+
+    def _new(self, computed: str) -> Found:
+        """Compare with nothing, where the ledger has no row of the range: all that is computed is new."""
+        text = map_rows.new(self.map, computed)
+        if not self.session.direct:
+            return self._counted(text)
+        # The process reads but what the condition needs to count them, and the rest as it writes.
+        relation = self.session.view(text)
+        return Found(relation, dict.fromkeys(COUNTS, 0) | {"changed": self.session.count(relation)})
+
+    def _counted(self, text: str) -> Found:
+        kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
+        found = self.session.counted(text, {name: f"change {kind}" for name, kind in kinds.items()})
+        return Found(found.relation, found.counts)
+
+
+def _bounds(first: int, last: int) -> tuple[int | None, int | None]:
+    """A range's bounds, None where it has none."""
+    return None if first <= BEGINNING else first, None if last >= END_OF_TIME else last

@@ -1,0 +1,202 @@
+"""A backfill: one step over everything that the log holds for a range, replacing the range by a minimal diff (V4).
+
+It pins the log at the ledger's epoch, computes the answers of the windows whose timestamp lies in the range (V5), and
+writes what differs from the current answers: a changed window is taken back and fired again, one that is not produced
+any more is taken back, one that comes out equal is left untouched. The rows go into the ledger in a generation of their
+own beside a running stream, and table `p` follows. Windows that a stream can still reach are another run's, which
+borrows the stream's lease (`handover`, X4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+
+from tailrace.backfill.handover import Handover
+from tailrace.backfill.map_backfill import backfill_map, read
+from tailrace.backfill.range_run import WindowsRun
+from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
+from tailrace.backfill.shared_answers import Shared
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
+from tailrace.engines.choose import Choice
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.filters import Filter, after, every, up_to
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.results.answers import current, differences, events_from, events_until, new
+from tailrace.sql.results.backfill_rows import pane_rows
+
+__all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
+
+
+def backfill(
+    lake: Lake,
+    pipeline: Ranged,
+    first: int,
+    last: int = END_OF_TIME,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> list[Backfilled]:
+    """Compute the range `[first, last)` of window timestamps anew, in microseconds.
+
+    It is one run of the windows that are closed, and one of those that a stream can still reach, as far as the range
+    has any. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that is empty or
+    that cannot be had, and `OtherDefinitionError` where the tables are another definition's.
+    """
+    _check(lake, pipeline, first, last)
+    if isinstance(pipeline, Map):
+        return backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
+
+    def run(lake: Lake) -> list[Backfilled]:
+        with _opened(lake, pipeline, first, last) as (session, shared):
+            return [part.run(reason, dry_run) for part in _parts(session, pipeline, first, last, shared)]
+
+    return here_first(lake, run)
+
+
+def backfill_stages(
+    lake: Lake,
+    pipeline: Ranged,
+    first: int,
+    last: int = END_OF_TIME,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+    begun: Callable[[Session], None] = lambda session: None,
+    spark: bool = True,
+) -> Sequence[tuple[Ranged, list[Backfilled]]]:
+    """Backfill every stage of a definition, the first one first; what one answers is computed once, from the log.
+
+    Nothing is changed where one of them cannot be: of several stages the range must be closed in all, and a later one
+    closes after those before it. `begun` is told of the engine before anything is computed. Where DuckDB turns
+    out to have no room Spark takes it; without `spark` that is left to the caller, as a `RoomError`.
+    """
+    for stage in pipeline.stages:
+        _check(lake, stage, first, last)
+    if isinstance(pipeline, Map):
+        runs = backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run, begun=begun, spark=spark)
+        return [(pipeline, runs)]
+
+    def run(lake: Lake) -> list[tuple[Pipeline, list[Backfilled]]]:
+        with _opened(lake, pipeline, first, last) as (session, shared):
+            begun(session)
+            stages = [(stage, _parts(session, stage, first, last, shared)) for stage in pipeline.stages]
+            return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
+
+    return here_first(lake, run) if spark else run(lake)
+
+
+def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> Choice:
+    """Choose the engine for a range, as `backfill` does. Raises what it raises of what cannot be had."""
+    _check(lake, pipeline, first, last)
+    return choice_for(lake, pipeline, [_read(lake, pipeline, first, last)])[0]
+
+
+@contextmanager
+def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[tuple[Session, Shared]]:
+    """The engine for a range, by what the log holds of it, and what the stages answer on it."""
+    with (
+        session_for(lake, pipeline, "backfill", [_read(lake, pipeline, first, last)]) as session,
+        closing(Shared(session, pipeline, first, last)) as shared,
+    ):
+        yield session, shared
+
+
+def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> tuple[str, Filter]:
+    """The log that a range reads, and what it reads of it."""
+    if isinstance(pipeline, Map):
+        return read(lake, pipeline, first, last)
+    since, until = events_from(pipeline, first), events_until(pipeline, last)
+    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
+    return log_records.read(lake, pipeline.stages[0].log, epoch, since, until)
+
+
+def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
+    if first >= last:
+        raise BackfillError(f"the range from {text(first)} to {text(last)} is empty: pass a --to later than --from")
+    check_definition(lake, pipeline)
+
+
+def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: Shared) -> list[_Closed | Handover]:
+    """The runs that a range takes, checked but not begun."""
+    pinned = session.lake.head(f"{pipeline.name}__ledger")
+    if pinned.number("epoch") < 0:
+        raise BackfillError(f"{pipeline.name}__ledger has no epoch yet: run a stream of the definition first")
+    closed = pipeline.closed_until(pinned.number("watermark"))
+    parts: list[_Closed | Handover] = []
+    if first < closed:
+        parts.append(_Closed(session, pipeline, first, min(last, closed), pinned, shared))
+    if last > closed:
+        parts.append(Handover(session, pipeline, max(first, closed), last, closed))
+    return parts
+
+
+class _Closed(WindowsRun):
+    """The run of windows that no stream can reach any more."""
+
+    def __init__(
+        self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head, shared: Shared
+    ) -> None:
+        super().__init__(session, pipeline, first, last)
+        self.pinned, self.shared = pinned, shared
+
+    def _head(self) -> Head:
+        return self.pinned
+
+    def _tried(self, one: Run, head: Head) -> Found:
+        return self._computed(head.number("epoch"))
+
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+        return replacing.closed(run)
+
+    def compute(self, run: Run, pinned: Head) -> Found:
+        return self._computed(pinned.number("epoch"))
+
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        self.session.write(pane_rows(self.pipeline, found.different, as_of(run, pinned)), branch, said)
+
+    def published(self, found: Found, snapshot: int) -> None:
+        self.follower.follow(fresh=None if found.counts["held"] else snapshot)
+
+    def _computed(self, epoch: int) -> Found:
+        answers = self.shared.answers(self.pipeline, epoch, self.first, self.last)
+        finished = self.pipeline.finished
+        if self._anything_held():
+            table = held(self.session, self.pipeline, self._within)
+            within = f"window_end > {self.first}L AND window_end <= {self.last}L"
+            text_ = differences(finished, answers, current(self.pipeline, table, within))
+        else:
+            text_ = new(finished, answers)
+        found = self.session.counted(
+            text_,
+            {
+                "changed": "change IN ('changed', 'new')",
+                "untouched": "change = 'same'",
+                "retracted": "change = 'gone'",
+                "held": "change <> 'new'",
+            },
+        )
+        return Found(found.relation, found.counts)
+
+    @property
+    def _within(self) -> Filter:
+        """The answers that are of the range."""
+        first, last = (max(BEGINNING, min(at, END_OF_TIME)) for at in (self.first, self.last))
+        return every(after("window_end", first), up_to("window_end", last))
+
+    def _anything_held(self) -> bool:
+        """Whether there may be answers of the range, by their files' statistics."""
+        table, within = held_by(self.lake, self.pipeline, self._within)
+        return any(True for _ in self.lake.table(table).scan(row_filter=within).plan_files())

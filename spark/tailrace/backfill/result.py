@@ -1,0 +1,69 @@
+"""What a backfill gives, and what can be wrong with one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.engines.choose import Choice
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.range_replacement import COUNTS, Ended
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.chain import Ranged
+from tailrace.sql.results.backfill_rows import BackfillVersion
+
+
+class BackfillError(TailraceError, RuntimeError):
+    """A backfill that cannot be done, or not yet; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """What a run did: windows fired again or for the first time, left alone, and taken back for good.
+
+    Of windows still open, those whose state alone was put right count as changed, too.
+    """
+
+    run: Run
+    changed: int
+    untouched: int
+    retracted: int
+    seconds: float
+    engine: Choice
+    gave_way: Run | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Hold what a run would write: a relation of its windows, each with what became of it, and counts of each kind.
+
+    Besides the counts that runs have, `held` is how many of the range's windows have an answer in table `p`.
+    """
+
+    changes: str
+    counts: Mapping[str, int]
+
+    @property
+    def different(self) -> str:
+        """The windows that differ, as a query in brackets."""
+        return f"(SELECT * FROM {self.changes} WHERE change <> 'same')"
+
+
+def ended(done: Ended, started: float, engine: Choice) -> Backfilled:
+    """Sum up a run that began at `started`, by the process's own clock, on an engine."""
+    counts = {name: done.counts[name] for name in COUNTS}
+    return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, engine=engine, gave_way=done.above)
+
+
+def draft(pipeline: Ranged, first: int, last: int, epoch: int) -> Run:
+    """A run that is not entered: what a dry run is of."""
+    return Run("", "backfill", "dry_run", 0, first, last, pipeline.fingerprint, epoch)
+
+
+def as_of(run: Run, pinned: Head) -> BackfillVersion:
+    """As what a run writes that read the log as of a ledger's head."""
+    return BackfillVersion(
+        run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
+    )

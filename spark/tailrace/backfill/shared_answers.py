@@ -1,0 +1,54 @@
+"""The answers of a definition's stages over a range of the log, each computed once for its own run and the next stage.
+
+The records of the range are those that the last stage needs. Those of the stages before it are among them, for a stage
+reaches as far back as the one before it, and further by its own windows.
+"""
+
+from __future__ import annotations
+
+from tailrace.backfill.range_records import records
+from tailrace.engines.batch.batch_answers import Answering, answering
+from tailrace.engines.session_protocol import Session
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.results.answers import in_range
+
+
+class Shared:
+    """What the stages up to `pipeline` answer over the range `[first, last)` of window timestamps, in microseconds.
+
+    What a stage answers is kept until `close`, if the stage after it reads it.
+    """
+
+    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
+        self.session, self.first, self.last = session, first, last
+        self.ends = answering(session, pipeline.finished)
+        self._kept: dict[tuple[str, int], str] = {}
+
+    def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> str:
+        """The answers of a stage as of an epoch of the log, as a query; `[first, last)` is in the whole range."""
+        one = self.ends
+        while one.pipeline.name != stage.name:
+            assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
+            one = one.earlier
+        if one is self.ends:
+            return one.computed(self._read(one, epoch, first, last), in_range(first, last))
+        return f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}"
+
+    def close(self) -> None:
+        """Free what is kept."""
+        while self._kept:
+            self.session.free(self._kept.popitem()[1])
+
+    def _read(self, one: Answering, epoch: int, first: int, last: int) -> str:
+        """A stage's records, as far as a range of the last stage needs them, as a query in brackets."""
+        if one.earlier is None:
+            return records(self.ends, first, last, epoch)
+        return one.changed(f"SELECT * FROM {self._all(one.earlier, epoch)}")
+
+    def _all(self, one: Answering, epoch: int) -> str:
+        """A relation of all that a stage answers."""
+        at = one.pipeline.name, epoch
+        if at not in self._kept:
+            rows = self._read(one, epoch, self.first, self.last)
+            self._kept[at] = self.session.kept(one.computed(rows))
+        return self._kept[at]

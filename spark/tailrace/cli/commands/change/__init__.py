@@ -1,0 +1,1 @@
+"""Change tables, tell a stream something, and make up logs."""

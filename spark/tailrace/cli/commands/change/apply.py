@@ -1,0 +1,146 @@
+"""`tailrace apply` and `tailrace rollback`: put a changed definition in place, and go back."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.runtime.interruption import Stop
+from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
+from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.terminal.console import Output, facts, output_for
+from tailrace.cli.terminal.formats import span
+from tailrace.cli.terminal.stream_progress import Progress
+from tailrace.cli.terminal.usage import Status
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.operate.changeover import Applied
+
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
+
+
+def apply(
+    definition: Definition,
+    once: Annotated[bool, typer.Option("--once", help="End as soon as the new generation is in place.")] = False,
+    reason: Reason = None,
+    engine: EngineName = None,
+    json: Json = False,
+) -> None:
+    """Build a changed definition's generation beside the old one from the log, and swap it in.
+
+    A stream that lands goes on all the while. It drops the fold of the old definition once the new one is in place;
+    this command then folds what is landed, until a stream of the new definition takes over or it is told to stop (exit
+    status 130). Of two at once the later one goes on, and the other gives way (exit status 4).
+    """
+    pipeline, settings = load(definition), on_engine(Settings(), engine)
+    output = output_for(settings, json=json)
+    with ExitStack() as spinning:
+        doing = spinning.enter_context(waiting(output, f"applying {pipeline.name}"))
+        with ending_spark():
+            from tailrace.lake.catalog.lake import Lake
+            from tailrace.operate.changeover import apply as run
+
+            lake = Lake(settings)
+            found = run(lake, pipeline, reason=reason, doing=doing)
+            spinning.close()
+            _told(output, pipeline, found)
+            if found.gave_way is not None:
+                raise typer.Exit(Status.GAVE_WAY)
+            if not once and found.run is not None:
+                _folded_on(output, lake, pipeline)
+
+
+def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
+    """Fold what the log gets, until another process takes over. Raises `typer.Exit` where it is told to stop."""
+    from tailrace.engines.spark.session import open_session
+    from tailrace.lake.schema.lake_errors import FencedError
+    from tailrace.stream.log_stream import Tailing
+
+    starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
+    output.say("folding what the log gets, until a stream of the changed definition takes over (Ctrl-C to stop)")
+    progress = Progress(output, unit="record")
+    with Stop() as stop:
+        try:
+            tailing = Tailing(starting, lake, [pipeline], watch=progress.epoch)
+            progress.begun()
+            tailing.run(stop=lambda: bool(stop))
+            progress.doing("bringing the answers up with the ledger")
+            tailing.close()
+        except FencedError:
+            output.say(f"a stream folds {pipeline.name} now: this one ends")
+            return
+        finally:
+            progress.close()
+    raise typer.Exit(Status.INTERRUPTED)
+
+
+def rollback(
+    definition: Definition,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="N", min=1, help="Which generation. [default: the one before]")
+    ] = None,
+    reason: Reason = None,
+    json: Json = False,
+) -> None:
+    """Make the generation before current again, as it was left, columns and all; nothing is computed.
+
+    A stream of its definition goes on from there, and folds the epochs since from the log.
+    """
+    pipeline, settings = load(definition), Settings()
+    output = output_for(settings, json=json)
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.operate.changeover import rollback as run
+
+    found = run(Lake(settings), pipeline, to, reason=reason)
+    _told(output, pipeline, found)
+
+
+def _told(output: Output, pipeline: Pipeline, found: Applied) -> None:
+    run = found.run
+    if output.json:
+        output.data(_data(pipeline, found), line=True)
+        return
+    if run is None:
+        output.text(f"nothing to do: {pipeline.name} means what its tables hold, generation {found.left}")
+        return
+    if found.gave_way is not None:
+        output.say(f"gave way: run {found.gave_way.run} of generation {found.gave_way.generation} began meanwhile")
+    rows = [
+        ("pipeline", pipeline.name),
+        ("run", f"{run.run}, {run.kind}, generation {run.generation}, {run.status.replace('_', ' ')}"),
+    ]
+    if found.gave_way is None:
+        rows += [
+            ("took over from", f"generation {found.left}, at epoch {found.epoch}"),
+            ("lease borrowed", f"for {span(found.lent)}"),
+        ]
+    if found.engine is not None:
+        rows.append(("engine", str(found.engine)))
+    rows.append(("took", span(found.seconds)))
+    output.text(facts(rows))
+
+
+def _data(pipeline: Pipeline, found: Applied) -> dict[str, Any]:
+    run, other = found.run, found.gave_way
+    return {
+        "event": "applied",
+        "pipeline": pipeline.name,
+        "run": run.run if run else None,
+        "kind": run.kind if run else None,
+        "status": run.status if run else "unchanged",
+        "generation": run.generation if run else found.left,
+        "left": found.left if run and other is None else None,
+        "epoch": found.epoch,
+        "seconds": round(found.seconds, 3),
+        "lent_seconds": round(found.lent, 3),
+        "engine": found.engine.engine.value if found.engine else None,
+        "engine_because": found.engine.why if found.engine else None,
+        "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
+    }

@@ -1,0 +1,52 @@
+"""`tailrace restore`: go back to the end of an epoch, in all tables at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace.cli.runtime.definitions import load_all
+from tailrace.cli.runtime.options import Definitions, Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.change.restoration import Restored
+
+
+def restore(
+    definitions: Definitions,
+    epoch: Annotated[int, typer.Option("--epoch", metavar="N", min=0, help="The last epoch that stays.")],
+    log: Annotated[
+        bool, typer.Option("--log", help="Take the log back, too: what came after is read again from the source.")
+    ] = False,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
+    json: Json = False,
+) -> None:
+    """Go back to the end of an epoch: a consistent cut over all stages and tables.
+
+    What the tables held until then keeps a tag. The next stream of the definitions folds the epochs after it again from
+    the log; with --log the log goes back as well, and the stream reads its source again from there. A stream that runs
+    is fenced off. Starts no Spark, and moves no rows.
+    """
+    loaded, output = load_all(definitions), Output(json)
+    looking()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.restoration import restore as run
+
+    found = run(Lake(Settings()), loaded, epoch, log=log, reason=reason)
+    if json:
+        output.data({"epoch": epoch, "restored": [_data(one) for one in found]})
+        return
+    for one in found:
+        output.text(f"{one.table}: from epoch {one.before} back to {one.epoch}; what it held is at tag {one.tag}")
+    if not found:
+        output.text(f"nothing to do: no table has come further than epoch {epoch}")
+        return
+    output.say("the next stream of the definitions folds on from there")
+
+
+def _data(one: Restored) -> dict[str, object]:
+    return {"table": one.table, "before": one.before, "epoch": one.epoch, "tag": one.tag}

@@ -1,0 +1,153 @@
+"""`tailrace tables`: the contract of every table of a definition, and whether the live table keeps to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+from tailrace.cli.commands.change.table_changes import apply_tables, plan_tables
+from tailrace.cli.runtime.command_list import COMMANDS, folded
+from tailrace.cli.runtime.definitions import load_all, load_any
+from tailrace.cli.runtime.options import Definition, Definitions, Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.usage import Status
+from tailrace.lake.schema.contracts import all_contracts, spark_type
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.catalog.drift import Drift
+
+_STYLES = {"as agreed": "green", "differs": "bold red", "not made yet": "dim"}
+
+
+class Shown(TyperGroup):
+    """Shows where it is not said what is to be done."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "--help", "-h"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def show(definition: Definition, json: Json = False) -> None:
+    """Show the contract of each table: columns, key, layout, owner, and whether the live table keeps to it.
+
+    The exit status is 1 where a live table differs. Reads the catalog, without Spark.
+    """
+    output, settings = Output(json), Settings()
+    stage = load_any(definition)
+    looking()
+    from tailrace.lake.catalog.drift import drift
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.migration import placed_contracts
+
+    found = [drift(lake, contract) for lake, contract in placed_contracts(Lake(settings), stage)]
+    if json:
+        output.data({"lake": str(settings.warehouse), "tables": [_data(one) for one in found]})
+    else:
+        output.text(*_shown(found))
+    if any(one.differences for one in found):
+        raise typer.Exit(Status.FOUND)
+
+
+def write(
+    definition: Definition,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="The folder; TAILRACE_CONTRACTS if left out.", file_okay=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the contracts of a definition's tables as files, one a table.
+
+    What a file that is there says beside the definition stays: owner, retention, docs, layout.
+    """
+    output, stage = Output(json), load_any(definition)
+    from tailrace.lake.change.registry import registry_contracts
+    from tailrace.lake.schema.contract_files import write_contracts
+
+    made = (*all_contracts(stage), *registry_contracts(stage))
+    written = write_contracts(made, folder or Settings().contracts)
+    if json:
+        output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
+    else:
+        output.text(*(f"{path}  {'written' if changed else 'as it was'}" for path, changed in written))
+
+
+def sources(
+    definitions: Definitions,
+    file: Annotated[
+        Path, typer.Option("--to", metavar="FILE", help="The file, of a dbt project.", dir_okay=False)
+    ] = Path("dbt/models/sources.yml"),
+) -> None:
+    """Write the contracts as the sources of a dbt project: columns with docs, keys, and freshness by the watermark."""
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.change.migration import agreed_contracts
+    from tailrace.lake.schema.dbt_sources import sources_text
+
+    stages, lake = load_all(definitions), Lake(Settings())
+    agreed = {one.table: one for stage in stages for one in agreed_contracts(lake, stage)}
+    text = sources_text(stages, [one for one in agreed.values() if not one.table.endswith("__commits")])
+    changed = not file.is_file() or file.read_text() != text
+    if changed:
+        file.write_text(text)
+    Output().text(f"{file}  {'written' if changed else 'as it was'}")
+
+
+def _shown(found: Sequence[Drift]) -> Iterator[Any]:
+    for one in found:
+        contract = one.contract
+        name = f"{one.namespace}.{contract.table}"
+        yield Text.assemble((name, "bold"), f"  {contract.doc}  ", (one.state, _STYLES[one.state]))
+        for difference in one.differences:
+            yield Text(f"  ! to be done: {difference}", style="red")
+        columns = table("column", "type", "", "what it holds")
+        for column, said in contract.columns.items():
+            columns.add_row(column, spark_type(said.shape), "required" if said.required else "", said.doc)
+        yield columns
+        own = {k: v for k, v in contract.properties.items() if k.endswith(".mode") and "distribution" not in k}
+        yield facts(
+            [
+                ("key", ", ".join(contract.key) or "none"),
+                ("partitioned by", ", ".join(contract.partition_by) or "nothing"),
+                ("sorted by", ", ".join(contract.sort_by) or "nothing"),
+                ("kept", contract.retention),
+                ("owner", contract.owner),
+                ("format", ", ".join([f"version {contract.format_version}", *(f"{k} {v}" for k, v in own.items())])),
+            ]
+        )
+        yield ""
+    states: list[str] = [one.state for one in found]
+    yield ", ".join(f"{states.count(state)} {state}" for state in _STYLES if state in states)
+
+
+def _data(one: Drift) -> dict[str, Any]:
+    from tailrace.lake.schema.contract_files import contract_data
+
+    return {**contract_data(one.contract), "state": one.state, "differences": [str(each) for each in one.differences]}
+
+
+group = typer.Typer(
+    cls=Shown,
+    name="tables",
+    help=COMMANDS["tables"].summary,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+_shape: dict[str, Callable[..., None]] = {
+    "show": show,
+    "write": write,
+    "plan": plan_tables,
+    "apply": apply_tables,
+    "sources": sources,
+}
+for _name, _does in _shape.items():
+    group.command(_name, help=folded(_does))(_does)

@@ -1,0 +1,127 @@
+"""`tailrace watermark`: how far each partition of a log's source is, and saying that input is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.runtime.options import Definition, Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output, table
+from tailrace.cli.terminal.formats import parsed, shown, span
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.base.time import BEGINNING, text
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.source_text import written
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.model.step.progress import Progress
+
+PARTITIONS = 40
+"""How many partitions are shown to people, those furthest behind first; JSON has them all."""
+
+
+def watermark(
+    definition: Definition,
+    until: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Say that all records before this instant have come.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of which partition that is said. [default: the whole log]")
+    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of what was said.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the watermark of a definition's log: by partition, and which of them hold it back.
+
+    With --until, say that the input is complete until then: the watermark follows with the stream's next epoch, and a
+    record from before comes too late or late. It never goes back. Starts no Spark.
+    """
+    output = Output(json)
+    if until is None and (partition is not None or note is not None):
+        raise UsageError("--partition and --note belong to --until, which says until when the input is complete")
+    log = load(definition).source
+    looking()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.commit.epoch_properties import progress_of
+    from tailrace.lake.commit.signal_tables import Completions
+
+    lake = Lake(Settings())
+    if until is not None:
+        completions, at = Completions(lake, log), parsed(until, "--until")
+        completions.say(at, partition, note)
+        if json:
+            output.data(
+                {"log": log.name, "complete_until": text(at), "partition": partition, "table": completions.table}
+            )
+        else:
+            of = f"log {log.name}" if partition is None else f"partition {partition} of log {log.name}"
+            output.text(f"said that {of} is complete until {shown(at)}")
+        return
+    found = progress_of(lake, log.name) if lake.has(log.name) else None
+    if json:
+        output.data(_data(log, found))
+    elif found is None:
+        output.whole(f"log {log.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+    else:
+        output.text(*_shown(log, found))
+
+
+def _shown(log: Log, found: Progress) -> Iterator[Any]:
+    yield Text.assemble((f"log {log.name}", "bold"), f"  watermark {shown(found.watermark)}")
+    yield Text(f"each partition by {written(log.strategy)}; the least counts", style="dim")
+    if found.partitions:
+        yield _table(found)
+
+
+def _table(found: Progress) -> Table:
+    made = table(
+        "partition", "watermark", "latest event", "silent for", "behind", "state", right=("silent for", "behind")
+    )
+    ordered = sorted(found.partitions.items(), key=lambda one: (one[1].watermark, one[0]))
+    furthest = max(one.watermark for one in found.partitions.values())
+    for name, one in ordered[:PARTITIONS]:
+        lag = span((furthest - one.watermark) / 1e6) if one.watermark > BEGINNING else "–"
+        state = state_of(found, name)
+        styled = Text(state, style={"idle": "dim", "holds back": "yellow"}.get(state, ""))
+        since = span((found.now - one.active) / 1e6)
+        made.add_row(name or "all", shown(one.watermark), shown(one.latest), since, lag, styled)
+    if len(ordered) > PARTITIONS:
+        made.caption = f"the {PARTITIONS} furthest behind of {len(ordered)}; --json shows all"
+        made.caption_justify = "left"
+    return made
+
+
+def state_of(found: Progress, name: str) -> str:
+    """What a partition is to the watermark."""
+    if found.is_idle(name):
+        return "idle"
+    if name in found.behind and len(found.partitions) > 1:
+        return "holds back"
+    return "waited for"
+
+
+def _data(log: Log, found: Progress | None) -> dict[str, Any]:
+    data: dict[str, Any] = {"log": log.name, "strategy": written(log.strategy), "started": found is not None}
+    if found is None:
+        return data
+    return data | {
+        "watermark": text(found.watermark),
+        "processing_time": text(found.now),
+        "held_by": list(found.behind),
+        "partitions": {
+            name: {
+                "watermark": text(one.watermark),
+                "latest_event": None if one.latest is None else text(one.latest),
+                "last_new": text(one.active),
+                "idle": found.is_idle(name),
+            }
+            for name, one in sorted(found.partitions.items())
+        },
+    }

@@ -1,0 +1,1 @@
+"""Look at definitions and tables without Spark."""

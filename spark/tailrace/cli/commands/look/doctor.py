@@ -1,0 +1,98 @@
+"""`tailrace doctor`: what is wrong with an installation, and how to mend it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+import tailrace
+from tailrace.cli.runtime.options import Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output, table
+from tailrace.cli.terminal.formats import counted
+from tailrace.cli.terminal.usage import Status
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.read.lake_checks import Finding
+
+_ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
+"""What is wrong comes last, where one looks first."""
+
+
+def doctor(
+    application: Annotated[
+        str | None, typer.Option("--application", metavar="ID", help="Look at this EMR Serverless application, too.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", metavar="ARN", help="The role that the application's runs get.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what is wrong with this installation and how to mend it.
+
+    Java, jars and packages; whether the warehouse can be written; whether the catalog can be opened and refuses a
+    commit that another has overtaken; brokers; and, where the lake or an application is at AWS, whose the credentials
+    are, what they may do, and the clock. What may be done is tried, with a table and files that are removed again.
+
+    The exit status is 1 where something is wrong. Starts no Spark.
+    """
+    output, settings = Output(json), Settings()
+    looking()
+    since = time.monotonic()
+    found = list(examined(settings, application, role))
+    wrong = sum(one.state == "wrong" for one in found)
+    if json:
+        told: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
+        output.data(told | {"checks": [asdict(one) for one in found]})
+    else:
+        output.text(*_shown(found))
+        took = f"in {time.monotonic() - since:.1f} s"
+        output.text("", f"{counted(len(found), 'check')}, {wrong or 'nothing'} wrong, {took}")
+    if wrong:
+        raise typer.Exit(Status.FOUND)
+
+
+def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
+    """Every check that the settings ask for, one after the other."""
+    from tailrace.aws.account_checks import Aws, findings, needs_aws
+    from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept
+    from tailrace.runners.machine_checks import brokers, installed
+
+    yield from installed(settings, elsewhere=application is not None)
+    asked = list(findings(settings, application, role))
+    yield from asked
+    place = [] if settings.on_s3 else [looked("warehouse", lambda: folder(settings))]
+    yield from place
+    first = {"warehouse", "objects", *(["credentials"] if needs_aws(settings) else [])}
+    barred = {one.name for one in (*asked, *place) if one.state == "wrong"} & first
+    if barred:
+        why = f"right first: {', '.join(sorted(barred))}"
+        yield from (Finding(name, "not looked at", f"something has to be {why}") for name in ("catalog", "commits"))
+    else:
+        there = looked("catalog", lambda: catalog(settings))
+        yield there
+        if there.state == "ok":
+            sweep = Aws(settings).sweep if settings.on_s3 else swept
+            yield looked(
+                "commits", lambda: swap(settings, sweep), "let who runs this make, change and drop tables there"
+            )
+        else:
+            yield Finding("commits", "not looked at", "they are tried in a catalog that is there")
+    yield looked("kafka", lambda: brokers(settings))
+
+
+def _shown(found: Sequence[Finding]) -> Iterator[Any]:
+    made = table("check", "state", "found")
+    for state, style in _ORDER.items():
+        for one in found:
+            if one.state == state:
+                made.add_row(one.name, Text(state, style=style), one.found)
+                if one.mend:
+                    made.add_row("", "", Text(f"→ {one.mend}", style="bold" if state == "wrong" else "dim"))
+    yield made

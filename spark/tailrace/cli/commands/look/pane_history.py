@@ -1,0 +1,237 @@
+"""`tailrace panes`: the history of one key and window, pane by pane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.runtime.options import Definition, Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.formats import bounds, counted, parsed, shown, span, together
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.base.time import text
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.windows import Window
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.read.key_history import History, LedgerPane
+
+_STYLES = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
+
+
+def panes(
+    definition: Definition,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="The key: a value for each key column in order, or COLUMN=VALUE."),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="INSTANT", help="The window's start, or an instant in it; without one, all windows."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show every pane that one key and window gave, in version order, and what came too late for it.
+
+    A plus says what a pane holds, a minus takes an answer back. Reads the ledger, without Spark.
+    """
+    output, settings = Output(json), Settings()
+    pipeline = load(definition)
+    texts = keyed(pipeline, key or [])
+    at = parsed(window, "--window") if window is not None else None
+    looking()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.key_history import history, key_values
+
+    found = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
+    if json:
+        output.data(_data(pipeline, found))
+    else:
+        output.text(*_shown(pipeline, found, texts, at))
+
+
+def keyed(pipeline: Pipeline, given: Sequence[str]) -> list[str]:
+    """The key's values in the order of its columns. Raises `UsageError` where they are not one for each."""
+    named: dict[str, str] = {}
+    for place, text_ in enumerate(given):
+        name, equals, value = text_.partition("=")
+        if equals and name in pipeline.key:
+            named[name] = value
+        elif place < len(pipeline.key):
+            named[pipeline.key[place]] = text_
+    if len(given) != len(pipeline.key) or set(named) != set(pipeline.key):
+        wanted = " ".join(f"--key {name}=VALUE" for name in pipeline.key) or "no --key, for it has one group"
+        raise UsageError(f"the key of {pipeline.name} is ({', '.join(pipeline.key)}): expected {wanted}")
+    return [named[name] for name in pipeline.key]
+
+
+def _shown(pipeline: Pipeline, found: History, texts: Sequence[str], at: int | None) -> Iterator[Any]:
+    said = ", ".join(f"{name} {value}" for name, value in zip(pipeline.key, texts, strict=True))
+    windows = found.windows
+    title = Text.assemble((pipeline.name, "bold"), f"  {said}" if said else "")
+    if len(windows) == 1:
+        title.append(f"  {bounds(windows[0])}")
+    yield title
+    if not windows:
+        where = f" at {shown(at)}" if at is not None else ""
+        yield (
+            f"no pane yet{where}: no record of this key is in the window, or its trigger has not fired; the ledger is "
+            f"at epoch {found.epoch}, its watermark at {shown(found.watermark)}"
+        )
+        return
+    columns = _OfOne(found) if len(windows) == 1 else _OfSeveral(found)
+    if columns.said_once:
+        yield Text(", ".join(columns.said_once), style="dim")
+    if found.panes:
+        yield _table(pipeline, found.panes, columns)
+    if found.late:
+        yield ""
+        yield _late(found, columns)
+    if len(windows) == 1:
+        yield ""
+        yield facts(_state(pipeline, found, windows[0]))
+
+
+def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OfOne | _OfSeveral) -> Table:
+    results = list(pipeline.results)
+    made = table(
+        *columns.before, "timing", "", *results, *columns.after,
+        right=(*columns.numbers, *results), whole=(*columns.before, "timing", *columns.after),
+    )  # fmt: skip
+    for pane in panes:
+        sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
+        before, after = columns.of(pane)
+        made.add_row(
+            *before,
+            Text(pane.timing.replace("_", " "), style=_STYLES.get(pane.timing, "")),
+            sign,
+            *(value_shown(value) for value in pane.values.values()),
+            *after,
+            style="dim" if pane.retraction else "",
+        )
+    return made
+
+
+def _late(found: History, columns: _OfOne | _OfSeveral) -> Table:
+    names = columns.of_late
+    made = table(*names, right=("epoch",), whole=("window", "event time"), title="too late")
+    for late in found.late:
+        told = {
+            "window": bounds(late.window, columns.said),
+            "event time": columns.said(late.event_time),
+            "epoch": str(late.epoch),
+            "behind": span(late.behind / 1e6),
+            "reason": late.reason,
+            "in the log": f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}",
+        }
+        made.add_row(*(told[name] for name in names))
+    return made
+
+
+class _OfOne:
+    """The columns of one window's history: the version by its parts, and when each pane fired.
+
+    What all the instants have in common is said once, above.
+    """
+
+    after = ("fired at", "watermark")
+    of_late = ("event time", "epoch", "behind", "reason", "in the log")
+
+    def __init__(self, found: History) -> None:
+        panes, late = found.panes, found.late
+        generations = {pane.version.generation for pane in panes}
+        self.first = int(len(generations) < 2)
+        self.before = self.numbers = ("gen", "epoch", "pane")[self.first :]
+        fired = (at for pane in panes for at in (pane.processing_time, pane.watermark))
+        shared, self.said = together([*fired, *(one.event_time for one in late)])
+        self.said_once = _shared(shared) + [f"all of generation {one}" for one in generations if self.first]
+
+    def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
+        numbers = [f"{number}" for number in pane.version[self.first :]]
+        return numbers, [self.said(pane.processing_time), self.said(pane.watermark)]
+
+
+class _OfSeveral:
+    """The columns of several windows' history: the window, and the version in one column."""
+
+    before, numbers, after = ("window", "version"), (), ()
+    of_late = ("window", "event time", "epoch", "behind", "reason")
+
+    def __init__(self, found: History) -> None:
+        windows = [*(pane.window for pane in found.panes), *(one.window for one in found.late)]
+        times = (one.event_time for one in found.late)
+        shared, self.said = together([*(at for window in windows for at in window), *times])
+        self.said_once = [*_shared(shared), "a version is generation.epoch.pane"]
+
+    def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
+        return [bounds(pane.window, self.said), ".".join(map(str, pane.version))], []
+
+
+def _shared(said: str) -> list[str]:
+    return [f"times are of {said}, UTC"] if said else []
+
+
+def _state(pipeline: Pipeline, found: History, window: Window) -> Iterator[tuple[str, str]]:
+    answer = found.answer(window)
+    if answer is not None:
+        values = ", ".join(f"{name} {value_shown(value)}" for name, value in answer.answer.items())
+        yield "answer", f"{values}  ({answer.timing.replace('_', ' ')}, written by the {answer.writer})"
+    else:
+        yield "answer", "none: it was taken back" if found.panes else "none yet"
+    closes = pipeline.closes(window.end)
+    if found.watermark >= closes:
+        yield "window", f"closed: the watermark passed {shown(closes)}"
+    else:
+        yield "window", f"open until the watermark passes {shown(closes)}; it is at {shown(found.watermark)}"
+    yield "panes", f"{counted(len(found.panes), 'pane')}, {counted(len(found.late), 'late record')}"
+
+
+def value_shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _data(pipeline: Pipeline, found: History) -> dict[str, Any]:
+    return {
+        "pipeline": pipeline.name,
+        "key": dict(zip(pipeline.key, found.key, strict=True)),
+        "epoch": found.epoch,
+        "watermark": text(found.watermark),
+        "panes": [
+            {
+                "window": [text(pane.window.start), text(pane.window.end)],
+                "generation": pane.version.generation,
+                "epoch": pane.version.epoch,
+                "index": pane.version.index,
+                "timing": pane.timing,
+                "retraction": pane.retraction,
+                "values": dict(pane.values),
+                "answer": dict(pane.answer),
+                "processing_time": text(pane.processing_time),
+                "watermark": text(pane.watermark),
+                "writer": pane.writer,
+            }
+            for pane in found.panes
+        ],
+        "late": [
+            {
+                "window": [text(late.window.start), text(late.window.end)],
+                "event_time": text(late.event_time),
+                "epoch": late.epoch,
+                "behind_seconds": late.behind / 1e6,
+                "reason": late.reason,
+                "source": {"epoch": late.source[0], "partition": late.source[1], "offset": late.source[2]},
+            }
+            for late in found.late
+        ],
+    }

@@ -1,0 +1,126 @@
+"""`tailrace plan`: what a changed definition means for the tables that are there; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from tailrace.cli.runtime.definitions import load
+from tailrace.cli.runtime.options import Definition, Json
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.formats import counted, rate, shown, span
+from tailrace.model.base.time import text
+from tailrace.model.definition.fingerprint import Change
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.plan.definition_changes import Plan
+
+SAYS = {
+    Change.NOTHING: "nothing: the tables hold what this definition means",
+    Change.NEW_COLUMNS: "new columns: it gives more results, and those that readers have stay what they are",
+    Change.FIRES: "fires otherwise: panes come at other times or relate otherwise, and the answer of a window with all "
+    "its records stays",
+    Change.BREAKING: "breaking: something that readers have goes away or comes to mean something else",
+    Change.UNKNOWN: "changed, but the tables do not say in which part: an older version made them",
+}
+
+
+def plan(definition: Definition, json: Json = False) -> None:
+    """Say what a changed definition means for the tables that are there, and what `apply` would do.
+
+    It reads the catalog alone, scans nothing and changes nothing.
+    """
+    pipeline, settings, output = load(definition), Settings(), Output(json)
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.plan.definition_changes import plan as planned
+
+    found = planned(Lake(settings), pipeline)
+    if json:
+        output.data(_data(pipeline, found))
+    else:
+        output.text(*_shown(pipeline, found, definition))
+
+
+def _data(pipeline: Pipeline, found: Plan) -> dict[str, Any]:
+    log, estimate = found.log, found.estimate
+    return {
+        "pipeline": pipeline.name,
+        "fingerprint": pipeline.fingerprint,
+        "change": "new" if found.generation is None else found.change.name.lower(),
+        "parts": {name: {"was": was, "is": now} for name, (was, now) in found.parts.items()},
+        "generation": found.generation,
+        "left": list(found.before),
+        "log": None
+        if log is None
+        else {
+            "records": log.records,
+            "bytes": log.bytes,
+            "rejected": log.rejected,
+            "epochs": None if log.epochs is None else list(log.epochs),
+            "event_time": None if log.events is None else [text(at) for at in log.events],
+        },
+        "estimate": None
+        if estimate is None
+        else {"seconds": round(estimate.seconds, 1), "rate": round(estimate.rate), "measured_by": estimate.measured},
+        "refused": found.refused,
+        "readers": list(found.readers),
+    }
+
+
+def _shown(pipeline: Pipeline, found: Plan, definition: str) -> Iterator[Any]:
+    yield Text(pipeline.name, style="bold")
+    if found.generation is None:
+        yield facts([("change", "none: it has no tables yet, and a stream makes them")])
+        return
+    rows = [("change", SAYS[found.change]), ("generation", _generation(found))]
+    log, estimate = found.log, found.estimate
+    if estimate is not None and log is not None:
+        rows.append(("reads", f"{counted(log.records, 'record')}, {log.bytes / 1e6:,.1f} MB of log {_name(pipeline)}"))
+        if log.events is not None and log.epochs is not None:
+            rows.append(("covers", f"event times from {shown(log.events[0])} to {shown(log.events[1])}"))
+            trimmed = f"; none before {log.epochs[0]} is in it any more" if log.epochs[0] else ""
+            rows.append(("", f"epochs {log.epochs[0]} to {log.epochs[1]}{trimmed}"))
+        if log.rejected:
+            rows.append(("", f"not the {counted(log.rejected, 'record')} that it rejected"))
+        by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"
+        rows.append(("estimate", f"{span(round(estimate.seconds))} at {rate(round(estimate.rate), 1)} records/s, {by}"))
+    if found.readers:
+        rows.append(("read by", f"{', '.join(found.readers)}: they read its panes"))
+    if found.change is not Change.NOTHING:
+        rows.append(("apply", found.refused or _does(pipeline, definition)))
+    yield facts(rows)
+    if found.parts:
+        made = table("part", "was", "is")
+        for name, (was, now) in found.parts.items():
+            made.add_row(name, _part(was), _part(now))
+        yield from ("", made)
+
+
+def _generation(found: Plan) -> str:
+    kept = f"; {', '.join(map(str, found.before))} can be gone back to" if found.before else ""
+    return f"{found.generation}{kept}"
+
+
+def _name(pipeline: Pipeline) -> str:
+    return pipeline.source.name
+
+
+def _does(pipeline: Pipeline, definition: str) -> str:
+    return (
+        f"tailrace apply {definition} builds a new generation of {pipeline.name} beside from all of the log, and swaps "
+        "it in at an epoch boundary; the old one is kept for tailrace rollback"
+    )
+
+
+def _part(value: Any) -> str:
+    """A part of a definition as people read it."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        pairs = (f"{one[0]}: {one[1]}" if isinstance(one, list) else str(one) for one in value)
+        return ", ".join(pairs) or "none"
+    return str(value)

@@ -1,0 +1,337 @@
+"""`tailrace simulate`: what a definition makes of a sample, pane by pane, with no Spark and no lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.cli.runtime.options import Json
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.formats import bounds, counted, key_named, shown, together
+from tailrace.cli.terminal.usage import LoadError, UsageError
+from tailrace.model.base.time import instant, text
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.samples import sample_records
+from tailrace.model.windows.windows import Window
+
+if TYPE_CHECKING:
+    from tailrace.model.windows.panes import Key, Pane
+    from tailrace.observe.plots.computation_trial import Producing
+    from tailrace.observe.plots.simulation import Simulation
+
+_SMALL = 1.0
+"""The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
+
+_MOST = 200
+"""Panes that the table shows; JSON and the page have all of them."""
+
+
+def simulate(
+    definition: Annotated[
+        str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet, or a folder of them."),
+    ] = None,
+    per_epoch: Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")] = 1,
+    every: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Let an epoch have all that comes in so much processing time instead."),
+    ] = None,
+    leave_open: Annotated[bool, typer.Option("--open", help="Do not end the input: windows stay open.")] = False,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE", help="Show one key: a value for each column.")
+    ] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The result, or column, that the plot shows.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")] = None,
+    scale: Annotated[
+        float, typer.Option(metavar="N", min=0.5, max=8, help="How large it is: N times some 1,200 pixels wide.")
+    ] = 2.0,
+    paper: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the paper's figures 5 to 14 instead, computed.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fold a definition over a sample, in Python alone, and show the panes that it gives, or what it produces.
+
+    The watermark follows the log's rule, processing time its arrival times. A plot has one key: the one with the most
+    panes, or the one asked for. Try --per-epoch and --every: the panes may differ, the last answers never do.
+    """
+    output = Output(json)
+    if paper is not None:
+        _paper(output, paper)
+        return
+    if definition is None or data is None:
+        raise UsageError("a definition and a sample are wanted: tailrace simulate DEFINITION DATA, or --paper FOLDER")
+    if every is not None and every <= 0:
+        raise UsageError(f"--every {every:g}: expected more than no time at all")
+    found = load_any(definition)
+    sample = _read(found.source, data)
+    period = timedelta(seconds=every) if every is not None else None
+    epochs = sample_records.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    if isinstance(found, Map):
+        from tailrace.cli.commands.look import simulated_map
+
+        if page is not None or png is not None:
+            raise UsageError(f"{found.name} is a map, and gives a record at once: it has no panes to draw")
+        simulated_map.told(output, found, epochs, sample)
+        return
+    if isinstance(found, Computation):
+        from tailrace.cli.commands.look.simulated_computation import told
+        from tailrace.observe.plots.computation_trial import Producing
+
+        one: Simulation | Producing = Producing(found, epochs)
+        results = list(found.produces)
+        say: Callable[[Output, Any, sample_records.Sample, Key | None], None] = told
+    else:
+        from tailrace.observe.plots.simulation import Simulation
+
+        one, results, say = Simulation(found, epochs), list(found.what), _told
+    chosen = _key(one.keys, key)
+    if page is not None or png is not None:
+        _draw(output, one, chosen, _result(results, result), page, png, scale)
+    say(output, one, sample, chosen)
+
+
+def _told(output: Output, one: Simulation, sample: sample_records.Sample, key: Key | None) -> None:
+    if output.json:
+        output.data(_data(one, sample, key))
+    else:
+        output.text(*_shown(one, sample, key))
+
+
+def _read(log: Log, path: Path) -> sample_records.Sample:
+    """A file, or those of a folder in the order of their names."""
+    if not path.is_dir():
+        return _read_file(log, path)
+    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    if not files:
+        raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    parts = [_read_file(log, one) for one in files]
+    return sample_records.Sample(
+        [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
+    )
+
+
+def _read_file(log: Log, path: Path) -> sample_records.Sample:
+    if not path.is_file():
+        raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            import pyarrow.parquet as pq
+
+            return sample_records.from_rows(log, pq.read_table(path).to_pylist())
+        if kind not in (".jsonl", ".json", ".csv"):
+            raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
+        with path.open(encoding="utf-8", newline="") as lines:
+            return sample_records.from_csv(log, lines) if kind == ".csv" else sample_records.from_json(log, lines)
+    except (OSError, ValueError) as error:
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
+
+
+def _key(keys: list[Key], given: list[str] | None) -> Key | None:
+    if not given:
+        return None
+    for key in keys:
+        if [str(part) for part in key] == given:
+            return key
+    known = ", ".join("/".join(map(str, key)) for key in keys[:5]) or "none"
+    raise UsageError(f"--key {' '.join(given)}: nothing has this key; the keys with the most are {known}")
+
+
+def _result(names: list[str], given: str | None) -> str:
+    if given is not None and given not in names:
+        raise UsageError(f"--result {given}: expected one of {', '.join(names)}")
+    return given or names[0]
+
+
+def _draw(
+    output: Output,
+    one: Simulation | Producing,
+    key: Key | None,
+    result: str,
+    page: Path | None,
+    png: Path | None,
+    scale: float,
+) -> None:
+    if key is None and not one.keys:
+        raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
+    from tailrace.observe.plots.plot_page import render, render_png
+
+    plot = one.plot(one.keys[0] if key is None else key, result)
+    for path in filter(None, (page, png)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(render(plot).encode() if path is page else render_png(plot, scale))
+        output.say(f"wrote {path}")
+
+
+def _paper(output: Output, folder: Path) -> None:
+    from tailrace.observe.plots.paper import figures, page
+    from tailrace.observe.plots.plot_page import render_png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "paper.html").write_text(page(), encoding="utf-8")
+    written = ["paper.html"]
+    for figure in figures():
+        name = f"figure_{figure.number:02}.png"
+        (folder / name).write_bytes(render_png(figure.plot, _SMALL))
+        written.append(name)
+    if output.json:
+        output.data({"folder": str(folder), "files": written})
+    else:
+        output.text(f"wrote {len(written)} files to {folder}: paper.html and a picture of each figure")
+
+
+def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
+    from tailrace.observe.plots.simulation import answers
+
+    pipeline = one.pipeline
+    for stage, run in zip(pipeline.stages[:-1], one.runs[:-1], strict=True):
+        yield Text.assemble((stage.name, "bold"), f"  {answers(stage)}")
+        if run.panes:
+            yield from _table(stage, list(run.panes[:_MOST]))
+        if len(run.panes) > _MOST:
+            yield f"and {counted(len(run.panes) - _MOST, 'pane')} more"
+    panes = list(one.run.panes) if key is None else one.panes(key)
+    yield Text.assemble((pipeline.name, "bold"), f"  {answers(pipeline)}")
+    if panes:
+        yield from _table(pipeline, panes[:_MOST])
+    if len(panes) > _MOST:
+        yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
+    late = [late for late in one.runs[0].late if key is None or late.key == key]
+    if late:
+        made = table(
+            "key",
+            "window",
+            "event time",
+            "epoch",
+            "reason",
+            right=("epoch",),
+            whole=("key", "window"),
+            title="too late",
+        )
+        for each in late[:_MOST]:
+            at = shown(instant(each.record[pipeline.source.event_time]))
+            made.add_row(key_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
+        yield made
+    failed = [bad for run in one.runs for bad in run.rejected]
+    if failed:
+        made = table("epoch", "rejected by a step, for", right=("epoch",))
+        for bad in failed[:_MOST]:
+            made.add_row(str(bad.epoch), bad.reason)
+        yield made
+    if sample.rejected:
+        made = table("line", "rejected, for", right=("line",))
+        for line, reason in sample.rejected[:_MOST]:
+            made.add_row(str(line), reason)
+        yield made
+    yield facts(_counts(one, sample).items())
+
+
+def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
+    """Panes in the order in which they fired; what all their instants have in common is said once, above."""
+    results = list(pipeline.results)
+    shared, said = together(at for pane in panes for at in (pane.processing_time, *pane.window))
+    if shared:
+        yield Text(f"times are of {shared}, UTC", style="dim")
+    made = table(
+        "epoch", "fired at", "key", "window", "timing", "", *results, "pane",
+        right=("epoch", *results, "pane"), whole=("fired at", "key", "window"),
+    )  # fmt: skip
+    for pane in panes:
+        sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
+        values = (_value(value) for value in pane.values.values())
+        timing = pane.timing.value.replace("_", " ")
+        made.add_row(
+            str(pane.version.epoch),
+            said(pane.processing_time),
+            key_named(pane.key),
+            bounds(pane.window, said),
+            timing,
+            sign,
+            *values,
+            str(pane.version.index),
+            style="dim" if pane.retraction else "",
+        )
+    yield made
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value}"
+
+
+def _counts(one: Simulation, sample: sample_records.Sample) -> dict[str, str]:
+    taken_back = sum(pane.retraction for pane in one.run.panes)
+    again = _again(one, sample)
+    return {
+        "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
+        + (f", {again:,} that came again" if again else ""),
+        "epochs": f"{len(one.epochs):,}",
+        "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
+        "too late": counted(len(one.runs[0].late), "record"),
+        "still open": counted(sum(map(len, one.run.state.windows.values())), "window"),
+    }
+
+
+def _again(one: Simulation, sample: sample_records.Sample) -> int:
+    """How many records were dropped, as they came again (rule X5)."""
+    return len(sample.records) - sum(len(bundle) for bundle, _ in one.epochs)
+
+
+def _data(one: Simulation, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
+    return {
+        "pipeline": one.pipeline.name,
+        "records": len(sample.records) - _again(one, sample),
+        "duplicates": _again(one, sample),
+        "epochs": len(one.epochs),
+        "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
+        "late": [
+            {"key": list(late.key), "window": _ends(late.window), "epoch": late.epoch, "reason": late.reason}
+            for late in one.runs[0].late
+            if key is None or late.key == key
+        ],
+        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
+        + [{"epoch": bad.epoch, "reason": bad.reason} for run in one.runs for bad in run.rejected],
+        "earlier": [
+            {"pipeline": stage.name, "panes": [_pane(pane) for pane in run.panes]}
+            for stage, run in zip(one.pipeline.stages[:-1], one.runs[:-1], strict=True)
+        ],
+        "open_windows": sum(map(len, one.run.state.windows.values())),
+    }
+
+
+def _pane(pane: Pane) -> dict[str, Any]:
+    return {
+        "key": list(pane.key),
+        "window": _ends(pane.window),
+        "epoch": pane.version.epoch,
+        "index": pane.version.index,
+        "timing": pane.timing.value,
+        "retraction": pane.retraction,
+        "values": dict(pane.values),
+        "answer": dict(pane.answer),
+        "processing_time": text(pane.processing_time),
+        "watermark": text(pane.watermark),
+    }
+
+
+def _ends(window: Window) -> list[str]:
+    return [text(window.start), text(window.end)]

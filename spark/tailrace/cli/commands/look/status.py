@@ -1,0 +1,331 @@
+"""`tailrace status`: how far a pipeline is, what it holds and which runs computed what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.cli.runtime.options import Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.formats import bounds, counted, shown, span
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.model.windows.windows import Window
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.catalog.run import Run
+    from tailrace.lake.read.pipeline_status import LogStatus, PipelineStatus
+    from tailrace.model.step.progress import Progress
+
+HOLDING = 3
+"""How many partitions that hold the watermark back are named."""
+
+RUNS = 10
+"""How many runs are shown to people; JSON has them all."""
+
+
+def status(
+    definition: Annotated[
+        str | None,
+        typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline; without one, all of the lake."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show how a definition stands: watermark and lag, epochs, open windows, counts, and which run computed what.
+
+    Of a computation it shows the keys and their pending timers. Without a definition it lists every log and pipeline of
+    the lake. Reads the tables, without Spark.
+    """
+    output, settings = Output(json), Settings()
+    pipeline = load_any(definition) if definition is not None else None
+    looking()
+    if isinstance(pipeline, Computation):
+        _computation(output, settings, pipeline, str(definition))
+        return
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.pipeline_status import overview
+    from tailrace.lake.read.pipeline_status import status as report
+
+    lake = Lake(settings)
+    if pipeline is None:
+        logs, pipelines = overview(lake)
+        if json:
+            output.data({"logs": [_log_data(log) for log in logs], "pipelines": [_data(one) for one in pipelines]})
+        else:
+            output.text(*_overview(settings, logs, pipelines))
+        return
+    found = report(lake, pipeline)
+    if json:
+        own = _data(found.pipeline, found.log, pipeline) if found.pipeline else {"pipeline": pipeline.name}
+        log = _log_data(found.log) if found.log else None
+        output.data({**own, "started": found.pipeline is not None, "log": log})
+        return
+    output.text(
+        Text.assemble((pipeline.name, "bold"), (f"  log {pipeline.source.name}  lake {settings.warehouse}", "dim"))
+    )
+    if found.pipeline is None or found.log is None:
+        output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
+        return
+    output.text(facts(_facts(pipeline, found.pipeline, found.log)))
+    if found.pipeline.runs:
+        output.text("", *_runs(found.pipeline.runs))
+
+
+def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
+    from dataclasses import asdict
+
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.computation_status import computation_status
+
+    found = computation_status(Lake(settings), computation)
+    if output.json:
+        own = {"computation": computation.name} if found is None else asdict(found)
+        instants = ("watermark", "onward", "processing_time", "next")
+        times = {} if found is None else {name: _text(getattr(found, name)) for name in instants}
+        log = None if found is None or found.log is None else _log_data(found.log)
+        output.data({**own, **times, "started": found is not None, "log": log})
+        return
+    where = f"  log {computation.source.name}  lake {settings.warehouse}"
+    output.text(Text.assemble((computation.name, "bold"), (where, "dim")))
+    if found is None or found.log is None:
+        output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
+        return
+    rows: list[tuple[str, Text | str]] = []
+    if not found.same_definition:
+        warning = "the ledger has what a definition with another meaning made: it needs another name"
+        rows.append(("definition", Text(warning, style="bold red")))
+    kept = f"{found.productions:,}" if computation.productions == "strong" else "not kept"
+    rows += [
+        ("watermark", _dimmed(shown(found.watermark), f"for those who read it {shown(found.onward)}")),
+        ("last epoch", f"log {_epoch(found.log.epoch)}, ledger {_epoch(found.epoch)}"),
+        ("log", f"{counted(found.log.records, 'record')}, {found.log.rejected:,} rejected"),
+        ("keys", f"{found.keys:,}"),
+        ("timers", _dimmed(f"{found.timers:,}", f"the next in event time at {shown(found.next)}")),
+        ("productions", kept),
+        *([] if computation.once is None else [("another's", f"{found.claimed:,}")]),
+        *([] if found.in_flight is None else [("in flight", f"{counted(found.in_flight, 'record')} on the loop")]),
+        ("late records", f"{found.late:,}"),
+        ("rejected", f"{found.rejected:,}"),
+        *([] if found.engine is None else [("engine", _dimmed(*_engine(found.engine)))]),
+        ("fingerprint", computation.fingerprint),
+    ]
+    output.text(facts(rows))
+
+
+def _facts(pipeline: Ranged, own: PipelineStatus, log: LogStatus) -> Iterator[tuple[str, Text | str]]:
+    if not own.same_definition:
+        warning = "the tables hold the results of a definition with another meaning: it needs another name"
+        yield "definition", Text(warning, style="bold red")
+    lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, log).items() if lag is not None]
+    yield "watermark", _dimmed(shown(own.watermark), ", ".join(lags))
+    if log.progress is not None and len(log.progress.partitions) > 1:
+        yield "held back by", _holding(log.progress)
+    reached = f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}"
+    reached += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
+    yield (
+        "last epoch",
+        _dimmed(
+            reached,
+            f"committed {_second(own.committed)}, {_ago(own.committed)}",
+        ),
+    )
+    latest = f"latest event {shown(log.latest)}" if log.latest is not None else ""
+    again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
+    yield "log", _dimmed(f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}", latest)
+    if own.open is not None:
+        ends = f"ending {shown(own.open.oldest)} to {shown(own.open.newest)}" if own.open.count else ""
+        yield "open windows", _dimmed(f"{own.open.count:,}", ends)
+    if isinstance(pipeline, Map):
+        yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
+    else:
+        yield "answers", _answers(own)
+        yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
+        yield "late records", f"{own.late:,}"
+    yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
+    if own.engine is not None:
+        yield "engine", _dimmed(*_engine(own.engine))
+    yield "fingerprint", pipeline.fingerprint
+
+
+def _answers(own: PipelineStatus) -> Text:
+    """How many answers there are, and how far they follow the ledger."""
+    if own.answers is None:
+        return _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
+    behind = own.epoch - own.answers_epoch
+    follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
+    if own.rewritten:
+        follow += f"; the last change of them wrote {own.rewritten:,} anew"
+    return _dimmed(f"{own.answers:,}", follow)
+
+
+def _engine(said: str) -> tuple[str, str]:
+    """An engine's name, and why it was taken."""
+    name, _, why = said.partition(": ")
+    return name, why
+
+
+def _holding(progress: Progress) -> Text:
+    """Which partitions hold the watermark back, and how many nothing waits for."""
+    names = list(progress.behind[:HOLDING])
+    more = len(progress.behind) - len(names)
+    idle = len(progress.partitions) - len(progress.holding)
+    said = ", ".join([*names, *([f"{more} more"] if more else [])]) or "none: all partitions are idle"
+    return _dimmed(said, f"of {len(progress.partitions)} partitions, {idle} idle: tailrace watermark shows each")
+
+
+def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
+    """The last runs, two lines each: how each ended, and what it was of."""
+    yield Text("runs", style="bold")
+    for run in runs[-RUNS:]:
+        style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
+        counts = {"changed": run.changed, "untouched": run.untouched, "retracted": run.retracted}
+        ended = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count is not None)
+        head = f"{run.generation:>3}  {run.run}  {run.kind:<8}  "
+        yield Text.assemble(head, (f"{run.status:<9}", style), f"  {ended}" if ended else "")
+        by = f"by {_engine(run.engine)[0]}" if run.engine else None
+        more = ", ".join(filter(None, (by, run.reason)))
+        yield Text.assemble(f"     {bounds(Window(run.first, run.last))}", (f"  {more}" if more else "", "dim"))
+    if len(runs) > RUNS:
+        yield Text(f"the last {RUNS} of {len(runs)}; --json shows all", style="dim italic")
+
+
+def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[PipelineStatus]) -> Iterator[Any]:
+    yield Text(f"lake {settings.warehouse}  namespace {settings.namespace}", style="dim")
+    if not logs:
+        yield "nothing in it yet: tailrace stream DEFINITION --from DIR"
+        return
+    of_logs = table(
+        "log",
+        "last epoch",
+        "records",
+        "rejected",
+        "committed",
+        right=("last epoch", "records", "rejected"),
+        whole=("log",),
+    )
+    for log in logs:
+        of_logs.add_row(
+            log.log,
+            _epoch(log.epoch),
+            f"{log.records:,}",
+            f"{log.rejected:,}",
+            f"{_second(log.committed)}, {_ago(log.committed)}",
+        )
+    numbers = ("last epoch", "answers at", "answers", "panes", "late", "gen")
+    of_pipelines = table("pipeline", "watermark", *numbers, right=numbers, whole=("pipeline", "watermark"))
+    for one in pipelines:
+        counts = (f"{number:,}" for number in (one.panes, one.late, one.generation))
+        answers = ("-", "-") if one.answers is None else (_epoch(one.answers_epoch), f"{one.answers:,}")
+        of_pipelines.add_row(one.pipeline, shown(one.watermark), _epoch(one.epoch), *answers, *counts)
+    yield of_logs
+    yield ""
+    yield of_pipelines
+
+
+def _dimmed(first: str, then: str) -> Text:
+    return Text.assemble(first, ("  " + then if then else "", "dim"))
+
+
+def _epoch(number: int) -> str:
+    return "none" if number < 0 else f"{number:,}"
+
+
+def _second(micros: int | None) -> str:
+    return shown(None if micros is None else micros - micros % 1_000_000)
+
+
+def _ago(micros: int | None) -> str:
+    return "never" if micros is None else f"{span(max(0.0, time.time() - micros / 1e6))} ago"
+
+
+def _lags(own: PipelineStatus, log: LogStatus) -> dict[str, int | None]:
+    """How far event time is behind, in microseconds."""
+    if not BEGINNING < own.watermark < END_OF_TIME:
+        return {}
+    return {
+        "processing time": None if own.processing_time is None else own.processing_time - own.watermark,
+        "its latest event": None if log.latest is None else log.latest - own.watermark,
+    }
+
+
+def _log_data(log: LogStatus) -> dict[str, Any]:
+    return {
+        "log": log.log,
+        "epoch": log.epoch,
+        "records": log.records,
+        "rejected": log.rejected,
+        "duplicates": log.duplicates,
+        "latest_event": _text(log.latest),
+        "committed": _text(log.committed),
+        "held_by": list(log.progress.behind) if log.progress is not None else [],
+    }
+
+
+def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Ranged | None = None) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "pipeline": own.pipeline,
+        "watermark": text(own.watermark),
+        "processing_time": _text(own.processing_time),
+        "epoch": own.epoch,
+        "answers_epoch": own.answers_epoch,
+        "rewritten": own.rewritten,
+        "generation": own.generation,
+        "token": own.token,
+        "engine": own.engine,
+        "committed": _text(own.committed),
+        "answers": own.answers,
+        "panes": own.panes,
+        "late": own.late,
+        "productions": own.productions,
+    }
+    if pipeline is None or log is None:
+        return data
+    lags = _lags(own, log)
+    seconds = {name: None if lag is None else lag / 1e6 for name, lag in lags.items()}
+    return data | {
+        "fingerprint": pipeline.fingerprint,
+        "same_definition": own.same_definition,
+        "lag_seconds": {
+            "behind_processing_time": seconds.get("processing time"),
+            "behind_latest_event": seconds.get("its latest event"),
+        },
+        "open_windows": None
+        if own.open is None
+        else {
+            "count": own.open.count,
+            "oldest_end": _text(own.open.oldest),
+            "newest_end": _text(own.open.newest),
+        },
+        "runs": [_run_data(run) for run in own.runs],
+    }
+
+
+def _run_data(run: Run) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "kind": run.kind,
+        "status": run.status,
+        "generation": run.generation,
+        "range": [text(run.first), text(run.last)],
+        "fingerprint": run.fingerprint,
+        "log_epoch": run.log_epoch,
+        "changed": run.changed,
+        "untouched": run.untouched,
+        "retracted": run.retracted,
+        "reason": run.reason,
+        "engine": run.engine,
+        "at": _text(instant(run.at)) if run.at else None,
+    }
+
+
+def _text(micros: int | None) -> str | None:
+    return None if micros is None else text(micros)

@@ -1,0 +1,1 @@
+"""Run definitions, and ask what takes an engine."""

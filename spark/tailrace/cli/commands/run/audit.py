@@ -1,0 +1,87 @@
+"""`tailrace audit`: prove by counting that nothing was lost or doubled, and that the answers are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.text import Text
+
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.cli.runtime.options import Definitions, EngineName, Json, on_engine
+from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.computation import Computation
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.verify.audit_checks import Audit
+
+
+def audit(definitions: Definitions, engine: EngineName = None, json: Json = False) -> None:
+    """Prove by counting that every record is accounted for, and that the answers are those of one batch over the log.
+
+    The exit status is 1 where a check does not hold. Of a definition of several stages each is audited, and a stage
+    that several definitions share once.
+    """
+    output, asked = Output(json), [load_any(one) for one in definitions]
+    chains = [chain(one) for one in asked]
+    stages, settings = _stages(chains), on_engine(Settings(), engine)
+    found: dict[str, Audit] = {}
+    with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.verify.computation_audit import audit_computation
+        from tailrace.verify.pipeline_audit import audit as run
+
+        lake = Lake(settings)
+        for stage in stages:
+            doing(f"counting {stage.name}")
+            counted = audit_computation(lake, stage) if isinstance(stage, Computation) else run(lake, stage)
+            found[stage.name] = counted
+    if json:
+        data = [_of_stages([_data(stage.name, found[stage.name]) for stage in one]) for one in chains]
+        output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in found.values()), "definitions": data})
+    else:
+        for place, (name, one) in enumerate(found.items()):
+            output.text(*([""] if place else []), *_shown(name, one))
+    if not all(one.ok for one in found.values()):
+        raise typer.Exit(Status.FOUND)
+
+
+def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
+    """The stages of some definitions, each once. Raises `UsageError` where two that differ have one name."""
+    found: dict[str, Definition] = {}
+    for stage in (stage for one in chains for stage in one):
+        if found.setdefault(stage.name, stage).fingerprint != stage.fingerprint:
+            raise UsageError(f"two of the definitions are called {stage.name} and mean different things")
+    return list(found.values())
+
+
+def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Report on a definition: the report on its last stage, with those on the stages before it in `earlier`."""
+    *earlier, last = stages
+    return last | ({"earlier": earlier} if earlier else {})
+
+
+def _data(name: str, found: Audit) -> dict[str, Any]:
+    checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found.checks]
+    engine = {"engine": found.engine.engine.value, "engine_because": found.engine.why}
+    return {"pipeline": name, "ok": found.ok, "counts": dict(found.counts), "checks": checks, **engine}
+
+
+def _shown(name: str, found: Audit) -> Iterator[Any]:
+    rows = table("", "check", "found")
+    for check in found.checks:
+        mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
+        rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
+    wrong = sum(not check.ok for check in found.checks)
+    yield Text(name, style="bold")
+    yield facts([*((kind, f"{count:,}") for kind, count in found.counts.items()), ("engine", str(found.engine))])
+    yield from ("", rows, "")
+    if found.ok:
+        yield Text("it adds up", style="bold green")
+    else:
+        yield Text(f"{wrong} of {len(found.checks)} do not hold", style="bold red")

@@ -1,0 +1,107 @@
+"""`tailrace backfill`: compute a range of event time anew, and merge what differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
+from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.terminal.console import Output, facts, output_for
+from tailrace.cli.terminal.formats import counted, parsed, shown, span
+from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.observe.telemetry.observation import observing
+from tailrace.observe.telemetry.run_events import Subject
+from tailrace.runners.jobs import Outcome
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.backfill.result import Backfilled
+
+
+def backfill(
+    definition: Definition,
+    first: Annotated[
+        str, typer.Option("--from", metavar="T", help="Where the range starts: a date or an instant, UTC by default.")
+    ],
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="T", help="Where it ends; this instant is not in it. Left out: with all there is."
+        ),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    engine: EngineName = None,
+    json: Json = False,
+) -> None:
+    """Compute a range of event time anew from the log, beside a running stream, and merge what differs.
+
+    A window belongs to the range that holds its last instant. One that comes out equal is left alone, one that
+    changed is taken back and fired again, one that is not produced any more is taken back. Windows that the stream can
+    still reach are a run of their own, which borrows the stream's lease; the stream goes on from what it leaves. A run
+    that finds its range covered by a newer one gives way (exit status 4). Of a definition of several stages each is
+    computed from the log, the first one first, once its windows are closed. Of a map a range has the records with an
+    event time in it.
+    """
+    pipeline = load_any(definition)
+    if isinstance(pipeline, Computation):
+        raise UsageError(
+            f"{pipeline.name} is a computation, which has no windows that could be computed apart: what a key has "
+            "comes of all its records before; stream it under another name, and it is folded anew from the whole log"
+        )
+    begin, end = parsed(first, "--from"), END_OF_TIME if last is None else parsed(last, "--to")
+    if begin >= end:
+        raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")
+    settings = on_engine(Settings(), engine)
+    output = output_for(settings, json=json)
+    doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}"
+    subject = Subject("backfill", settings, pipeline.stages)
+    with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
+        from tailrace.backfill.pipeline_backfill import backfill_stages
+        from tailrace.lake.catalog.lake import Lake
+
+        lake = Lake(settings, observed.tell)
+        found = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
+    runs = [(stage, one) for stage, own in found for one in own]
+    if json:
+        output.data(Outcome.said([Outcome.of(stage, one, dry_run=dry_run) for stage, one in runs]))
+    else:
+        for place, (stage, one) in enumerate(runs):
+            if place:
+                output.text("")
+            _show(output, stage, one, dry_run=dry_run)
+    if any(one.gave_way is not None for _, one in runs):
+        raise typer.Exit(Status.GAVE_WAY)
+
+
+def _show(output: Output, pipeline: Ranged, found: Backfilled, *, dry_run: bool) -> None:
+    run, other = found.run, found.gave_way
+    if other is not None:
+        output.say(
+            f"gave way: run {other.run} of generation {other.generation} covers windows from {shown(other.first)} to "
+            f"{shown(other.last)}, and this one is of generation {run.generation}; nothing was changed"
+        )
+    would, row = "would be " if dry_run else "", isinstance(pipeline, Map)
+    kind, again = ("row", "given") if row else ("window", "fired")
+    rows = [
+        ("map" if row else "pipeline", pipeline.name),
+        ("event times" if row else "windows", f"from {shown(run.first)} to {shown(run.last)}"),
+        ("log", f"up to epoch {run.log_epoch}"),
+    ]
+    if not dry_run:
+        rows.append(("run", f"{run.run}, generation {run.generation}, {run.status.replace('_', ' ')}"))
+    if other is None:
+        rows += [
+            ("changed", f"{counted(found.changed, kind)} {would}{again} anew"),
+            ("untouched", f"{counted(found.untouched, kind)} came out equal"),
+            ("retracted", f"{counted(found.retracted, kind)} {would}taken back for good"),
+        ]
+    rows += [("engine", str(found.engine)), ("took", span(found.seconds))]
+    output.text(facts(rows))

@@ -1,0 +1,324 @@
+"""`tailrace replay`: fold recorded epochs again and hold them against the ledger, or look at the state as of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.commands.look.pane_history import keyed, value_shown
+from tailrace.cli.runtime.definitions import load_ranged
+from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
+from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.formats import bounds, counted, shown, span
+from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.model.base.time import instant, text
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.windows import Window
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.verify.as_of import AsOf
+    from tailrace.verify.row_diff import Difference
+    from tailrace.verify.stage_replay import Replayed
+
+ROWS = 10
+"""How many open windows and answers are shown, unless another number is asked for."""
+
+_KINDS = {"pane": "panes", "retraction": "retractions", "late": "late records", "rejected": "rejected records"}
+_KINDS |= {"partial": "partials"}
+
+
+def replay(
+    definition: Definition,
+    epochs: Annotated[
+        str | None,
+        typer.Option(metavar="A..B", help="Which epochs to fold again; all there are, if left out. A.. and ..B do."),
+    ] = None,
+    as_of: Annotated[
+        int | None, typer.Option("--as-of", metavar="E", min=0, help="Fold nothing; show the state as of epoch E.")
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help=f"With --as-of: how many windows and answers to show ({ROWS})."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="With --as-of: one key, by a value for each key column, or COLUMN=VALUE."),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Keep what comes out in this table; else nothing of it stays."),
+    ] = None,
+    engine: EngineName = None,
+    json: Json = False,
+) -> None:
+    """Fold recorded epochs again from the log, with their clocks, and prove that the ledger's rows come out.
+
+    The exit status is 1 where a row differs. Of a definition of several stages each is replayed. With --as-of it shows
+    what the stage knew after one epoch: its open windows, the answers it had given, and the clock. It reads what there
+    is when it starts and takes no lease, so a stream may go on.
+    """
+    output, settings = Output(json), on_engine(Settings(), engine)
+    named = load_ranged(definition)
+    if isinstance(named, Map):
+        if as_of is not None or keep is not None:
+            raise UsageError(f"{named.name} is a map, which keeps nothing: --as-of and --keep are for windows")
+        _of_map(output, settings, named, epochs)
+        return
+    pipeline = named
+    if as_of is not None:
+        if epochs is not None:
+            raise UsageError("--as-of and --epochs ask for two things: pass one of them")
+        texts = None if key is None else keyed(pipeline, key)
+        _as_of(output, settings, pipeline, as_of, ROWS if rows is None else rows, texts, keep)
+        return
+    if rows is not None or key is not None:
+        raise UsageError(f"{'--rows' if key is None else '--key'} goes with --as-of: pass that too, or leave it out")
+    first, last = _parsed(epochs)
+    with waiting(output, f"replaying {pipeline.name}") as doing, ending_spark():
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.verify.stage_replay import replay as run
+
+        found = {}
+        for stage in pipeline.stages:
+            name = stage.name
+            doing(f"folding {name} again")
+
+            def watch(epoch: int, name: str = name) -> None:
+                if output.live:
+                    doing(f"folding {name} again, epoch {epoch}")
+
+            own = keep if stage is pipeline else None
+            found[name] = run(Lake(settings), stage, first, last, keep=own, watch=watch)
+    if json:
+        *earlier, this = (_data(name, one) for name, one in found.items())
+        output.data(this | ({"earlier": earlier} if earlier else {}))
+    else:
+        for place, (name, one) in enumerate(found.items()):
+            output.text(*([""] if place else []), *_shown(name, one))
+    if not all(one.ok for one in found.values()):
+        raise typer.Exit(Status.FOUND)
+
+
+def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) -> None:
+    first, last = _parsed(epochs)
+    with waiting(output, f"folding {named.name} again"), ending_spark():
+        from tailrace.cli.commands.run import replayed_map
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.verify.map_replay import replay_map as run
+
+        found = run(Lake(settings), named, first, last)
+    replayed_map.told(output, named.name, found)
+    if not found.ok:
+        raise typer.Exit(Status.FOUND)
+
+
+def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
+    """The first and the last epoch that `--epochs` asks for; None where it is left open."""
+    if epochs is None:
+        return None, None
+    match = re.fullmatch(r"(\d*)(\.\.)?(\d*)", epochs.strip())
+    if match is None or not (match[1] or match[3]):
+        raise UsageError(f"--epochs {epochs!r}: expected a range of epochs, for example 3..7, 3.., ..7 or 3")
+    first, last = (int(number) if number else None for number in (match[1], match[3]))
+    if match[2] is None:
+        return first, first
+    if first is not None and last is not None and first > last:
+        raise UsageError(f"--epochs {epochs}: there is none from {first} to {last}; the first one comes first")
+    return first, last
+
+
+def _data(name: str, found: Replayed) -> dict[str, Any]:
+    def side(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return None if row is None else dict(row)
+
+    return {
+        "pipeline": name,
+        "ok": found.ok,
+        "epochs": [found.first, found.last],
+        "last_epoch": found.latest,
+        "rows": {
+            kind: {"ledger": count.ledger, "replay": count.replay, "same": count.same}
+            for kind, count in found.counts.items()
+        },
+        "differences": [
+            {
+                "kind": one.kind,
+                "epoch": one.epoch,
+                "key": dict(one.key),
+                "window": list(one.window),
+                "ledger": side(one.ledger),
+                "replay": side(one.replay),
+                "times": {"ledger": one.times[0], "replay": one.times[1]},
+            }
+            for one in found.differences
+        ],
+        "table": found.table,
+        "seconds": round(found.seconds, 3),
+        "engine": found.engine.engine.value,
+        "engine_because": found.engine.why,
+    }
+
+
+def _shown(name: str, found: Replayed) -> Iterator[Any]:
+    whole = (found.first, found.last) == (0, found.latest)
+    which = "all there are" if whole else f"of 0..{found.latest}"
+    said = [("epochs", f"{found.first}..{found.last}, {which}"), ("engine", str(found.engine))]
+    said.append(("took", span(found.seconds)))
+    yield Text(name, style="bold")
+    yield facts([*said, *([("kept in", found.table)] if found.table else [])])
+    rows = table("", "rows", "in the ledger", "replayed", "the same", right=("in the ledger", "replayed", "the same"))
+    for kind in sorted(found.counts, key=[*_KINDS, *found.counts].index):
+        count = found.counts[kind]
+        same = count.ledger == count.replay == count.same
+        mark = Text("✓", style="green") if same else Text("✗", style="bold red")
+        rows.add_row(
+            mark, _KINDS.get(kind, kind), *(f"{number:,}" for number in (count.ledger, count.replay, count.same))
+        )
+    yield from ("", rows, "")
+    if found.ok:
+        yield Text("the ledger comes out again, row for row", style="bold green")
+        return
+    yield _differences(found.differences)
+    lost = sum(count.ledger - count.same for count in found.counts.values())
+    made = sum(count.replay - count.same for count in found.counts.values())
+    told = f"{counted(lost, 'row')} of the ledger did not come out again, {counted(made, 'other')} did"
+    yield from ("", Text(told, style="bold red"))
+
+
+def _differences(differences: Sequence[Difference]) -> Table:
+    made = table("epoch", "row", "key", "window", "in the ledger", "replayed", right=("epoch",), whole=("window",))
+    for one in differences:
+        start, end = one.window
+        where = bounds(Window(instant(start), instant(end))) if start is not None else "–"
+        key = ", ".join(value_shown(value) for value in one.key.values())
+        sides = (_side(row, times) for row, times in zip((one.ledger, one.replay), one.times, strict=True))
+        made.add_row(str(one.epoch), one.kind, key, where, *sides)
+    return made
+
+
+def _side(row: Mapping[str, Any] | None, times: int) -> str:
+    """What one side says of a row, and how often where that is not once."""
+    if row is None:
+        return counted(times, "time") if times else "nothing"
+    said = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())
+    return f"{counted(times, 'time')}: {said}" if times > 1 else said
+
+
+def _plain(value: Any) -> str:
+    return shown(instant(value)) if hasattr(value, "tzinfo") else value_shown(value)
+
+
+def _as_of(
+    output: Output,
+    settings: Settings,
+    pipeline: Pipeline,
+    epoch: int,
+    rows: int,
+    texts: Sequence[str] | None,
+    keep: str | None,
+) -> None:
+    with waiting(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.read.key_history import key_values
+        from tailrace.verify.as_of import as_of as run
+
+        key = None if texts is None else key_values(pipeline, texts)
+        found = run(Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
+    if output.json:
+        output.data(_state_data(pipeline, found))
+    else:
+        output.text(*_state(pipeline, found))
+
+
+def _state_data(pipeline: Pipeline, found: AsOf) -> dict[str, Any]:
+    clock = found.clock
+    return {
+        "pipeline": pipeline.name,
+        "epoch": clock.epoch,
+        "last_epoch": found.latest,
+        "watermark": text(clock.watermark),
+        "processing_time": text(clock.processing_time),
+        "signals": list(clock.signals),
+        "open_windows": {"count": found.windows, "rows": [dict(row) for row in found.first_windows]},
+        "answers": {"count": found.answers, "rows": [dict(row) for row in found.first_answers]},
+        "tables": list(found.tables),
+        "engine": found.engine.engine.value,
+        "engine_because": found.engine.why,
+    }
+
+
+def _state(pipeline: Pipeline, found: AsOf) -> Iterator[Any]:
+    clock = found.clock
+    yield Text.assemble((pipeline.name, "bold"), (f"  as of epoch {clock.epoch} of 0..{found.latest}", "dim"))
+    said = [
+        ("watermark", shown(clock.watermark)),
+        ("processing time", shown(clock.processing_time)),
+        ("open windows", f"{found.windows:,}"),
+        ("answers", f"{found.answers:,}"),
+    ]
+    said += [("signals", ", ".join(clock.signals))] if clock.signals else []
+    said += [("kept in", ", ".join(found.tables))] if found.tables else []
+    said.append(("engine", str(found.engine)))
+    yield facts(said)
+    if found.first_windows:
+        yield from ("", _windows(pipeline, found))
+    if found.first_answers:
+        yield from ("", _answers(pipeline, found))
+
+
+def _windows(pipeline: Pipeline, found: AsOf) -> Table:
+    numbers = ("gen", "panes", "fresh")
+    made = table(
+        *pipeline.key,
+        "window",
+        *numbers,
+        "waiting since",
+        right=numbers,
+        whole=("window",),
+        title="open windows, by their end",
+    )
+    for row in found.first_windows:
+        since = row["waiting_since"]
+        made.add_row(
+            *_place(pipeline, row),
+            *(f"{row[name]:,}" for name in ("generation", "panes", "fresh")),
+            shown(None if since is None else instant(since)),
+        )
+    return _captioned(made, len(found.first_windows), found.windows)
+
+
+def _answers(pipeline: Pipeline, found: AsOf) -> Table:
+    results = tuple(pipeline.results)
+    made = table(
+        *pipeline.key,
+        "window",
+        *results,
+        "timing",
+        "epoch",
+        right=(*results, "epoch"),
+        whole=("window",),
+        title="latest answers",
+    )
+    for row in found.first_answers:
+        values = (_plain(row[name]) for name in results)
+        made.add_row(*_place(pipeline, row), *values, row["timing"].replace("_", " "), str(row["epoch"]))
+    return _captioned(made, len(found.first_answers), found.answers)
+
+
+def _place(pipeline: Pipeline, row: Mapping[str, Any]) -> tuple[str, ...]:
+    window = Window(instant(row["window_start"]), instant(row["window_end"]))
+    return (*(_plain(row[name]) for name in pipeline.key), bounds(window))
+
+
+def _captioned(made: Table, count: int, of: int) -> Table:
+    if count < of:
+        made.caption, made.caption_justify = f"{count:,} of {of:,}: --rows shows more, --keep keeps all", "left"
+    return made

@@ -1,0 +1,117 @@
+"""`tailrace sql`: a query over the lake's tables, by Spark or DuckDB."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tailrace.cli.runtime.spark_session import session, waiting
+from tailrace.cli.terminal.console import Output, table
+from tailrace.cli.terminal.formats import counted
+from tailrace.settings import Settings
+
+
+class Engine(StrEnum):
+    """Who answers a query, and in whose SQL it is: that of Spark's, but for `duckdb`."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+    DUCKDB = "duckdb"
+
+
+class Form(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help='SQL that reads: "select * from hourly_departures".')],
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="auto: Spark's SQL, by DuckDB in this process where that means the same; duckdb: SQL of DuckDB's own."
+        ),
+    ] = Engine.AUTO,
+    form: Annotated[Form, typer.Option("--format", help="How the rows are printed.")] = Form.TABLE,
+    rows: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many rows of a table; 0 for all.")] = 100,
+) -> None:
+    """Ask the lake's tables something by SQL. It only reads, and times are UTC.
+
+    Besides the tables there are names for what a ledger holds: p__panes, p__late and p__state of p__ledger, and of a
+    map m__rows, what stands of what it gave.
+    """
+    output, settings = Output(form is Form.JSON), Settings()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.query_views import by_duckdb, tables
+
+    lake = Lake(settings)
+    tables(lake)
+    found, by = None, engine.value
+    if engine is Engine.DUCKDB:
+        found = by_duckdb(lake, query)
+    elif engine is Engine.AUTO:
+        from tailrace.engines.duckdb.query import asked
+
+        answered = asked(lake, query)
+        found, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
+    if found is None:
+        news = output if form is Form.TABLE else output.hushed
+        with waiting(news, "starting Spark") as said, session(settings, "sql", started=lambda: said("asking")) as spark:
+            from tailrace.engines.spark.query import by_spark
+
+            found = by_spark(spark, lake, query)
+    names, shown = found.column_names, found.to_pylist()
+    if form is Form.JSON:
+        print(json.dumps(shown, default=_plain, ensure_ascii=False, indent=2))
+    elif form is Form.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_text(row[name]) for name in names] for row in shown)
+    else:
+        _table(output, names, shown, rows, by)
+
+
+def _table(output: Output, names: Sequence[str], shown: Sequence[Mapping[str, Any]], rows: int, by: str) -> None:
+    first = shown[:rows] if rows else shown
+    numbers = [name for name in names if any(isinstance(row[name], int | float | Decimal) for row in first)]
+    made = table(*names, right=numbers)
+    for row in first:
+        made.add_row(*(_text(row[name]) or "–" for name in names))
+    output.text(made)
+    left = len(shown) - len(first)
+    more = f", {left:,} of them not shown: --rows 0 shows all" if left else ""
+    output.text(Text.assemble(f"{counted(len(shown), 'row')}{more}", (f"  {by}", "dim")))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float | Decimal):
+        return str(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    return str(_plain(value))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,283 @@
+"""`tailrace stream`: land a source in the log and fold it into the pipelines, epoch by epoch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tailrace.cli.runtime.definitions import load_all
+from tailrace.cli.runtime.interruption import Stop
+from tailrace.cli.runtime.options import Definitions, EngineName, on_engine
+from tailrace.cli.runtime.spark_session import ending_spark, session
+from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
+from tailrace.cli.terminal.console import Output, output_for
+from tailrace.cli.terminal.formats import counted, rate, shown, span
+from tailrace.cli.terminal.stream_progress import Progress, Tally
+from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.lake.catalog.events import Dropped, Notice, WentOver
+from tailrace.model.base.time import text
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.observe.telemetry.observation import Observing, observing
+from tailrace.observe.telemetry.run_events import Mended, Subject
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.ingest.sources import Source
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.stream.landing_stream import EpochReport, Stream, Watch
+
+_POLL = 0.2
+"""How often to look whether the stream ended or was told to stop, in seconds."""
+
+
+def stream(
+    definitions: Definitions,
+    folder: Annotated[
+        str | None, typer.Option("--from", metavar="DIR", help="Read the files that land in this folder.")
+    ] = None,
+    format: Annotated[Literal["json", "csv", "parquet"], typer.Option("--format", help="What the files are.")] = "json",
+    topic: Annotated[str | None, typer.Option("--kafka", metavar="TOPIC", help="Read this Kafka topic.")] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The Kafka brokers. [default: TAILRACE_KAFKA_BOOTSTRAP]")
+    ] = None,
+    from_log: Annotated[
+        bool, typer.Option("--from-log", help="Read the log that another stream lands, and take no part of it over.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take what the source has now, and end.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Start an epoch at most this often.", show_default="at once")
+    ] = 0.0,
+    per_epoch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many files, or Kafka records, an epoch.")
+    ] = None,
+    follow_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Bring the answers up with the ledger every N epochs, whatever it costs.",
+            show_default="10, within TAILRACE_FRESHNESS",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="N",
+            help="Serve metrics for Prometheus; 0 is any free port. [default: TAILRACE_METRICS_PORT]",
+        ),
+    ] = None,
+    engine: EngineName = None,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line an epoch.")] = False,
+) -> None:
+    """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
+
+    Several definitions that read one log run in one stream. One from the log lands nothing: it folds definitions
+    beside the stream that lands their log, which drops them where it folded them itself; nothing is restarted. Ctrl-C
+    and SIGTERM stop at an epoch boundary (exit status 130), a second one at once; either way the next start goes on
+    where this one was.
+    """
+    pipelines = load_all(definitions)
+    settings = on_engine(Settings(), engine)
+    output = output_for(settings, json=json)
+    where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once, from_log=from_log)
+    if from_log and (per_epoch is not None or every):
+        raise UsageError("--per-epoch and --every cut a source into epochs, which the log has already: leave them out")
+    with Stop() as stop:
+        run = _Run(output, pipelines, settings, stop)
+        status = run.run(
+            *where, format=format, per_epoch=per_epoch, once=once, every=every, follow_every=follow_every,
+            metrics_port=settings.metrics_port if metrics_port is None else metrics_port,
+        )  # fmt: skip
+    if status:
+        raise typer.Exit(status)
+
+
+def _where(
+    folder: str | None, topic: str | None, bootstrap: str | None, every: float, *, once: bool, from_log: bool
+) -> tuple[str | None, str | None, str]:
+    """The folder or the topic with its brokers; neither for the log. Raises `UsageError` for none or several."""
+    given = {"--from DIR": folder is not None, "--kafka TOPIC": topic is not None, "--from-log": from_log}
+    if sum(given.values()) != 1:
+        found = " and ".join(option for option, there in given.items() if there) or "none"
+        raise UsageError(f"expected one of --from DIR, --kafka TOPIC and --from-log, found {found}")
+    if folder is not None and "://" not in folder and not Path(folder).is_dir():
+        # Spark would say so too, but only once it has started.
+        raise UsageError(f"the folder {folder} is not there: make it, or pass another with --from")
+    if topic is not None and not bootstrap:
+        raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
+    if once and every:
+        raise UsageError("--every has no meaning with --once, which takes epoch after epoch: leave one of them out")
+    return folder, topic, bootstrap or ""
+
+
+class _StoppedError(Exception):
+    """Told to stop while epochs are taken again from the log; raised between two of them."""
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: Stop) -> None:
+        self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
+        self.log = pipelines[0].source.name
+        self._stages = tuple({stage.name: stage for one in pipelines for stage in chain(one)}.values())
+
+    def run(
+        self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],
+        per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
+    ) -> Status:  # fmt: skip
+        """Run until the source has ended, a signal comes or an error; gives the exit status."""
+        progress = Progress(self.output, unit="file" if folder else "record")
+        try:
+            from tailrace.ingest.sources import Files, Kafka
+            from tailrace.lake.catalog.lake import Lake
+
+            source: Source | None = Files(folder, format, per_epoch) if folder else None
+            source = Kafka(topic, bootstrap, per_epoch, self.settings.kafka_security) if topic else source
+            subject = Subject("stream", self.settings, self._stages, source)
+            with observing(subject, self.output.say, metrics_port) as observed:
+                lake = Lake(self.settings, partial(self._noticed, observed))
+                watch = partial(self._watched, progress, observed)
+                if source is None:
+                    self._tail(lake, progress, watch, once=once, follow_every=follow_every)
+                else:
+                    self._stream(lake, source, progress, observed, watch, once=once, every=every, follow=follow_every)
+                observed.stopped = bool(self.stop)
+        finally:
+            progress.close()
+        return self._summed(progress)
+
+    def _tail(self, lake: Lake, progress: Progress, watch: Watch, *, once: bool, follow_every: int | None) -> None:
+        """Fold from the log, which starts Spark where an epoch is for it."""
+        from tailrace.engines.spark.session import open_session
+        from tailrace.stream.log_stream import Tailing
+
+        def started() -> SparkSession:
+            spark = open_session(self.settings, app=f"tailrace stream {self.log}")
+            if threading.current_thread() is threading.main_thread():
+                # Spark takes the signals for itself as it starts.
+                self.stop.listen()
+            return spark
+
+        with ending_spark():
+            tailing = Tailing(started, lake, self.pipelines, follow_every=follow_every, watch=watch)
+            progress.begun()
+            tailing.run(once=once, stop=lambda: bool(self.stop))
+            progress.doing("bringing the answers up with the ledger")
+            tailing.close()
+
+    def _stream(
+        self, lake: Lake, source: Source, progress: Progress, observed: Observing, watch: Watch, *,
+        once: bool, every: float, follow: int | None,
+    ) -> None:  # fmt: skip
+        """Land a source, and fold what it brings."""
+        from tailrace.ingest.sources import Files, Kafka
+        from tailrace.stream.landing_stream import Stream
+
+        progress.doing("starting Spark")
+        groups = ("lake", "kafka") if isinstance(source, Kafka) else ("lake",)
+        # Spark takes the signals for itself as it starts.
+        with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
+            if not self.stop:
+                running = Stream(spark, lake, self.pipelines, source, follow_every=follow, watch=watch)
+                folder = source.folder if isinstance(source, Files) else None
+                self._drive(running, progress, observed, folder, once=once, every=every)
+
+    def _drive(
+        self, running: Stream, progress: Progress, observed: Observing, folder: str | None, *, once: bool, every: float
+    ) -> None:
+        topic = TopicBacklog()
+        progress.backlog = FolderBacklog(folder, running.checkpoint.folder) if folder else topic
+        if running.mended is not None:
+            observed.tell(Mended(running.mended))
+            self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")
+        progress.begun()
+        try:
+            if not self.stop:
+                running.start(once=once, every=every)
+                topic.query = running.query
+                while not running.wait(_POLL) and not self.stop:
+                    pass
+        except _StoppedError:
+            pass
+        if self.stop:
+            progress.doing(f"{self.stop.name}: stopping at the next epoch boundary (again to stop at once)")
+            running.stop()
+        progress.doing("bringing the answers up with the ledger")
+        running.close()
+
+    def _noticed(self, observed: Observing, notice: Notice) -> None:
+        observed.tell(notice)
+        if isinstance(notice, Dropped):
+            goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
+            self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
+        elif isinstance(notice, WentOver):
+            self.output.say(
+                f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "
+                "process again"
+            )
+
+    def _watched(self, progress: Progress, observed: Observing, report: EpochReport) -> None:
+        progress.epoch(report)
+        observed.tell(report)
+        if self.stop and report.recovered:
+            raise _StoppedError
+
+    def _summed(self, progress: Progress) -> Status:
+        status = Status.INTERRUPTED if self.stop else Status.OK
+        tally, seconds = progress.tally, progress.seconds
+        if self.output.json:
+            self.output.data(_summary(tally, seconds, stopped=bool(self.stop)), line=True)
+            return status
+        if self.stop:
+            at = "before the first epoch" if tally.last is None else f"at the boundary after epoch {tally.last}"
+            self.output.say(f"{self.stop.name}: stopped {at}; the next start goes on from there")
+        self.output.text(_summary_text(tally, seconds))
+        return status
+
+
+def _summary_text(tally: Tally, seconds: float) -> str:
+    if not tally.epochs:
+        return "nothing new: no epoch was needed"
+    said = [f"{counted(tally.epochs, 'epoch')}, {counted(tally.records, 'record')} in {span(seconds)}"]
+    said[0] += f" ({rate(tally.records, seconds)} records/s)"
+    if tally.recovered:
+        said.append(f"{counted(tally.recovered, 'epoch')} again from the log")
+    panes = counted(tally.panes, "pane")
+    said += [counted(tally.productions, "production")] if tally.productions else []
+    said += [f"{tally.claimed:,} of another's"] if tally.claimed else []
+    said.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
+    said += [f"{tally.late:,} late"] if tally.late else []
+    said += [f"{tally.rejected:,} rejected"] if tally.rejected else []
+    said += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
+    said.append(f"watermark {shown(tally.watermark)}")
+    return "; ".join(said)
+
+
+def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
+    return {
+        "event": "summary",
+        "stopped": stopped,
+        "epochs": tally.epochs,
+        "recovered": tally.recovered,
+        "last_epoch": tally.last,
+        "records": tally.records,
+        "rejected": tally.rejected,
+        "duplicates": tally.duplicates,
+        "panes": tally.panes,
+        "retractions": tally.retractions,
+        "late": tally.late,
+        "productions": tally.productions,
+        "claimed": tally.claimed,
+        "seconds": round(seconds, 3),
+        "watermarks": {name: text(micros) for name, micros in tally.watermarks.items()},
+    }

@@ -1,0 +1,261 @@
+"""`tailrace worker`: one warm Spark session for the runs of this machine that ask for it (`runners.local`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+import tailrace
+from tailrace.cli.commands.run.maintain import maintained_data
+from tailrace.cli.runtime.definitions import load_any
+from tailrace.model.base.errors import TailraceError
+from tailrace.runners.exit_status import Status
+from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
+from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, line_of, refusal
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.engines.session_protocol import Session
+
+
+def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where to listen: a path.")]) -> None:
+    """Hold a Spark session for runs that ask for it over a socket, until nobody has for a while.
+
+    Runs in Airflow start it by themselves.
+    """
+    Worker(place, Settings()).serve()
+
+
+class Loaded:
+    """The files that this process has loaded code from, and whether they still hold that code.
+
+    A definition's own file is not among them, for it is loaded anew for each run; what it imports is. Of what is
+    installed there is this package alone.
+    """
+
+    def __init__(self) -> None:
+        self.package = str(Path(tailrace.__file__).parent)
+        self.started = time.time_ns()
+        self.seen: dict[str, tuple[int, int]] = {}
+
+    def note(self) -> None:
+        """Note the files of what is loaded by now."""
+        for file in self._files() - self.seen.keys():
+            stamp = _stamp(file)
+            # One that was written since this process began may have been loaded before it was.
+            self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
+
+    def changed(self) -> bool:
+        """Whether a file may be another one than when it was loaded."""
+        self.note()
+        return any(_stamp(file) != stamp for file, stamp in self.seen.items())
+
+    def _files(self) -> set[str]:
+        files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+        installed = (sys.prefix, sys.base_prefix)
+        return {file for file in files if file and (file.startswith(self.package) or not file.startswith(installed))}
+
+
+def _stamp(file: str) -> tuple[int, int]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return (0, -1)
+    return found.st_mtime_ns, found.st_size
+
+
+class Worker(ThreadingUnixStreamServer):
+    """Answers each connection in a thread of its own."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, place: Path, settings: Settings) -> None:
+        place.unlink(missing_ok=True)
+        super().__init__(str(place), _Connection)
+        self.place, self.settings = place, settings
+        self.inode = place.stat().st_ino
+        self.loaded = Loaded()
+        self.turns = threading.BoundedSemaphore(AT_ONCE)
+        self.opening, self.counting = threading.Lock(), threading.Lock()
+        self.busy, self.since, self.leaving = 0, time.monotonic(), False
+        self.idle = settings.worker_idle.total_seconds()
+
+    def serve(self) -> None:
+        """Answer until nobody has asked for as long as the settings say, or somebody says to stop."""
+        watch = threading.Thread(target=self._until_idle, daemon=True)
+        watch.start()
+        self.serve_forever(poll_interval=0.2)
+        self.leave()
+        while self.busy:
+            time.sleep(0.1)
+        # Spark ends with its standard input; waiting for its goodbye would only take time.
+        os._exit(Status.OK)
+
+    def leave(self) -> None:
+        """Take no more requests; what runs goes on to its end."""
+        self.leaving = True
+        with suppress(OSError):
+            # A worker that was started instead may have its own socket there by now.
+            if self.place.stat().st_ino == self.inode:
+                self.place.unlink()
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+    def _until_idle(self) -> None:
+        while not self.leaving:
+            time.sleep(0.5)
+            with self.counting:
+                self.leaving |= not self.busy and time.monotonic() - self.since > self.idle
+        self.leave()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A connection that is answered: the worker does not end before it is."""
+        with self.counting:
+            self.busy += 1
+        try:
+            yield
+        finally:
+            with self.counting:
+                self.busy, self.since = self.busy - 1, time.monotonic()
+
+    def session(self) -> SparkSession:
+        """A session of the caller's own. Raises `ToolchainError` where Java or a jar is missing."""
+        from tailrace.engines.spark.session import open_session
+
+        with self.opening:
+            return open_session(self.settings, app="tailrace worker")
+
+
+class _Connection(StreamRequestHandler):
+    server: Worker
+
+    def handle(self) -> None:
+        with suppress(OSError), self.server.counted():
+            match json.loads(self.rfile.readline() or b"null"):
+                case {"stop": str(warehouse)}:
+                    if warehouse == str(self.server.settings.warehouse):
+                        self.server.leave()
+                        self._say(pid=os.getpid())
+                case {"backfill": dict(asked)}:
+                    self._run("backfill", asked)
+                case {"maintain": dict(asked)}:
+                    self._run("maintain", asked)
+
+    def _run(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> None:
+        if self.server.loaded.changed():
+            self.server.leave()
+        if self.server.leaving:
+            self._say(stale=True)
+            return
+        self._say(doing=f"worker {os.getpid()} has it")
+        asker = _Asker(self.connection)
+        with self.server.turns:
+            said = _Run(self.server, asker, self._say).answer(what, asked)
+        asker.answered = True
+        self._say(**said)
+
+    def _say(self, **said: Any) -> None:
+        self.wfile.write(json.dumps(said).encode() + b"\n")
+
+
+class _Asker:
+    """Whoever asked for a run: what it wants to be `cancel`led when it goes away before it is `answered`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.answered = connection, False
+        self.gone = threading.Event()
+        self.cancel: Callable[[], object] = lambda: None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        # It says nothing more, so what there is to read is its end.
+        with suppress(OSError):
+            self.connection.recv(1)
+        if not self.answered:
+            self.gone.set()
+            self.cancel()
+
+    def check(self) -> None:
+        """Raises `Cancelled` where it has gone away."""
+        if self.gone.is_set():
+            raise Cancelled("cancelled")
+
+
+class _Run:
+    """One run in the shared session."""
+
+    def __init__(self, server: Worker, asker: _Asker, say: Callable[..., None]) -> None:
+        self.server, self.asker, self.say = server, asker, say
+
+    def answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if what == "maintain":
+                return {"done": self._maintained(MaintainJob(**asked))}
+            return {"done": self._backfilled(BackfillJob.of(**asked))}
+        except TailraceError as error:
+            failed = error if isinstance(error, RunnerError) else refusal(error)
+            return {"failed": str(failed), "again": failed.again}
+        except Exception as error:
+            if not _spark_lives():
+                self.server.leave()
+            return {"failed": f"{type(error).__name__}: {line_of(error)}", "again": True}
+
+    def _maintained(self, job: MaintainJob) -> dict[str, Any]:
+        self.asker.check()
+        with loading:
+            found = load_any(job.definition)
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.operate.maintenance import maintain
+
+        def told(name: str) -> None:
+            self.asker.check()
+            self.say(doing=f"maintaining {name}")
+
+        done = maintain(self._spark, Lake(self.server.settings), found, watch=told)
+        return maintained_data(found, done)
+
+    def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
+        self.asker.check()
+
+        def told(doing: str) -> None:
+            self.say(doing=doing)
+
+        return Outcome.said(backfilled(self.server.settings, job, loaded(job), told, self._cancelled_with))
+
+    def _cancelled_with(self, session: Session) -> None:
+        """Have the run end when whoever asked for it goes away."""
+        self.asker.cancel = session.cancel
+        self.asker.check()
+
+    def _spark(self) -> SparkSession:
+        """Open a session, of which all that this thread does ends when whoever asked for it goes away."""
+        from tailrace.engines.spark.session import cancellable
+
+        spark = self.server.session()
+        self.asker.cancel = cancellable(spark, "a run of a scheduler")
+        self.asker.check()
+        return spark
+
+
+def _spark_lives() -> bool:
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    try:
+        return context is None or not context._jsc.sc().isStopped()
+    except Exception:
+        return False

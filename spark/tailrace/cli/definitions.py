@@ -1,5 +1,0 @@
-"""The definitions that a command is told of."""
-
-from tailrace.plan.loading import load, load_all, load_any, load_ranged
-
-__all__ = ["load", "load_all", "load_any", "load_ranged"]

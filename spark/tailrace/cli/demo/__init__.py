@@ -1,0 +1,1 @@
+"""Give the guided tour."""

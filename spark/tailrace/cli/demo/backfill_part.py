@@ -1,0 +1,106 @@
+"""The demo's backfill: a range corrected, what that changed, and that nothing else was touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.table import Table
+
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.result import Backfilled
+from tailrace.cli.demo.reads import Answers, Fired, Reads, Span
+from tailrace.cli.demo.story import Story
+from tailrace.cli.demo.tour_page import changed, rounded
+from tailrace.cli.terminal.console import table
+from tailrace.cli.terminal.formats import counted, span
+from tailrace.model.base.time import instant
+
+
+@dataclass
+class Corrected:
+    """A backfill with the answer before and after it, row by row."""
+
+    done: Backfilled
+    again: Backfilled
+    before: int
+    after: int
+    old: Answers
+    new: Answers
+
+    @classmethod
+    def run(cls, reads: Reads, first: datetime, last: datetime) -> Corrected:
+        """Backfill the range twice: the second time there is nothing left to change."""
+        before = reads.snapshot()
+        range_ = (instant(first), instant(last))
+        [done] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction")
+        after = reads.snapshot()
+        [again] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction, once more")
+        return cls(done, again, before, after, reads.answers(before), reads.answers(after))
+
+    @property
+    def alone(self) -> int:
+        """How many rows of the answer are the same in every column, version included."""
+        return sum(1 for key, answer in self.old.items() if self.new.get(key) == answer)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the rows that differ are those that the backfill says it changed, and carry its generation."""
+        keys = changed(self.old, self.new)
+        meant = all(key not in self.new or self.new[key].version[0] == self.done.run.generation for key in keys)
+        return meant and len(keys) == self.done.changed + self.done.retracted and self.again.changed == 0
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return {
+            "backfill_changed": self.done.changed,
+            "backfill_untouched": self.done.untouched,
+            "backfill_retracted": self.done.retracted,
+            "backfill_again_changed": self.again.changed,
+            "backfill_seconds": round(self.done.seconds, 1),
+            "rows_left_alone": self.alone,
+            "only_the_backfill_changed_rows": self.clean,
+        }
+
+
+def tell(story: Story, found: Corrected, reads: Reads, wide: Span, shown: Span) -> None:
+    """Tell what a backfill did."""
+    done, differ = found.done, len(changed(found.old, found.new))
+    story.say(
+        f"{counted(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
+        f"{done.retracted:,} went away, in {span(done.seconds)}. Flights and their mean delay in the hours around the "
+        "shown one, as the pane on time had them, as the stream left them, and now:"
+    )
+    story.show(_history(reads, wide, shown))
+    if not found.clean:
+        story.say(
+            f"{counted(differ, 'row')} differ where the backfill says it changed {done.changed:,}, and once more "
+            f"{found.again.changed:,}: this is a bug.",
+            style="bold red",
+        )
+        return
+    story.say(
+        f"Was anything else touched? Iceberg keeps the answer of before (snapshot {found.before}) and of after "
+        f"({found.after}). Row by row, {found.alone:,} of {counted(len(found.new), 'row')} are the same in every "
+        f"column, version included; the other {differ:,} are the backfill's, of generation {done.run.generation}."
+    )
+    story.say("The same backfill once more, as a check, changed nothing.")
+
+
+def _history(reads: Reads, wide: Span, shown: Span) -> Table:
+    """What each hour said on time, said at the end of the stream, and says now."""
+    numbers = ("on time", "stream's end", "now")
+    rows = table("hour", *numbers, right=numbers)
+    panes = [pane for pane in reads.panes(wide)[0] if not pane.retraction]
+    for start in sorted({pane.start for pane in panes}):
+        own = [pane for pane in panes if pane.start == start]
+        streamed = [pane for pane in own if pane.timing != "correction"]
+        on_time = next((pane for pane in streamed if pane.timing == "on_time"), None)
+        cells = [_said(pane) for pane in (on_time, streamed[-1] if streamed else None, own[-1])]
+        rows.add_row(f"{start:%H:%M}", *cells, style="bold" if start == shown.first else "")
+    return rows
+
+
+def _said(pane: Fired | None) -> str:
+    return "–" if pane is None else f"{pane.flights}  {rounded(pane.mean_delay)} min".rjust(14)

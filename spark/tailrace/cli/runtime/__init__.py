@@ -1,0 +1,1 @@
+"""Hold what commands share: the list of them, options, the process, and the Spark session."""

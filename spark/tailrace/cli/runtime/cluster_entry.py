@@ -1,0 +1,78 @@
+"""A command as a cluster submits it: what it said and how it ended, left where whoever asked for it looks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from tailrace.cli.terminal.usage import Status
+
+OUTCOME = "--outcome="
+"""The argument before all others that says where: an address of S3."""
+
+_AS_IT_IS = (Status.USAGE, Status.GAVE_WAY)
+"""What does not succeed by being run again: the process ends well, for a service runs again what does not."""
+
+
+class _Command(Protocol):
+    def __call__(self, args: Sequence[str], *, prog_name: str) -> object: ...
+
+
+MOST = 1_000_000
+"""So many characters of what was printed are kept, of each kind: a stream goes on for weeks."""
+
+
+class _Last(io.StringIO):
+    """Keeps the last of what is written, some of it or all."""
+
+    def write(self, text: str) -> int:
+        super().write(text)
+        if self.tell() > 2 * MOST:
+            kept = self.getvalue()[-MOST:]
+            self.seek(0)
+            self.truncate()
+            super().write(kept)
+        return len(text)
+
+
+class _Both(io.StringIO):
+    """Writes to two places."""
+
+    def __init__(self, *to: TextIO) -> None:
+        super().__init__()
+        self.to = to
+
+    def write(self, text: str) -> int:
+        for one in self.to:
+            one.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        for one in self.to:
+            one.flush()
+
+
+def submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
+    """Run `tailrace NAME ARGUMENTS`.
+
+    Where the first argument is `--outcome=ADDRESS` a JSON object is left at that address: `status`, the exit status,
+    `out` and `err`, the last of what was printed.
+    """
+    if not arguments or not arguments[0].startswith(OUTCOME):
+        command([name, *arguments], prog_name="tailrace")
+        return
+    from tailrace.aws.objects import put
+
+    out, err, status = _Last(), _Last(), 0
+    with contextlib.redirect_stdout(_Both(sys.stdout, out)), contextlib.redirect_stderr(_Both(sys.stderr, err)):
+        try:
+            command([name, *arguments[1:]], prog_name="tailrace")
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    said = {"status": status, "out": out.getvalue()[-MOST:], "err": err.getvalue()[-MOST:]}
+    put(arguments[0].removeprefix(OUTCOME), json.dumps(said))
+    sys.exit(0 if status in _AS_IT_IS else status)

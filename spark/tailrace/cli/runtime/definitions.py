@@ -1,0 +1,5 @@
+"""The definitions that a command is told of."""
+
+from tailrace.plan.loader import load, load_all, load_any, load_ranged
+
+__all__ = ["load", "load_all", "load_any", "load_ranged"]

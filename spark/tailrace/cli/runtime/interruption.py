@@ -1,0 +1,51 @@
+"""How a command that runs until it is told to stop is told: by Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from tailrace.cli.terminal.usage import Status
+
+
+class Stop:
+    """Remembers that the process was told to stop; the second signal ends it at once."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Stop:
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals. To be called again once Spark has started, which takes them for itself."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.signal(number, self._told)
+            self._before.setdefault(number, handler)
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            return
+        # Nothing is tidied up, which could take as long again: what the next start finds is whole (rule X2), and the
+        # JVM ends with its standard input.
+        shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+        os.write(2, f"{shown}stopped at once; the next start goes on after the last whole epoch\n".encode())
+        os._exit(Status.INTERRUPTED)
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def name(self) -> str:
+        """What told it, as people say it."""
+        return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"

@@ -1,0 +1,1 @@
+"""Speak to people: reports, news, progress, and errors of usage."""

@@ -1,0 +1,133 @@
+"""Instants, spans, numbers and rates as people write and read them on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.windows.panes import Key
+from tailrace.model.windows.windows import Window
+
+
+def parsed(text: str, option: str) -> int:
+    """The instant, in microseconds, that an option gives as an ISO date or instant; UTC where it names no zone.
+
+    Raises `UsageError` for anything else.
+
+    >>> parsed("1970-01-01T01:00+01:00", "--from"), parsed("1970-01-02", "--from")
+    (0, 86400000000)
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: expected a date or an instant, for example 2013-03-08 or 2013-03-08T15:00Z"
+        ) from None
+    return instant(found if found.tzinfo else found.replace(tzinfo=UTC))
+
+
+def shown(micros: int | None) -> str:
+    """An instant, as short as it can be said to the microsecond; a dash for none.
+
+    >>> shown(0), shown(1_500_000), shown(END_OF_TIME), shown(None)
+    ('1970-01-01T00:00Z', '1970-01-01T00:00:01.500Z', 'end of time', '–')
+    """
+    if micros is None:
+        return "–"
+    if micros <= BEGINNING or micros >= END_OF_TIME:
+        return "beginning" if micros <= BEGINNING else "end of time"
+    at = moment(micros)
+    fraction = f".{at.microsecond:06d}" if at.microsecond % 1000 else f".{at.microsecond // 1000:03d}"
+    seconds = f":{at.second:02d}" if at.second or at.microsecond else ""
+    return f"{at:%Y-%m-%dT%H:%M}{seconds}{fraction if at.microsecond else ''}Z"
+
+
+def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
+    """Find the day or year that all of these instants share; give it, and a function that writes one without it.
+
+    >>> day, said = together([0, 3_600_000_000, None, END_OF_TIME])
+    >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)
+    ('1970-01-01', '01:00', '–', 'end of time')
+    >>> together([0, 86_400_000_000])[1](86_400_000_000)
+    '01-02 00:00'
+    """
+    found = [said for said in map(shown, instants) if said.endswith("Z")]
+    for cut in (11, 5):
+        if len({said[:cut] for said in found}) == 1:
+            return found[0][: cut - 1], partial(_without, cut)
+    return "", shown
+
+
+def _without(cut: int, micros: int | None) -> str:
+    """An instant without its first letters; its day and its time of day apart."""
+    said = shown(micros)
+    return said[cut:-1].replace("T", " ") if said.endswith("Z") else said
+
+
+def bounds(window: Window, said: Callable[[int], str] = shown) -> str:
+    """A window by its bounds, the day said once where both are in it; `said` writes an instant.
+
+    >>> bounds(Window(0, 3_600_000_000))
+    '[1970-01-01T00:00Z, 01:00Z)'
+    >>> bounds(Window(0, 3_600_000_000), together([0, 86_400_000_000])[1])
+    '[01-01 00:00, 01:00)'
+    """
+    start, end = shown(window.start), shown(window.end)
+    same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
+    last = said(window.end)
+    return f"[{said(window.start)}, {re.split('[T ]', last)[-1] if same_day else last})"
+
+
+def span(length: timedelta | float) -> str:
+    """A length of time by its two largest units; a number is of seconds.
+
+    >>> span(0.42), span(75), span(timedelta(hours=26, minutes=3)), span(3600)
+    ('0.42 s', '1 min 15 s', '1 d 2 h', '1 h')
+    """
+    seconds = length.total_seconds() if isinstance(length, timedelta) else float(length)
+    if seconds < 0:
+        return "-" + span(-seconds)
+    if seconds < 10:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
+    left, parts = round(seconds), list[str]()
+    for name, unit in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, unit)
+        if count or parts:
+            parts.append(f"{count} {name}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number of things.
+
+    >>> counted(1, "epoch"), counted(12345, "record"), counted(0, "retry", "retries")
+    ('1 epoch', '12,345 records', '0 retries')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def rate(count: int, seconds: float) -> str:
+    """So many a second, to three digits.
+
+    >>> rate(12345, 10), rate(3, 10), rate(5, 0)
+    ('1,230', '0.3', '–')
+    """
+    if seconds <= 0:
+        return "–"
+    value = count / seconds
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def key_named(key: Key) -> str:
+    """The parts of a key, of which one may be null.
+
+    >>> key_named(("EWR", None)), key_named(())
+    ('EWR/null', 'all')
+    """
+    return "/".join("null" if part is None else str(part) for part in key) or "all"

@@ -1,0 +1,189 @@
+"""What a running stream says of itself: a live line on a terminal, plain lines elsewhere, or JSON, a line an epoch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.formats import counted, rate, shown, span
+from tailrace.observe.telemetry.run_events import HELD_BACK, epoch_data
+
+if TYPE_CHECKING:
+    from tailrace.stream.landing_stream import EpochReport
+
+QUIET = 2.0
+"""Plain lines come at most this often, in seconds: a log is not to fill with them."""
+
+RECENT = 8
+"""The time left is told from so many of the last epochs: the first ones of a session are far slower."""
+
+Backlog = Callable[[], "tuple[int, int] | None"]
+"""How much of the input has been taken, and how much there is, in the unit of `Progress.unit`; None if unknown."""
+
+
+@dataclass
+class Tally:
+    """What the epochs of one run came to."""
+
+    epochs: int = 0
+    recovered: int = 0
+    records: int = 0
+    rejected: int = 0
+    duplicates: int = 0
+    panes: int = 0
+    retractions: int = 0
+    late: int = 0
+    productions: int = 0
+    claimed: int = 0
+    last: int | None = None
+    watermarks: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: EpochReport) -> None:
+        """Count an epoch."""
+        self.epochs += 1
+        self.recovered += report.recovered
+        self.records += report.landed.records
+        self.rejected += report.landed.rejected
+        self.duplicates += report.landed.duplicates
+        self.last = report.epoch
+        for name, folded in report.folded.items():
+            self.panes += folded.panes
+            self.retractions += folded.retractions
+            self.late += folded.late
+            self.productions += folded.productions
+            self.claimed += folded.claimed
+            self.watermarks[name] = folded.clock.watermark
+
+    @property
+    def watermark(self) -> int | None:
+        """The least of the pipelines' watermarks."""
+        return min(self.watermarks.values(), default=None)
+
+
+class Progress:
+    """Watches the epochs of a stream and shows them as `output` wants it."""
+
+    def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
+        self.output, self.backlog, self.unit = output, backlog, unit
+        self.tally = Tally()
+        self._doing = ""
+        self._report: EpochReport | None = None
+        self._share: tuple[int, int] | None = None
+        self._marks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)
+        self._since = self._told = time.monotonic()
+        self._spinner = Spinner("dots")
+        self._live = Live(get_renderable=self._rendered, console=output.news, refresh_per_second=8, transient=True)
+        self._lock = threading.Lock()
+        if output.live:
+            self._live.start()
+
+    def doing(self, text: str) -> None:
+        """What goes on beside the epochs: starting, stopping."""
+        self._doing = text
+        if not self.output.live:
+            self.output.say(text)
+
+    def begun(self) -> None:
+        """The source is being read from now on: rates and the time left count from here."""
+        self._doing = ""
+        self._since = time.monotonic()
+        share = self.backlog()
+        if share is not None:
+            self._marks.append((self._since, share[0]))
+
+    def epoch(self, report: EpochReport) -> None:
+        """Show an epoch that ended; called from the stream's own thread."""
+        share = self.backlog()
+        with self._lock:
+            self.tally.add(report)
+            self._report, self._share = report, share
+            if share is not None:
+                self._marks.append((time.monotonic(), share[0]))
+        if self.output.json:
+            taken = {} if share is None else {f"{self.unit}s_taken": share[0], f"{self.unit}s": share[1]}
+            self.output.data(epoch_data(report) | taken, line=True)
+        elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._told >= QUIET):
+            self._told = time.monotonic()
+            self.output.say("  ".join(self._line(report) + self._pace()))
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self._live.is_started:
+            self._live.stop()
+
+    @property
+    def seconds(self) -> float:
+        """How long the source has been read."""
+        return time.monotonic() - self._since
+
+    def left(self) -> float | None:
+        """How many seconds the rest of the input takes at the rate so far; None if unknown."""
+        if self._share is None or len(self._marks) < 2:
+            return None
+        (begun, had), (now, has) = self._marks[0], self._marks[-1]
+        return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
+
+    def _line(self, report: EpochReport) -> list[str]:
+        """What an epoch did."""
+        panes = sum(folded.panes for folded in report.folded.values())
+        late = sum(folded.late for folded in report.folded.values())
+        return [
+            f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
+            *([] if report.recovered else [counted(report.landed.records, "record")]),
+            *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
+            *([counted(report.landed.duplicates, "duplicate")] if report.landed.duplicates else []),
+            counted(panes, "pane"),
+            *([f"{late:,} late"] if late else []),
+            f"watermark {shown(self.tally.watermark)}" + _held_back(report),
+            span(report.seconds),
+        ]
+
+    def _pace(self) -> list[str]:
+        """How fast the whole goes."""
+        return [f"{rate(self.tally.records, self.seconds)} records/s", *self._remaining()]
+
+    def _remaining(self) -> list[str]:
+        if self._share is None:
+            return []
+        taken, all_ = self._share
+        left = self.left()
+        said = f"{taken:,} of {counted(all_, self.unit)}"
+        return [said if left is None or taken >= all_ else f"{said}, {span(max(1, round(left)))} left"]
+
+    def _rendered(self) -> Table:
+        """The live lines: what goes on with its time, or the pace with the last epoch under it."""
+        made = Table.grid(padding=(0, 1, 0, 0))
+        report, doing = self._report, self._doing
+        if report is None or doing:
+            waited = span(int(time.monotonic() - self._since))
+            made.add_row(self._spinner, Text.assemble(doing or "waiting for input", (f"  {waited}", "dim")))
+            return made
+        with self._lock:
+            pace, line, share = "  ".join(self._pace()), "  ".join(self._line(report)), self._share
+        top = Table.grid(padding=(0, 1, 0, 0))
+        bar = [ProgressBar(total=share[1], completed=share[0], width=20)] if share is not None and share[1] else []
+        top.add_row(*bar, Text(pace))
+        made.add_row(self._spinner, top)
+        made.add_row("", Text(line, style="dim"))
+        return made
+
+
+def _held_back(report: EpochReport) -> str:
+    """Which silent partition holds the watermark back, if one does."""
+    stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
+    if not stalled:
+        return ""
+    name, length = max(stalled.items(), key=lambda one: one[1])
+    more = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
+    return f", held back by {name}{more} with nothing new for {span(length / 1e6)}"

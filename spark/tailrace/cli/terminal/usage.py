@@ -1,0 +1,13 @@
+"""Errors of a command's arguments, and how commands end."""
+
+from __future__ import annotations
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.plan.loader import LoadError
+from tailrace.runners.exit_status import MEANING, Status, status_of
+
+__all__ = ["MEANING", "LoadError", "Status", "UsageError", "status_of"]
+
+
+class UsageError(TailraceError, ValueError):
+    """Arguments that make no sense together."""

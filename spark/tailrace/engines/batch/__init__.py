@@ -1,0 +1,1 @@
+"""Read finished input on the engine that fits it: for backfills, audits and replays."""

@@ -1,0 +1,25 @@
+"""Read the answers that a pipeline holds: its table `p`, or where it has none the last panes of its ledger.
+
+The two are the same (law L2), so whoever compares answers need not know which of them there is.
+"""
+
+from __future__ import annotations
+
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.results.answers import latest
+
+
+def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+    """Name a relation of the answers with table `p`'s columns; `snapshot` is one of the ledger, where that is read.
+
+    `where` says which files need not be read, by the windows' span.
+    """
+    table, within = held_by(session.lake, pipeline, where)
+    if table == pipeline.name:
+        return session.table(table, within)
+    panes = f"(SELECT * FROM {session.table(table, within, snapshot)} WHERE kind = '{PANE}')"
+    return session.view(f"SELECT * FROM ({latest(pipeline, panes)}) WHERE NOT retraction")

@@ -1,0 +1,72 @@
+"""What a log holds up to an epoch, as a text for any engine: a landed one, or what a computation produces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.computation import NotKeptError
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.results import map_rows
+from tailrace.sql.terms import quoted
+
+
+def stamp(micros: int) -> str:
+    """An instant in microseconds, as SQL."""
+    return f"TIMESTAMP_MICROS({micros}L)"
+
+
+def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> str:
+    """A log's records up to an epoch, of event times from `first` to before `last`, as a query in brackets.
+
+    Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
+    """
+    terms, at = [f"_epoch <= {epoch}L"], quoted(log.event_time)
+    if first is not None:
+        terms.append(f"{at} >= {stamp(first)}")
+    if last is not None:
+        terms.append(f"{at} < {stamp(last)}")
+    return f"(SELECT * FROM {_relation(session, log, epoch, first, last)} WHERE {' AND '.join(terms)})"
+
+
+def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> tuple[str, Filter]:
+    """The table that has these records, and which of its files are read for them."""
+    if isinstance(log, Productions) and isinstance(log.of, Map):
+        # What a run has mended since counts, too, whatever epoch that read the log at.
+        return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
+    if isinstance(log, Productions):
+        return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), at_most("epoch", epoch))
+    table = lake.table(log.name)
+    # A column that was renamed is looked for by what it is called now.
+    at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
+    return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
+
+
+def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
+    """What a column of instants says of a range, as far as it is bounded."""
+    if first is not None and first > BEGINNING:
+        yield since(at, first)
+    if last is not None and last <= END_OF_TIME:
+        yield before(at, last)
+
+
+def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> str:
+    table, where = read(session.lake, log, epoch, first, last)
+    if not isinstance(log, Productions):
+        return session.log(log, where)
+    if isinstance(log.of, Map):
+        return f"({map_rows.records(log.of, session.table(table, where))})"
+    if not log.kept:
+        raise NotKeptError(
+            f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
+            "under another name"
+        )
+    return f"({productions(log.of, session.table(table, where))})"

@@ -1,0 +1,76 @@
+"""The engine that a backfill or an audit runs on, chosen by the bytes that it would read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import TypeVar
+
+import duckdb
+
+from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.duckdb.database.connection import EngineError, RoomError
+from tailrace.engines.duckdb.database.scans import bytes_read
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.model.definition.chain import Definition
+
+T = TypeVar("T")
+
+LITTLE = 10_000_000
+"""Bytes of files, up to some hundred thousand rows, that DuckDB takes no longer over on one thread than on several."""
+
+
+def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
+    """Do a run, and where this process turned out to have no room for it, do it on Spark, if the choice is ours."""
+    try:
+        return run(lake)
+    except RoomError:
+        if lake.settings.engine != "auto":
+            raise
+        return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
+
+
+def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[Choice, int]:
+    """Choose the engine of a run that reads these tables, each as far as a filter goes; and give the bytes to read."""
+    size = sum(_bytes(lake, table, where) for table, where in reads)
+    return Bounds.of(lake.settings).for_run(size, definition), size
+
+
+@contextmanager
+def session_for(
+    lake: Lake, definition: Definition, what: str, reads: Iterable[tuple[str, Filter]]
+) -> Iterator[Session]:
+    """Open the engine for a run that reads these tables, each as far as a filter goes; `what` is the run's kind.
+    Spark is started where it is chosen and not there yet.
+
+    Raises `ToolchainError` where it is Spark, and Java or a jar is missing, and `EngineError` where DuckDB fails.
+    """
+    choice, size = choice_for(lake, definition, reads)
+    if choice.engine is Engine.DUCKDB:
+        with closing(DuckSession(lake, choice, threads=1 if size <= LITTLE else None)) as session:
+            try:
+                yield session
+            except duckdb.Error as error:
+                raise EngineError.of(error) from error
+        return
+    # Here, for a run in this process needs neither.
+    from tailrace.engines.spark.cluster import ClusterSession
+    from tailrace.engines.spark.session import open_session
+
+    spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
+    with closing(ClusterSession(spark, lake, choice, small=size <= Bounds.of(lake.settings).memory)) as session:
+        yield session
+
+
+def _bytes(lake: Lake, table: str, where: Filter) -> int:
+    if not lake.has(table):
+        return 0
+    loaded = lake.table(table)
+    if where is EVERYTHING and (current := loaded.current_snapshot()) is not None and current.summary is not None:
+        size = current.summary.additional_properties.get("total-files-size")
+        if size is not None:
+            return int(size)
+    return bytes_read(loaded.scan(row_filter=where))

@@ -1,0 +1,154 @@
+"""Claim what a computation produces before its epoch is written (`model.definition.once`; Photon's IdRegistry).
+
+The claims are published first and the epoch after them, so what dies in between has claimed what is not in its ledger
+yet. The epoch is then folded again, from the same state and the same records, finds those claims to be its own, and
+counts them: what is its own and not in its ledger is still to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import stamina
+
+from tailrace.engines.protocol import Side
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.registry import Registry
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.schema.contracts import CLAIMED, PRODUCTION, computation_contract
+from tailrace.lake.schema.filters import Filter, equal, every, since, up_to
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.sql.records.stage_records import claimed_ids
+from tailrace.sql.terms import quoted
+
+SOONEST, LATEST = 0.05, 5.0
+"""Seconds that one waits, at first and at most, who was overtaken by another claimant."""
+
+Known: TypeAlias = Callable[[int | None, int], str]
+"""Gives a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
+
+_ID = ("id", PANE_TIME)
+_PLACE = ("source_partition", "source_offset")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A relation of the ids of an epoch's productions, each with its places; and between which event times they are."""
+
+    relation: str
+    ids: int
+    rows: int
+    first: int
+    last: int
+
+    @property
+    def files(self) -> Filter:
+        """Which files may have rows of these event times."""
+        return every(since(PANE_TIME, self.first), up_to(PANE_TIME, self.last))
+
+    @property
+    def within(self) -> str:
+        """That a row is of these event times."""
+        return f"{PANE_TIME} BETWEEN TIMESTAMP_MICROS({self.first}L) AND TIMESTAMP_MICROS({self.last}L)"
+
+
+class Claiming:
+    """The claims of one computation, whose ledger a lease is of."""
+
+    def __init__(self, lake: Lake, computation: Computation, lease: Lease) -> None:
+        self.computation, self.lease = computation, lease
+        self.registry = Registry(lake, computation, lease.token)
+
+    def settled(self, session: Session, rows: str, epoch: int, known: Known | None = None) -> str:
+        """Name the rows of an epoch's ledger of which what is another's is `claimed`, and no production any more.
+
+        `rows` is a relation of them as they were computed; it is given back where all of them count. `known` is where
+        the claims of a registry are looked up, the registry itself if left out.
+        """
+        wanted = self._wanted(session, rows)
+        if not wanted.rows:
+            return rows
+        counting, all_count = self._counting(session, wanted, epoch, known)
+        if all_count and wanted.ids == wanted.rows:
+            return rows
+        same = " AND ".join(f"w.{name} = c.{name}" for name in _ID)
+        places = ", ".join(f"w.{name}" for name in _PLACE)
+        others = f"FROM {wanted.relation} w LEFT JOIN {counting} c ON {same} WHERE w.place > 1 OR c.id IS NULL"
+        left_out = session.kept(f"SELECT {places}, true AS left_out {others}")
+        kinds = {"kind": f"IF(m.left_out IS NULL, r.kind, '{CLAIMED}')"}
+        names = computation_contract(self.computation).columns
+        items = ", ".join(f"{kinds.get(name, f'r.{quoted(name)}')} AS {quoted(name)}" for name in names)
+        same = " AND ".join(f"r.{name} = m.{name}" for name in _PLACE)
+        return session.view(
+            f"SELECT {items} FROM {rows} r LEFT JOIN {left_out} m ON r.kind = '{PRODUCTION}' AND {same}"
+        )
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        self.registry.close()
+
+    def _wanted(self, session: Session, rows: str) -> _Wanted:
+        """The productions that are to be claimed, and of those of one id the how many-th each is."""
+        place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(_PLACE)}) AS place"
+        relation = session.kept(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})")
+        span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
+        (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(place = 1) AS ids, {span} FROM {relation}")
+        return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
+
+    def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[str, bool]:
+        """The ids that count in this epoch, and whether those are all; those that are nobody's are claimed."""
+        ours = ""
+        for attempt in stamina.retry_context(
+            on=MovedError, attempts=None, timeout=None, wait_initial=SOONEST, wait_max=LATEST
+        ):
+            with attempt:
+                ours = self._claimed(session, wanted, epoch, known)
+        (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(claimed) AS earlier FROM {ours}")
+        if not row["earlier"]:
+            return ours, row["n"] == wanted.ids
+        same = " AND ".join(f"o.{name} = l.{name}" for name in _ID)
+        told = claimed_ids(self.computation, self._ledger(session, wanted))
+        there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({told})"
+        left = session.kept(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
+        return left, session.count(left) == wanted.ids
+
+    def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> str:
+        """The ids that are ours, and whether they were before. Raises `MovedError` where another claimed meanwhile."""
+        registry, claimant = self.registry, f"'{self.registry.claimant}'"
+        registry.branch.direct = session.direct
+        snapshot = registry.start()
+        if known is None:
+            claims = session.table(registry.table, wanted.files, snapshot, registry.lake)
+        else:
+            claims = known(snapshot, wanted.first)
+        there = f"(SELECT * FROM {claims} WHERE {wanted.within})"
+        same = " AND ".join(f"w.{name} = k.{name}" for name in _ID)
+        ids = ", ".join(f"w.{name}" for name in _ID)
+        ours = session.kept(
+            f"SELECT {ids}, k.claimant IS NOT NULL AS claimed FROM {wanted.relation} w LEFT JOIN {there} k ON {same} "
+            f"WHERE w.place = 1 AND (k.claimant IS NULL OR k.claimant = {claimant})"
+        )
+        new = f"FROM {ours} WHERE NOT claimed"
+        if session.count(f"(SELECT 1 {new})"):
+            text = f"SELECT {', '.join(_ID)}, {claimant} AS claimant, {epoch}L AS epoch {new}"
+            session.write(text, registry.branch, registry.said(epoch), registry.lake)
+            registry.publish()
+        return ours
+
+    def _ledger(self, session: Session, wanted: _Wanted) -> str:
+        """What is in the ledger already of the wanted event times."""
+        files = every(equal("kind", PRODUCTION), wanted.files)
+        table = session.table(self.lease.table, files, self.lease.head.snapshot)
+        return f"(SELECT * FROM {table} WHERE {wanted.within})"
+
+
+class KeySide(Side, Protocol):
+    """One computation on one engine: no trigger has periods or delays there, and what it keeps is that of keys."""
+
+    def settled(self, stepped: Any, claiming: Claiming, epoch: int) -> Any:
+        """What an epoch gave once its productions are claimed: what is another's is none any more."""

@@ -1,0 +1,1 @@
+"""Open DuckDB, write its dialect, and bring tables and bundles into it."""

@@ -1,0 +1,108 @@
+"""A bundle's records in the process: what is asked of them, and the ids that are remembered (rule X5)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tailrace.engines.duckdb.database.dialect import in_duckdb, name_of
+from tailrace.model.base.time import duration
+from tailrace.model.definition.log import Log
+
+
+@contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+    """Name a relation of an Arrow table, for as long as the block lasts; of a reader, which can be read once."""
+    name = f"tailrace_{uuid.uuid4().hex[:12]}"
+    connection.register(name, table)
+    try:
+        yield name
+    finally:
+        connection.unregister(name)
+
+
+def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: str) -> list[dict[str, Any]]:
+    """Answer a text of the common SQL over `{view}`, an Arrow table."""
+    with registered(connection, table) as view:
+        found: list[dict[str, Any]] = (
+            connection.execute(_translated(text).format(view=view)).to_arrow_table().to_pylist()
+        )
+    return found
+
+
+def _translated(text: str) -> str:
+    return in_duckdb(text.replace("{view}", "tailrace_the_view")).replace("tailrace_the_view", "{view}")
+
+
+@dataclass(frozen=True)
+class UniqueRows:
+    """A bundle without what came again, and how many records that were."""
+
+    rows: pa.Table
+    duplicates: int
+
+
+class RememberedRows:
+    """The ids of the records that came within the log's horizon, by epoch, in a table of the database.
+
+    `times` are the processing times of the log's epochs as far as they are known, in microseconds; `ids` is a relation
+    of the log's ids and epochs. Of epochs whose time is not known any more, all are remembered.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, log: Log, times: Mapping[int, int], ids: str) -> None:
+        self.connection, self.log, self._times = connection, log, dict(times)
+        self._table = f"tailrace_{log.name}_ids_{uuid.uuid4().hex[:8]}"
+        self._columns = ", ".join(map(name_of, log.id_columns))
+        since = self._first(max(times.values(), default=0))
+        connection.execute(
+            f"CREATE TABLE {self._table} AS SELECT DISTINCT {self._columns}, _epoch FROM {ids} WHERE _epoch >= {since}"
+        )
+
+    def unique(self, rows: pa.Table, epoch: int, now: int) -> UniqueRows:
+        """Drop what is remembered, and what the bundle has twice; remember the rest as of `epoch` and its time `now`.
+
+        Of a record that is there twice the first by its place in the source stays. Rejected records stay as they are.
+        """
+        own, table, again = self._columns, self._table, f"{self._table}_again"
+        names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
+        same = " AND ".join(names)
+        good, kept = rows["_error"].null_count, rows
+        with registered(self.connection, rows) as read:
+            there = f"SELECT * FROM {read} r WHERE _error IS NULL"
+            twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
+            # What is remembered is much, so it is gone through once; what came again of it is little.
+            known = f"SELECT {own} FROM ({there} AND EXISTS (FROM {table} k WHERE {same}))"
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {again} AS {known}")
+            if self._any(f"FROM {again}") or self._any(twice):
+                place = f"ROW_NUMBER() OVER (PARTITION BY {own} ORDER BY _source, _offset)"
+                unique = f"SELECT * FROM ({there} AND NOT EXISTS (FROM {again} k WHERE {same})) QUALIFY {place} = 1"
+                text = f"{unique} UNION ALL SELECT * FROM {read} WHERE _error IS NOT NULL"
+                kept = self.connection.execute(text).to_arrow_table().cast(rows.schema)
+        left = kept["_error"].null_count
+        with registered(self.connection, kept) as some:
+            insert = f"INSERT INTO {table} SELECT {own}, {epoch} FROM {some} WHERE _error IS NULL"
+            self.connection.execute(insert)
+        self._forget(epoch, now)
+        return UniqueRows(kept, good - left)
+
+    def _any(self, text: str) -> bool:
+        return self.connection.execute(f"{text} LIMIT 1").fetchone() is not None
+
+    def _forget(self, epoch: int, now: int) -> None:
+        self._times[epoch] = now
+        since = self._first(now)
+        gone = [one for one in self._times if one < since - 1]
+        if gone:
+            self._times = {one: at for one, at in self._times.items() if one >= since - 1}
+            self.connection.execute(f"DELETE FROM {self._table} WHERE _epoch < {since}")
+
+    def _first(self, now: int) -> int:
+        """The first epoch within the horizon: the one after the last that is known to lie before it."""
+        since = now - duration(self.log.remembered)
+        return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

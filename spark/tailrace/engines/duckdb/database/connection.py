@@ -1,0 +1,107 @@
+"""Open DuckDB in the process: bounded in memory, spilling to a folder, with the functions that the texts call."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb.func import PythonUDFType
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.settings import Settings
+
+_MACROS = (
+    "pmod(a, b) AS ((a % b) + b) % b",
+    "timestamp_micros(a) AS make_timestamptz(a)",
+    "unix_micros(a) AS epoch_us(a)",
+    "array_union(a, b) AS list_distinct(list_concat(a, b))",
+    "array_repeat(a, n) AS repeat([a], n)",
+    "sorted_up(a) AS list_sort(a, 'ASC', 'NULLS FIRST')",
+    "sorted_down(a) AS list_sort(a, 'DESC', 'NULLS LAST')",
+    "from_utc(moment, zone) AS timezone(zone, moment)",
+    # Of two instants that clocks show alike the first, which goes by the offset of the day before.
+    "day_before(clocks, zone) AS epoch_us(timezone(zone, clocks)) - 86400000000",
+    "shown_by(micros, zone) AS timezone(zone, make_timestamptz(micros))",
+    "offset_at(micros, zone) AS epoch_us(shown_by(micros, zone)) - micros",
+    "first_of(clocks, zone) AS epoch_us(clocks) - offset_at(day_before(clocks, zone), zone)",
+    "to_utc(clocks, zone) AS CASE WHEN shown_by(first_of(clocks, zone), zone) = clocks "
+    "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
+)
+"""Functions that the texts call by Spark's names and DuckDB lacks."""
+
+
+class EngineError(TailraceError, RuntimeError):
+    """DuckDB could not compute what it was asked; nothing that was published is lost."""
+
+    @classmethod
+    def of(cls, error: duckdb.Error) -> EngineError:
+        """An error of DuckDB's in a line, with the setting that mends it."""
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
+            return RoomError(f"DuckDB has no more room: {said}; {mend}, or have Spark take it (TAILRACE_ENGINE=spark)")
+        if isinstance(error, duckdb.IOException):
+            return cls(f"DuckDB could not read or write: {said}; it spills to TAILRACE_SCRATCH: look at that folder")
+        return cls(f"DuckDB failed: {said}")
+
+
+class RoomError(EngineError):
+    """It did not fit the memory and what there is to spill to."""
+
+
+@contextmanager
+def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Run the statements of a block in one transaction: until it ends no row id moves.
+
+    A row id that is asked for in one transaction may be another row's in the next, for DuckDB puts what is left of a
+    table together when it writes a checkpoint. If the block fails, nothing of it is there.
+    """
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """Open a database of its own in memory, which spills to a folder that goes with it.
+
+    It computes on one thread a core, or on so many: of little work several wait for each other longer than they help.
+    The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`.
+    """
+    if settings.scratch is not None:
+        settings.scratch.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="tailrace-", dir=settings.scratch))
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": settings.memory,
+        "temp_directory": str(scratch),
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    if threads is not None:
+        config["threads"] = threads
+    connection = duckdb.connect(":memory:", config=config)
+    weakref.finalize(connection, shutil.rmtree, scratch, ignore_errors=True)
+    connection.execute("SET TimeZone = 'UTC'")
+    for macro in _MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
+    connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
+    return connection
+
+
+def _checksums(values: pa.ChunkedArray) -> pa.Array:
+    """The CRC-32 of each value; computed once for each that is there."""
+    coded = (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).dictionary_encode()
+    sums = pa.array([zlib.crc32(one) for one in coded.dictionary.to_pylist()], pa.int64())
+    return pc.take(sums, coded.indices)

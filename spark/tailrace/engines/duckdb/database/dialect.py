@@ -1,0 +1,188 @@
+"""Turn the common SQL, Spark's dialect, into DuckDB's; every difference of meaning is named here.
+
+sqlglot knows how the two are written. What it does not know is what they mean where that differs, or which of two
+readings the platform relies on:
+
+| in Spark, with ANSI on | in DuckDB as sqlglot writes it | here |
+|---|---|---|
+| `CAST` fails | `TRY_CAST` gives null | `CAST` |
+| a text as binary is its UTF-8 | its escapes are read, other letters fail | `encode` |
+| `COLLECT_LIST` of nothing is an empty list | null | `COALESCE(…, [])` |
+| `COUNT_IF` of no rows is 0 | null | `COUNT(*) FILTER (…)` |
+| `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
+| a lambda's second parameter counts from 0 | from 1 | one less |
+| `AGGREGATE` adds a list up | lambdas' second parameters are places | `list_sum` |
+| lists sort nulls first, in structs too | last inside structs | sorted by the fields (`ordering`) |
+| instants pass for local times | they have types of their own | macros with `AT TIME ZONE` |
+| `PMOD`, `TIMESTAMP_MICROS`, `UNIX_MICROS`, `CRC32`, … | no such functions | macros and a function (`connection`) |
+
+Sums of longs are 128 bits wide in DuckDB; the texts cast each back, which is where an overflow fails in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from tailrace.engines.duckdb.database.ordering import in_order
+from tailrace.model.base.types import decimal_parts, element_type, struct_fields
+
+
+@lru_cache(maxsize=512)
+def in_duckdb(text: str) -> str:
+    """Write a text of the common SQL in DuckDB's dialect.
+
+    >>> in_duckdb("SELECT CAST(a AS int) + 1L AS `b` FROM t")
+    'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
+    """
+    tree = sqlglot.parse_one(text, read="spark")
+    # The inner ones first, for a rule puts what is inside into another node.
+    for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
+        node.replace(_RULES[type(node)](node))
+    return str(tree.sql(dialect="duckdb", copy=False))
+
+
+def in_duckdb_once(text: str) -> str:
+    """Write a text that holds an epoch's own numbers, and comes but once: it takes no place among those remembered."""
+    return in_duckdb.__wrapped__(text)
+
+
+def literal_row(values: Mapping[str, int | bool]) -> str:
+    """Write a row of numbers and truths, such as a clock, in DuckDB's dialect: an epoch's own needs no translation.
+
+    >>> literal_row({"now": 5, "came": True})
+    'SELECT 5::BIGINT AS now, true AS came'
+    """
+    terms = (str(value).lower() if isinstance(value, bool) else f"{value}::BIGINT" for value in values.values())
+    return "SELECT " + ", ".join(f"{term} AS {name}" for term, name in zip(terms, values, strict=True))
+
+
+def _cast(node: exp.Expression) -> exp.Expression:
+    to = node.args["to"]
+    if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
+        return exp.Anonymous(this="encode", expressions=[node.this])
+    return exp.Cast(this=node.this, to=to)
+
+
+def _listed(node: exp.Expression) -> exp.Expression:
+    """A list of the values that are there, empty where there are none."""
+    return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
+
+
+def _listed_once(node: exp.Expression) -> exp.Expression:
+    distinct = exp.Distinct(expressions=[node.this.copy()])
+    return _filled(exp.Anonymous(this="list", expressions=[distinct]), node.this)
+
+
+def _filled(values: exp.Expression, of: exp.Expression) -> exp.Expression:
+    there = exp.Filter(
+        this=values, expression=exp.Where(this=exp.Not(this=exp.Is(this=of.copy(), expression=exp.Null())))
+    )
+    return exp.Coalesce(this=there, expressions=[exp.Array()])
+
+
+def _count_if(node: exp.Expression) -> exp.Expression:
+    return exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=node.this))
+
+
+def _lambda(node: exp.Expression) -> exp.Expression:
+    """A function of an element and its place, which Spark counts from 0 and DuckDB from 1."""
+    if len(node.expressions) < 2:
+        return node
+    place = node.expressions[1].name
+    for column in list(node.this.find_all(exp.Column)):
+        if column.name == place and not column.table:
+            column.replace(exp.Paren(this=exp.Sub(this=column.copy(), expression=exp.Literal.number(1))))
+    for name in list(node.this.find_all(exp.Identifier)):
+        if name.name == place and not isinstance(name.parent, exp.Column | exp.Dot):
+            name.replace(exp.Paren(this=exp.Sub(this=name.copy(), expression=exp.Literal.number(1))))
+    return node
+
+
+def _local(name: str) -> Callable[[exp.Expression], exp.Expression]:
+    """An instant and a zone, by one of the connection's macros: sqlglot's own is wrong for zones away from UTC."""
+
+    def written(node: exp.Expression) -> exp.Expression:
+        at = node.this.this if isinstance(node.this, exp.Cast | exp.TryCast) else node.this
+        return exp.Anonymous(this=name, expressions=[at, node.args["zone"]])
+
+    return written
+
+
+def _anonymous(node: exp.Expression) -> exp.Expression:
+    if str(node.this).upper() == "OCTET_LENGTH":
+        return exp.Anonymous(this="strlen", expressions=node.expressions)
+    return node
+
+
+def _inline(node: exp.Expression) -> exp.Expression:
+    deep = exp.PropertyEQ(this=exp.to_identifier("max_depth"), expression=exp.Literal.number(2))
+    return exp.Anonymous(this="unnest", expressions=[node.this, deep])
+
+
+def _sorted(node: exp.Expression) -> exp.Expr:
+    """Spark takes a null for the least, which DuckDB's lists have to be told."""
+    down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
+    return in_order(node.this, down=down)
+
+
+def _added_up(node: exp.Expression) -> exp.Expression:
+    """The sum of a list, the one thing that the texts reduce lists to."""
+    summed = exp.Anonymous(this="list_sum", expressions=[node.this])
+    return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
+
+
+_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+    exp.TryCast: _cast,
+    exp.ArrayAgg: _listed,
+    exp.ArrayUniqueAgg: _listed_once,
+    exp.CountIf: _count_if,
+    exp.Lambda: _lambda,
+    exp.Anonymous: _anonymous,
+    exp.Inline: _inline,
+    exp.ArraySort: _sorted,
+    exp.Reduce: _added_up,
+    exp.AtTimeZone: _local("from_utc"),
+    exp.FromTimeZone: _local("to_utc"),
+}
+
+
+def column_type(type: str) -> str:
+    """Write a column type of the contracts as DuckDB's.
+
+    >>> column_type("array<struct<at:timestamp,n:decimal(8,2)>>")
+    'STRUCT("at" TIMESTAMPTZ, "n" decimal(8,2))[]'
+    """
+    type = type.strip()
+    if element := element_type(type):
+        return f"{column_type(element)}[]"
+    if (fields := struct_fields(type)) is not None:
+        return f"STRUCT({', '.join(f'{name_of(name)} {column_type(own)}' for name, own in fields.items())})"
+    if decimal_parts(type):
+        return type
+    return _TYPES[type]
+
+
+_TYPES = {
+    "string": "VARCHAR",
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "binary": "BLOB",
+}
+
+
+def name_of(column: str) -> str:
+    """Write a name as DuckDB's identifier.
+
+    >>> name_of('a"b')
+    '"a""b"'
+    """
+    return '"' + column.replace('"', '""') + '"'

@@ -1,0 +1,147 @@
+"""Read a lake's tables in DuckDB: pyiceberg plans which files, DuckDB reads them.
+
+Plain files, which is the rule, are read by DuckDB itself; those in S3 by pyarrow, and DuckDB takes them over once.
+Where rows were deleted from files, or columns were renamed or added since, pyiceberg's reader has the rows rightly.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
+
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.dialect import column_type, name_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_names import known_as, schema_at
+from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.model.definition.log import Log
+
+Scan: TypeAlias = DataScan | IncrementalAppendScan
+
+
+def bytes_read(scan: Scan) -> int:
+    """Add up the files that a scan reads, in bytes."""
+    return sum(task.file.file_size_in_bytes for task in scan.plan_files())
+
+
+@contextmanager
+def scanned(
+    connection: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    table: str,
+    where: BooleanExpression = EVERYTHING,
+    snapshot: int | None = None,
+) -> Iterator[str]:
+    """Name a relation of a table's rows, as of a snapshot if one is given, for as long as the block lasts.
+
+    `where` says which files are left out; whoever wants just the rows that meet it filters them, too.
+    """
+    loaded = lake.table(table)
+    scan = loaded.scan(row_filter=where, snapshot_id=snapshot)
+    with files_read(connection, loaded, scan, list(scan.plan_files())) as name:
+        yield name
+
+
+@contextmanager
+def files_read(
+    connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
+) -> Iterator[str]:
+    """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
+    name = f"tailrace_scan_{uuid.uuid4().hex[:12]}"
+    if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
+        listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+        kind = "VIEW"
+    else:
+        with registered(connection, _fetched(table, scan, tasks)) as rows:
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {rows}")
+        kind = "TABLE"
+    try:
+        yield name
+    finally:
+        connection.execute(f"DROP {kind} IF EXISTS {name}")
+
+
+def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
+    """The rows of files that DuckDB does not read itself, a batch at a time."""
+    schema = scan.projection()
+    arrow: pa.Schema = schema.as_arrow()
+    if not tasks:
+        return arrow.empty_table()
+    ids = [field.field_id for field in schema.fields]
+    batches = (batch for task in tasks for batch in _batches(table, scan, task, arrow, ids))
+    return pa.RecordBatchReader.from_batches(arrow, batches)
+
+
+def _batches(
+    table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema, ids: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one file as a schema has them, whose fields have these ids.
+
+    As they are, as far as that can be: pyiceberg's reader makes an empty list of a null one where it has structs in it.
+    """
+    with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
+        own = {field_id_of(field): field for field in file.schema_arrow}
+        held = [own.get(number) for number in ids]
+        if not task.delete_files and all(map(_as_it_is, held, schema)):
+            for batch in file.iter_batches(columns=[field.name for field in held if field is not None]):
+                columns = [pa.nulls(len(batch)) if one is None else batch[one.name] for one in held]
+                yield from pa.table(columns, schema.names).cast(schema).to_batches()
+            return
+    # Here, for it brings pandas along.
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    found = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
+    yield from pa.RecordBatchReader.from_batches(schema, found).cast(schema)
+
+
+def field_id_of(field: pa.Field) -> int | None:
+    """The number by which Iceberg knows a column of a file, whatever it is called."""
+    said = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if said is None else int(said)
+
+
+def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
+    """Whether a file's column is a table's but for its name, or a number of fewer bits, or not there at all."""
+    if held is None or not pa.types.is_nested(wanted.type):
+        return True
+    return bool(held.type.equals(wanted.type))
+
+
+def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
+    """Whether files hold just the rows and columns that the table has."""
+    return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
+
+
+def _here(address: str) -> bool:
+    """Whether a file is on this machine."""
+    return address.startswith(("file:", "/"))
+
+
+def path_of(address: str) -> str:
+    """The path of a file of this machine."""
+    return address.removeprefix("file://") if address.startswith("file://") else address.removeprefix("file:")
+
+
+def as_declared(lake: Lake, log: Log, rows: str, snapshot: int | None = None) -> str:
+    """Write the query of a log's rows with the names and types that its definition declares.
+
+    The rows have the names of a snapshot of the table, or else those of today.
+    """
+    declared = {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
+    loaded = lake.table(log.name)
+    names = known_as(loaded, declared, {field.name for field in schema_at(loaded, snapshot).fields})
+    items = (
+        f"CAST({'NULL' if (live := names[name]) is None else name_of(live)} AS {column_type(type)}) AS {name_of(name)}"
+        for name, type in declared.items()
+    )
+    return f"SELECT {', '.join(items)} FROM {rows}"

@@ -1,0 +1,169 @@
+"""Table `p` follows the ledger in this process: the files of windows that changed are rewritten, and no others.
+
+The files of `p` hold ranges of window time that do not overlap, as far as this follower has written them, so a change
+of few windows rewrites few files. One commit takes the old ones out and puts the new ones in: a reader sees either.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import TimestamptzType
+
+from tailrace.engines.choose import in_bytes
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import equal
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import SPAN, VERSION, latest, told
+from tailrace.sql.terms import quoted
+
+_LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
+
+ROWS_A_FILE = 100_000
+"""About how many answers a file of `p` holds: fewer, and there are many files; more, and a change rewrites more."""
+
+MOST_ALIKE = 1_000_000
+"""How many rows that end alike are put into one file at most."""
+
+
+class ProcessFollower(AnswersFollowing):
+    """Keeps `p` of one pipeline up with its ledger."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
+        super().__init__(lake, pipeline, owner, direct=True)
+        self.connection = connection
+        self.ledger = f"{pipeline.name}__ledger"
+        self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
+
+    def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
+        """Whether what a merge may read is within this process's memory: the panes, and the files of `p`."""
+        size = bytes_read(self._gaining(since, until))
+        if not (fresh or empty):
+            size += bytes_read(self.lake.table(self.name).scan())
+        return size <= in_bytes(self.lake.settings.memory)
+
+    def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
+        table = self.lake.table(self.name)
+        if head_of(table).snapshot != self.branch.base:
+            raise MovedError(f"{self.name} was moved while it was merged into")
+        if fresh:
+            with self._panes(since, until) as rows:
+                self._hold(in_duckdb(self._fresh).replace("tailrace_ledger", rows), [], stamp)
+            return
+        named = f"tailrace_told_{uuid.uuid4().hex[:12]}"
+        self._gained(named, since, until)
+        try:
+            touched = [] if empty else self._touched(table, named)
+            with files_read(self.connection, table, table.scan(), touched) as held:
+                text = in_duckdb(self._merged).replace("tailrace_told", named).replace("tailrace_held", held)
+                self._hold(text, touched, stamp)
+        finally:
+            self.connection.execute(f"DROP TABLE IF EXISTS {named}")
+
+    def _hold(self, text: str, touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
+        """Write the rows of a text, a few files' worth at a time, to be committed in the place of the touched files."""
+        reader = self.connection.execute(text).to_arrow_reader(ROWS_A_FILE)
+        files = [file for part in parts(reader) for file in self.lake.written(self.name, part)]
+        self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
+
+    @contextmanager
+    def _panes(self, since: int | None, until: int) -> Iterator[str]:
+        """Name a relation that has the panes that the ledger gained from one snapshot to another."""
+        scan = self._gaining(since, until)
+        with files_read(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
+            yield rows
+
+    def _gaining(self, since: int | None, until: int) -> Scan:
+        """Scan for the panes that the ledger gained from one snapshot to another."""
+        loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
+        if since is None:
+            return loaded.scan(row_filter=panes, snapshot_id=until)
+        # What a compaction has put together since was appended in files of its own, which are read here.
+        return loaded.incremental_append_scan(
+            from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
+        )
+
+    @property
+    def _fresh(self) -> str:
+        """The answers of panes that meet no row, are one to a window, and take nothing back."""
+        return f"SELECT {listed(self._columns)} FROM ({told(self.pipeline, _LEDGER)}) ORDER BY window_end, window_start"
+
+    def _gained(self, named: str, since: int | None, until: int) -> None:
+        """Make a table of what the last pane of each window says of those that the ledger gained since a snapshot."""
+        text = in_duckdb(latest(self.pipeline, _LEDGER))
+        with self._panes(since, until) as rows:
+            self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
+
+    def _touched(self, table: Table, told: str) -> list[FileScanTask]:
+        """The files of `p` whose range of window time holds a window that changed."""
+        tasks = list(table.scan().plan_files())
+        spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
+        columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
+        rows = [dict(zip(columns, span, strict=True)) for span in spans]
+        with registered(self.connection, pa.Table.from_pylist(rows, pa.schema(list(columns.items())))) as files:
+            found = self.connection.execute(
+                f"SELECT place FROM {files} f WHERE low IS NULL OR EXISTS (SELECT 1 FROM {told} t "
+                "WHERE epoch_us(t.window_end) BETWEEN f.low AND f.high)"
+            ).fetchall()
+        return [tasks[place] for (place,) in found]
+
+    @property
+    def _merged(self) -> str:
+        """The rows of the touched files after the merge: of each window the highest version, or none if taken back."""
+        own = listed(self._columns)
+        new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
+        both = f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held"
+        by, order = listed(names(self.pipeline), list(SPAN)), ", ".join(f"{name} DESC" for name in VERSION)
+        # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
+        place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}, _new) AS _place"
+        return (
+            f"SELECT {own} FROM (SELECT *, {place} FROM ({both})) WHERE _place = 1 AND NOT _gone "
+            "ORDER BY window_end, window_start"
+        )
+
+
+def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut rows in the order of their windows' ends into files, not between two that end alike as far as that goes."""
+    left: pa.Table | None = None
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        left = rows if left is None else pa.concat_tables([left, rows])
+        while left.num_rows > ROWS_A_FILE and (cut := _cut(left)) is not None:
+            yield left.slice(0, cut)
+            left = left.slice(cut)
+    if left is not None and left.num_rows:
+        yield left
+
+
+def _cut(rows: pa.Table) -> int | None:
+    """Where rows are cut: past `ROWS_A_FILE`, where windows next end otherwise. None if more are to come first."""
+    ends = rows["window_end"]
+    differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()
+    if differs >= 0:
+        return int(ROWS_A_FILE + differs)
+    return rows.num_rows if rows.num_rows >= MOST_ALIKE else None
+
+
+def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
+    """The first and last end of a window in a file, in microseconds; None where its statistics do not say."""
+    number = table.schema().find_field("window_end").field_id
+    low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
+    if low is None or high is None:
+        return None, None
+    return int(from_bytes(TimestamptzType(), low)), int(from_bytes(TimestamptzType(), high))

@@ -1,0 +1,82 @@
+"""Keep the claims of a registry that this process has read: each commit of it is read once, not with every epoch.
+
+A registry has as many files as there were epochs, of all who claim in it. What is kept is a table of the database, so
+it spills, and it is a cache as of one snapshot: where that is none of the registry's any more, it is read anew.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import duckdb
+from pyiceberg.table import Table
+
+from tailrace.engines.duckdb.database.scans import Scan, files_read
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import Filter, since
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
+from tailrace.model.definition.log import PANE_TIME
+
+EARLIER = duration(hours(2))
+"""Microseconds before the first event time that is asked for from which claims are read, for what is asked for next."""
+
+MOST = 1_000_000
+"""How many claims are kept at most; past it those that are asked for are read anew, and the others forgotten."""
+
+
+class KnownClaims:
+    """The claims of one registry."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, registry: str) -> None:
+        self.connection, self.lake, self.registry = connection, lake, registry
+        self._table = f"tailrace_{registry}_{uuid.uuid4().hex[:8]}"
+        self._at: int | None = None
+        self._first = END_OF_TIME
+
+    def as_of(self, snapshot: int | None, first: int) -> str:
+        """Name a relation of the claims as of a snapshot, from an event time in microseconds on; it may have more."""
+        if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
+            self._read(snapshot, max(BEGINNING, first - EARLIER))
+        self._at = snapshot
+        return self._table
+
+    def close(self) -> None:
+        """Drop the table."""
+        self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
+        self._at = None
+
+    def _gained(self, snapshot: int | None) -> bool:
+        """Take what was committed since; gives whether all of those commits are still there."""
+        if snapshot == self._at:
+            return True
+        loaded = self.lake.table(self.registry)
+        # What a compaction has put together since was appended in files of its own, which are read here.
+        scan = loaded.incremental_append_scan(
+            from_snapshot_id_exclusive=self._at, to_snapshot_id_inclusive=snapshot, row_filter=self._filter
+        )
+        try:
+            self._insert(loaded, scan)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def _filter(self) -> Filter:
+        return since(PANE_TIME, self._first)
+
+    def _count(self) -> int:
+        return int((self.connection.execute(f"SELECT COUNT(*) FROM {self._table}").fetchone() or (0,))[0])
+
+    def _read(self, snapshot: int | None, first: int) -> None:
+        self._first = first
+        columns = f"id VARCHAR, {PANE_TIME} TIMESTAMPTZ, claimant VARCHAR"
+        self.connection.execute(f"CREATE OR REPLACE TABLE {self._table} ({columns})")
+        loaded = self.lake.table(self.registry)
+        self._insert(loaded, loaded.scan(row_filter=self._filter, snapshot_id=snapshot))
+
+    def _insert(self, loaded: Table, scan: Scan) -> None:
+        with files_read(self.connection, loaded, scan, list(scan.plan_files())) as rows:
+            within = f"{PANE_TIME} >= make_timestamptz({self._first})"
+            self.connection.execute(
+                f"INSERT INTO {self._table} SELECT id, {PANE_TIME}, claimant FROM {rows} WHERE {within}"
+            )

@@ -1,0 +1,96 @@
+"""A bundle's records on DuckDB on their way into a definition: what its steps make of them, a query a step."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.python.each_calls import caller
+from tailrace.lake.schema.contracts import ledger_of, shape_of
+from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.record_steps import Each
+from tailrace.sql.records.selections import FAILED, may_fail, selected
+
+Connection = duckdb.DuckDBPyConnection
+
+Steps: TypeAlias = Callable[[pa.Table], pa.Table]
+"""Takes the records of a bundle through a definition's steps, with `selections.FAILED` where one may fail."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds."""
+
+    records: pa.Table
+    rejected: pa.Table | None
+    closest: int | None = None
+
+
+class Stepping:
+    """One definition's steps on one connection, and the columns of its ledger.
+
+    `steps` takes a bundle through them where they are none of DuckDB's (`sql.records.selections.needs_spark`).
+    """
+
+    def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:
+        self.connection, self.definition, self._steps = connection, definition, steps or self._own_steps
+        self.schema: pa.Schema = iceberg_schema(ledger_of(definition)).as_arrow()
+        self._own = f"tailrace_{definition.name}_{uuid.uuid4().hex[:8]}"
+        self._names = {"bundle": f"{self._own}_bundle"}
+
+    def _prepared(self, bundle: pa.Table) -> Taken:
+        """The bundle after the definition's steps."""
+        table = self._steps(bundle)
+        if not may_fail(self.definition):
+            return Taken(table, None)
+        good, bad = (
+            self._selected(table, f"* EXCLUDE ({FAILED})" if which == "NULL" else "*", f"{FAILED} IS {which}")
+            for which in ("NULL", "NOT NULL")
+        )
+        return Taken(good, bad)
+
+    def _own_steps(self, table: pa.Table) -> pa.Table:
+        types = dict(self.definition.log.columns)
+        for one in self.definition.each:
+            table = self._taken(table, one, types)
+            types = dict(one.columns(types))
+        return table
+
+    def _taken(self, table: pa.Table, one: Any, types: Mapping[str, str]) -> pa.Table:
+        if isinstance(one, Each):
+            new = arrow_schema({name: shape_of(type) for name, type in one.gives.items()})
+            fields = [field for field in table.schema if field.name != FAILED]
+            schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
+            return pa.Table.from_batches(caller(one, dict(types), schema)(table.to_batches()), schema)
+        failed = FAILED in table.column_names
+        good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
+        items = selected(one, types, good.column_names)
+        assert items is not None
+        made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
+        if not failed:
+            return made
+        # What failed goes by it, lest it is left out there.
+        gone = self._selected(table, "*", f"{FAILED} IS NOT NULL")
+        stay = [name for name in gone.column_names if name in (*made.column_names, FAILED)]
+        return pa.concat_tables([made, gone.select(stay)], promote_options="default")
+
+    def _selected(self, table: pa.Table, items: str, where: str) -> pa.Table:
+        return self._queried(table, f"SELECT {items} FROM {self._names['bundle']} WHERE {where}")
+
+    def _queried(self, table: pa.Table, text: str) -> pa.Table:
+        self.connection.register(self._names["bundle"], table)
+        try:
+            return self.connection.execute(text).to_arrow_table()
+        finally:
+            self.connection.unregister(self._names["bundle"])
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """Rows with just the types of the ledger's table."""
+        return rows.select(self.schema.names).cast(self.schema)

@@ -1,0 +1,78 @@
+"""One map in a stream, on either engine: a fold whose state is nothing but the clock (`engines.protocol.Side`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.protocol import Told
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.map import Map
+
+Rows = TypeVar("Rows")
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a map has between two epochs: the clock of the last one, and the stream's generation. No window is open."""
+
+    clock: Clock | None
+    generation: int
+    count: int = 0
+
+    def forget(self) -> None:
+        """Nothing is held for it."""
+
+
+@dataclass(frozen=True)
+class Given(Generic[Rows]):
+    """The rows that an epoch writes to the ledger, as the engine has them, and what is there after it."""
+
+    rows: Rows
+    state: Passed
+
+
+class MapSide(ABC, Generic[Rows]):
+    """A map on one engine; what the engine's own is, is how rows are made and written."""
+
+    holds = False
+
+    def __init__(self, lake: Lake, definition: Map, choice: Choice) -> None:
+        self.lake, self.map, self.choice = lake, definition, choice
+        self.ledger = f"{definition.name}__ledger"
+
+    @abstractmethod
+    def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
+        """Make the ledger's rows of a bundle."""
+
+    @abstractmethod
+    def write(self, stepped: Given[Rows], branch: Branch, said: Mapping[str, str]) -> Told:
+        """Write the rows of an epoch, to be published in a commit that says this."""
+
+    def nothing(self, generation: int) -> Passed:
+        return Passed(None, generation)
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Passed:
+        return Passed(clock, generation)
+
+    def consume(self, bundle: Any, state: Passed) -> Any:
+        return bundle
+
+    def step(self, state: Passed, consumed: Any, clock: Clock) -> Given[Rows]:
+        clock.after(state.clock)
+        return Given(self.made(consumed, clock, state.generation), Passed(clock, state.generation))
+
+    def onward(self, state: Passed) -> int:
+        assert state.clock is not None
+        return state.clock.watermark
+
+    def due(self, state: Passed, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,32 @@
+"""Call a definition's own function of a record over Arrow batches (`tailrace.model.definition.record_steps.Each`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.model.definition.record_steps import Each, RecordError
+from tailrace.sql.records.selections import FAILED
+
+
+def caller(
+    one: Each, types: dict[str, str], schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Give what calls a step: a record that it rejects goes on with the reason in `FAILED`, and none after that."""
+
+    def made(record: dict[str, Any]) -> list[Any]:
+        if record.get(FAILED) is not None:
+            return [record]
+        try:
+            return one.records(record, types)
+        except RecordError as error:
+            return [{**record, FAILED: str(error)}]
+
+    def call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [dict(row) for record in batch.to_pylist() for row in made(record)]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return call

@@ -1,0 +1,139 @@
+"""Take open windows through an epoch by the reference step itself, between Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tailrace.engines.python import columns
+from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import instant
+from tailrace.model.definition.log import PLACE
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Predecessor, State, step
+from tailrace.model.step.transition import Row, Transition
+from tailrace.model.windows.panes import Key, Late, Pane
+from tailrace.model.windows.windows import Window
+
+
+class WindowRows(NamedTuple):
+    """Hold the result of an epoch for some keys: the windows that stay open, and the rows for the ledger."""
+
+    open: pa.Table
+    said: pa.Table
+
+
+@dataclass(frozen=True)
+class PythonStep:
+    """The step of one epoch over some keys: their open windows and their records, as Arrow tables.
+
+    `open` and `said` are the schemas of an open window and of a row of the ledger.
+    """
+
+    pipeline: Pipeline
+    clock: Clock
+    before: Clock | None
+    generation: int
+    open: pa.Schema
+    said: pa.Schema
+
+    def __call__(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
+        with no_search_for_cycles():
+            # The objects of the step are gone before cycles are searched for again: it would go through all of them.
+            return self._stepped(held, bundle)
+
+    def _stepped(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
+        state = State(self._windows(held), self.before, self.generation)
+        outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
+        remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
+        # Rows of a kind have the same columns: the others are null without being looked at.
+        told = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
+        said = [columns.batch_of(list(rows), self.said) for rows in told]
+        return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(said))
+
+    @cached_property
+    def _rules(self) -> Transition:
+        return Transition(self.pipeline, Scalars())
+
+    def _windows(self, held: pa.Table) -> dict[Key, dict[Window, Row]]:
+        names, parts = list(self._rules.columns()), list(self.pipeline.parts)
+        windows: dict[Key, dict[Window, Row]] = {}
+        for one in held.to_pylist():
+            row = {name: one[name] for name in names}
+            row["predecessors"] = tuple(
+                Predecessor(
+                    Window(old["window_start"], old["window_end"]),
+                    old["generation"],
+                    old["panes"],
+                    {part: old[part] for part in parts},
+                )
+                for old in one.get("predecessors") or ()
+            )
+            key = tuple(one[name] for name in self.pipeline.key)
+            windows.setdefault(key, {})[Window(one["window_start"], one["window_end"])] = row
+        return windows
+
+    def _remaining(self, state: State) -> Iterator[Row]:
+        for key, windows in state.windows.items():
+            for window, row in windows.items():
+                yield self._place(key, window) | row | {"predecessors": self._predecessors(row)}
+
+    def _partials(self, before: State, after: State) -> Iterator[Row]:
+        """The partials of what changed and stays open, and of what merged away."""
+        for key in {**before.windows, **after.windows}:
+            old, new = before.windows.get(key, {}), after.windows.get(key, {})
+            for window, row in new.items():
+                if old.get(window) != row:
+                    yield self._partial(key, window, row)
+            for window, row in old.items():
+                if window not in new and not self._rules.out_of_reach(window.end, self.clock.watermark):
+                    yield self._said(PARTIAL, key, window, generation=row["generation"], gone=True)
+
+    def _partial(self, key: Key, window: Window, row: Row) -> Row:
+        said = self._said(PARTIAL, key, window, generation=row["generation"], pane_index=row["panes"], gone=False)
+        said |= {name: row[name] for name in ("fresh", "fresh_on_time", "waiting_since", "settled")}
+        for which in ("fired", "pending"):
+            said[which] = {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
+        said["trigger"] = {f"trigger_{name}": row[f"trigger_{name}"] for name in self.pipeline.when.slots()}
+        return said | {"predecessors": self._predecessors(row)}
+
+    def _predecessors(self, row: Row) -> list[Row]:
+        return [
+            {
+                "window_start": old.window.start,
+                "window_end": old.window.end,
+                "generation": old.generation,
+                "panes": old.panes,
+                **old.fired,
+            }
+            for old in row["predecessors"]
+        ]
+
+    def _pane(self, pane: Pane) -> Row:
+        version = {"generation": pane.version.generation, "pane_index": pane.version.index}
+        said = self._said(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
+        said |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
+        said |= {"event_time": pane.timestamp}
+        return said | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
+
+    def _late(self, late: Late) -> Row:
+        before = self.before.watermark if self.before else None
+        said = self._said(LATE, late.key, late.window, watermark=before, behind=late.behind, reason=late.reason)
+        said["event_time"] = instant(late.record[self.pipeline.log.event_time])
+        names = ("source_epoch", "source_partition", "source_offset")
+        return said | {name: late.record[place] for name, place in zip(names, PLACE, strict=True)}
+
+    def _said(self, kind: str, key: Key, window: Window, **values: Any) -> Row:
+        own = {"kind": kind, "epoch": self.clock.epoch, "processing_time": self.clock.processing_time}
+        return own | self._place(key, window) | values
+
+    def _place(self, key: Key, window: Window) -> Row:
+        span = {"window_start": window.start, "window_end": window.end}
+        return dict(zip(self.pipeline.key, key, strict=True)) | span

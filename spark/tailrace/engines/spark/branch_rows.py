@@ -1,0 +1,24 @@
+"""Rows of a table as of a commit, and rows written to a writer's branch in a commit that says what it is of (X2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.lake.catalog.lake import PREFIX, Lake
+from tailrace.lake.commit.branch import Branch
+
+
+def append(rows: DataFrame, branch: Branch, said: Mapping[str, str]) -> None:
+    """Append rows to a branch; the snapshot's properties say `said`."""
+    writer = rows.writeTo(branch.target)
+    for name, value in said.items():
+        writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
+    writer.append()
+
+
+def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
+    """A table's rows as of a snapshot, whatever is committed meanwhile."""
+    reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
+    return reader.load(lake.spark_name(table).replace("`", ""))

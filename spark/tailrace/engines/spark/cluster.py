@@ -1,0 +1,202 @@
+"""A run on Spark, for what does not fit one machine, and for steps that are written for it.
+
+What it computed and turns out to be small this process writes for it: a job of Spark's for the ledger and another for
+table `p` take longer than the few rows do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
+from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.spark.declared_rows import logged
+from tailrace.engines.spark.executions.execution import free
+from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
+from tailrace.engines.spark.executions.preparation import prepare
+from tailrace.engines.spark.follower import Follower
+from tailrace.engines.spark.gathered_rows import Gathered
+from tailrace.engines.spark.preview import shown
+from tailrace.engines.spark.session import cancellable
+from tailrace.engines.spark.side import SparkSide
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.reasons import reasons
+from tailrace.sql.terms import quoted
+
+SMALL = 1_000_000
+"""How many rows of what Spark computed from much this process takes over at most, to write them itself."""
+
+_ALL = "_all"
+
+
+class ClusterSession:
+    """The engine of large work, for one run. Filters of files are Spark's own, which it finds in the texts."""
+
+    direct = False
+
+    def __init__(self, spark: SparkSession, lake: Lake, choice: Choice, *, small: bool) -> None:
+        """Open it on Spark; `small` says that what is read would fit this process, so what comes of it does."""
+        self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
+        self._checkpointed: dict[str, DataFrame] = {}
+        self._brought: dict[str, pa.Table] = {}
+        self._gathered: list[Gathered] = []
+        self._views: list[str] = []
+        self._here = DuckSession(lake, choice)
+        self.cancel = cancellable(spark, str(choice))
+
+    def in_python(self, pipeline: Pipeline) -> bool:
+        return bool(reasons(pipeline))
+
+    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+        name = (of or self.lake).spark_name(table)
+        return self.view(f"SELECT * FROM {name}{'' if snapshot is None else f' VERSION AS OF {snapshot}'}")
+
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+        return self.view(f"SELECT * FROM {logged(self.lake, log, snapshot)}")
+
+    def given(self, rows: pa.Table) -> str:
+        return self._named(self.spark.createDataFrame(rows))
+
+    def view(self, text: str) -> str:
+        return self._named(self.spark.sql(text))
+
+    def kept(self, text: str) -> str:
+        return self._once(self.spark.sql(text).localCheckpoint(eager=False))
+
+    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+        if self.small:
+            return self._bring(self.spark.sql(text), counts)
+        seen = Observation()
+        items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
+        every = F.count(F.lit(1)).alias(_ALL)
+        relation = self._once(self.spark.sql(text).observe(seen, *items, every).localCheckpoint())
+        found = seen.get
+        if found.pop(_ALL) > SMALL:
+            return Counted(relation, found)
+        brought = self._bring(self.spark.table(relation), counts)
+        self.free(relation)
+        return brought
+
+    def _bring(self, frame: DataFrame, counts: Mapping[str, str]) -> Counted:
+        """Compute a frame, and take its rows over into this process."""
+        rows = frame.toArrow()
+        relation = self._here.lent(rows)
+        self._brought[relation] = rows
+        return self._here.tallied(relation, counts)
+
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.spark.sql(text).collect()]
+
+    def shown(self, text: str) -> list[dict[str, Any]]:
+        return shown(self.spark.sql(text))
+
+    def count(self, relation: str) -> int:
+        (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
+        return int(row["n"])
+
+    def prepared(self, source: str, pipeline: Ranged) -> str:
+        return self._named(prepare(self.spark.sql(f"SELECT * FROM {source}"), pipeline))
+
+    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+        schema = _schema(types)
+        return self._named(self.spark.sql(text).mapInArrow(function(to_arrow_schema(schema)), schema))
+
+    def by_key(
+        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> str:
+        schema = _schema(types)
+        grouped = self.spark.sql(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
+        return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
+
+    def side(self, pipeline: Pipeline) -> SparkSide:
+        return SparkSide(self.spark, self.lake, pipeline, self.choice)
+
+    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[DataFrame]:
+        return (self.spark.sql(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)
+
+    def gathered(self, pipeline: Pipeline) -> Gathered:
+        made = Gathered(self.lake, pipeline)
+        self._gathered.append(made)
+        return made
+
+    def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
+        brought = {name: rows for name, rows in self._brought.items() if name in text}
+        if brought:
+            with suppress(duckdb.OutOfMemoryException):
+                self._here.write(text, branch, said, of)
+                return
+        for name, rows in brought.items():
+            self.spark.createDataFrame(rows).createOrReplaceTempView(name)
+        append(self.spark.sql(text), branch, said)
+
+    def follower(self, pipeline: Pipeline, owner: str) -> Follower:
+        return Follower(self.lake, pipeline, owner, self._here.connection)
+
+    def free(self, relation: str) -> None:
+        if relation in self._brought:
+            del self._brought[relation]
+            self._here.free(relation)
+            return
+        frame = self._checkpointed.pop(relation)
+        self.spark.catalog.dropTempView(relation)
+        free(frame)
+
+    def close(self) -> None:
+        for relation in list(self._checkpointed):
+            self.free(relation)
+        while self._gathered:
+            self._gathered.pop().close()
+        # A stream opens one with each epoch that claims.
+        while self._views:
+            self.spark.catalog.dropTempView(self._views.pop())
+        self._here.close()
+
+    def _named(self, frame: DataFrame) -> str:
+        name = f"tailrace_{uuid.uuid4().hex[:12]}"
+        frame.createOrReplaceTempView(name)
+        self._views.append(name)
+        return name
+
+    def _once(self, frame: DataFrame) -> str:
+        # Not a view of the frame itself: to drop a view is to uncache what it is a view of.
+        name = self._named(frame.where("true"))
+        self._checkpointed[name] = frame
+        return name
+
+
+def _schema(types: Mapping[str, str]) -> StructType:
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _ddl(type: str) -> str:
+    """A type as Spark reads it, with the names of fields quoted.
+
+    >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
+    'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'
+    """
+    if element := element_type(type):
+        return f"array<{_ddl(element)}>"
+    fields = struct_fields(type)
+    if fields is None:
+        return type
+    return f"struct<{','.join(f'{quoted(name)}:{_ddl(own)}' for name, own in fields.items())}>"

@@ -1,0 +1,72 @@
+"""The native execution: `step` as two Spark jobs, with nothing in Python per record or per window.
+
+The first aggregates the bundle to partials; the second takes the open
+windows through the epoch and is what the ledger's rows and the next state are read from. State and transitions are
+checkpointed on the executors, so that a plan never grows with the number of epochs.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.spark.executions.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.clock_row import clock_row
+from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
+from tailrace.sql.epoch.state_merge import met
+from tailrace.sql.epoch.transition_rows import transitions
+
+
+class Native(Execution):
+    """One definition compiled for one Spark session."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        super().__init__(spark, pipeline)
+        self._views = {name: f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}" for name in _VIEWS}
+        view = self._views
+        self._partials = partials(pipeline, view["bundle"], view["clock"])
+        self._transitions = transitions(pipeline, met(pipeline, view["state"], view["partials"], view["clock"]))
+        self._said = self.rows.of_transitions(view["transitions"])
+        self._late = self.rows.of_late(late(pipeline, view["bundle"], view["clock"]))
+        self._refused = self.rows.of_late(refused(pipeline, view["bundle"], view["clock"], view["transitions"]))
+        self._remains = self.rows.state(view["transitions"])
+
+    def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
+        """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
+        prepared = self._prepared(bundle)
+        prepared.records.createOrReplaceTempView(self._views["bundle"])
+        watermark = state.clock.watermark if state.clock else BEGINNING
+        self._clock_view(state, Clock(-1, watermark, 0))
+        seen = Observation()
+        frame = self.spark.sql(self._partials).observe(seen, F.min("window_end").alias("closest"))
+        partials, found = frame.localCheckpoint(), seen.get
+        return Consumed(partials, **found, prepared=prepared)
+
+    def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
+        """Take the open windows through an epoch, as two texts of SQL."""
+        clock.after(state.clock)
+        state.windows.createOrReplaceTempView(self._views["state"])
+        consumed.partials.createOrReplaceTempView(self._views["partials"])
+        self._clock_view(state, clock)
+        moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"))
+        moved.createOrReplaceTempView(self._views["transitions"])
+        rows = self.spark.sql(self._said)
+        if may_be_late(self.pipeline, consumed.closest, state.clock):
+            rows = rows.unionAll(self.spark.sql(self._late))
+        if self.pipeline.finishing == "close":
+            rows = rows.unionAll(self.spark.sql(self._refused))
+        rows = self._with_rejected(rows, consumed, clock)
+        held = (moved, consumed.partials, *consumed.prepared.held)
+        return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held), count)
+
+    def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
+        frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
+        frame.createOrReplaceTempView(self._views["clock"])
+
+
+_VIEWS = ("bundle", "clock", "partials", "state", "transitions")

@@ -1,0 +1,114 @@
+"""The `python` execution: the reference step itself on the executors, for what nobody can compile.
+
+State and bundle are brought together by a hash of the key, in buckets: Python is called once for a bucket, not for a
+key or a record, with Arrow batches of both. Of many windows those that an epoch does nothing to rest
+(`engines.spark.executions.resting_state`). What comes back holds the ledger's rows and the windows that stay open, in
+the same columns as the native execution's, so that tables, restarts and backfills are the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tailrace.engines.python.window_step import PythonStep
+from tailrace.engines.spark.executions.execution import (
+    Consumed,
+    Execution,
+    OpenWindows,
+    Stepped,
+    checkpointed,
+    schema_of,
+)
+from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.resting_state import brought, told_apart, with_resting
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.log import PLACE, SIGN
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.sql.epoch.clock_row import clock_row, times
+from tailrace.sql.records.assignment import kept
+from tailrace.sql.terms import Sql, quoted
+
+BUCKETS = 16
+"""How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
+
+FEW = 20_000
+"""How many open windows go through the workers in less time than it takes to tell apart those that rest."""
+
+BUCKET = "_bucket"
+
+
+class PerKey(Execution):
+    """One definition, run by the reference step in the session's Python workers."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        super().__init__(spark, pipeline)
+        state, said = self._state_schema(), schema_of(self.rows.types)
+        self._schema = StructType([StructField("state", state), StructField("said", said)])
+        rules = Transition(pipeline, Sql())
+        row = {name: quoted(name) for name in rules.columns()}
+        self._stirs = rules.stirs(row, "window_end", times(pipeline))
+
+    def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
+        """The bundle after the definition's steps; its records are looked at in the step."""
+        prepared = self._prepared(bundle)
+        columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
+        columns += [SIGN] if self.pipeline.earlier is not None else []
+        items, where = ", ".join(columns), kept(self.pipeline)
+        records = queried(self.spark, prepared.records, lambda view: f"SELECT {items} FROM {view}{where}")
+        return Consumed(records, None, prepared)
+
+    def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
+        """Take the open windows through an epoch, a bucket at a time."""
+        clock.after(state.clock)
+        schema = to_arrow_schema(self._schema)
+        parts = (pa.schema(list(schema.field(part).type)) for part in ("state", "said"))
+        one = _BucketOfWindows(PythonStep(self.pipeline, clock, state.clock, state.generation, *parts), schema)
+        windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}")
+        there, resting = tuple[DataFrame, ...](), None
+        if state.count is None or state.count() >= FEW:
+            there = (brought(consumed.partials, self.pipeline.key),)
+            now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
+            windows, resting = told_apart(windows, *there, self.pipeline.key, now, self._stirs)
+        both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
+        stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
+        if resting is not None:
+            stepped = with_resting(self.spark, stepped, resting, self._schema)
+        made, count = checkpointed(stepped, F.col("state").isNotNull())
+        rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
+        held = (made, *there, *consumed.prepared.held)
+        onward = OpenWindows(after, clock, state.generation, held, count)
+        return Stepped(self._with_rejected(rows, consumed, clock), onward, count)
+
+
+@dataclass(frozen=True)
+class _BucketOfWindows:
+    """What a Python worker does with one bucket: its open windows and its records, as Arrow tables."""
+
+    step: PythonStep
+    schema: pa.Schema
+
+    def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
+        return as_pair(self.schema, *self.step(held, bundle))
+
+
+def as_pair(schema: pa.Schema, state: pa.Table, said: pa.Table) -> pa.Table:
+    """Put rows of the state and of the ledger under one another, as structs in a column each."""
+    parts = []
+    for name, part in (("state", state), ("said", said)):
+        rows = part.to_struct_array()
+        nothing = {one.name: pa.nulls(len(rows), one.type) for one in schema}
+        parts.append(pa.table([*(nothing | {name: rows}).values()], schema=schema))
+    return pa.concat_tables(parts)
+
+
+def bucketed(key: Sequence[str]) -> str:
+    """The bucket of a row with the key's columns, as SQL."""
+    return f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"

@@ -1,0 +1,112 @@
+"""Table `p` follows the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
+
+What is small is merged in this process, as that of every other fold is; the rest by a MERGE of Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+
+import duckdb
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.spark.session import open_session
+from tailrace.lake.catalog.lake import PREFIX, Lake
+from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.base.time import END_OF_TIME, duration, hours
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.answers import SPAN, VERSION, latest, told
+from tailrace.sql.terms import quoted
+
+_HOUR = duration(hours(1))
+
+
+class Follower(AnswersFollowing):
+    """Keeps `p` of one pipeline up with its ledger."""
+
+    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, connection: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(lake, pipeline, owner)
+        self._here = ProcessFollower(connection, lake, pipeline, owner)
+        self._here.branch = self.branch
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs."""
+        return open_session(self.lake.settings)
+
+    def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
+        """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""
+        if self._here.small(since, until, fresh=fresh, empty=empty):
+            with suppress(duckdb.OutOfMemoryException):
+                self._here.merge(since, until, stamp, fresh=fresh, empty=empty)
+                return
+        self._stamped(stamp)
+        view = f"tailrace_follow_{self.name}_{self.owner}"
+        self._panes(since, until).createOrReplaceTempView(view)
+        try:
+            self._merge(view, fresh=fresh, empty=empty)
+        except PySparkException as error:
+            # `p` may have gone over to another generation, and have other columns.
+            if self.lake.head(self.name).snapshot == self.branch.base:
+                raise
+            raise MovedError(f"{self.name} was moved while it was merged into") from error
+
+    def _merge(self, view: str, *, fresh: bool, empty: bool) -> None:
+        keys = names(self.pipeline)
+        results = [quoted(name) for name in self.pipeline.results]
+        columns = [*keys, *SPAN, *results, "timing", *VERSION]
+        span = None if fresh or empty else self._span(view)
+        if span is None:
+            rows = told(self.pipeline, view) if fresh else latest(self.pipeline, view)
+            insert = f"INSERT INTO {self.branch.target} ({listed(columns)})"
+            self.spark.sql(f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction")
+            return
+        on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN), span])
+        sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *VERSION])
+        self.spark.sql(
+            f"MERGE INTO {self.branch.target} t "
+            f"USING ({latest(self.pipeline, view)}) s ON {on} "
+            f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
+            f"WHEN MATCHED AND ({_NEWER}) THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
+            f"VALUES ({', '.join(f's.{n}' for n in columns)})"
+        )
+
+    def _span(self, view: str) -> str | None:
+        """Where in `p` the rows are that panes may meet: no file of others is read. None where there are no panes.
+
+        It is by whole hours, so that it is seldom another one, for which Spark would compile the MERGE anew.
+        """
+        ends = ", ".join(f"UNIX_MICROS({end}(window_end))" for end in ("MIN", "MAX"))
+        ((low, high),) = self.spark.sql(f"SELECT {ends} FROM {view}").collect()
+        if low is None:
+            return None
+        low, high = low - low % _HOUR, min(high - high % _HOUR + _HOUR, END_OF_TIME)
+        return f"t.window_end >= TIMESTAMP_MICROS({low}L) AND t.window_end <= TIMESTAMP_MICROS({high}L)"
+
+    def _panes(self, since: int | None, until: int) -> DataFrame:
+        table = self.lake.spark_name(f"{self.pipeline.name}__ledger").replace("`", "")
+        reader = self.spark.read.format("iceberg")
+        if since is None:
+            reader = reader.option("versionAsOf", until)
+        else:
+            reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
+        return reader.load(table).where(f"kind = '{PANE}'")
+
+    def _stamped(self, stamp: Mapping[str, str]) -> None:
+        for name, value in stamp.items():
+            self.spark.conf.set(f"spark.sql.iceberg.snapshot-property.{PREFIX}{name}", value)
+
+
+_NEWER = (
+    "s.generation > t.generation OR (s.generation = t.generation AND (s.epoch > t.epoch OR "
+    "(s.epoch = t.epoch AND s.pane_index > t.pane_index)))"
+)
+"""Whether the source's version is higher, its parts compared in order (rule V1)."""

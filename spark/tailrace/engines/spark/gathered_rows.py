@@ -1,0 +1,46 @@
+"""The ledger's rows of epochs that are folded again on Spark: written to a table beside, a few epochs at a time."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import DataFrame
+
+from tailrace.engines.spark.executions.execution import OpenWindows, Stepped
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.model.definition.pipeline import Pipeline
+
+BATCH = 8
+"""How many epochs are written in one commit."""
+
+
+class Gathered:
+    """A table of the lake for the rows; maintenance removes it where its writer died."""
+
+    def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
+        contract = ledger_contract(pipeline)
+        self.lake, self.table = lake, f"{pipeline.name}__replay_{uuid.uuid4().hex[:8]}"
+        lake.ensure(replace(contract, table=self.table, doc=f"epochs of {contract.table} folded again"))
+        self.relation = lake.spark_name(self.table)
+        self._waiting: list[tuple[DataFrame, OpenWindows]] = []
+
+    def take(self, stepped: Stepped, before: OpenWindows) -> None:
+        self._waiting.append((stepped.rows, before))
+        if len(self._waiting) == BATCH:
+            self.settle()
+
+    def settle(self) -> None:
+        if not self._waiting:
+            return
+        # Nothing was computed so far but what the bundles hold: this folds them all.
+        reduce(DataFrame.unionAll, (rows for rows, _ in self._waiting)).writeTo(self.relation).append()
+        for _, before in self._waiting:
+            before.forget()
+        self._waiting = []
+
+    def close(self) -> None:
+        """Remove the table."""
+        self.lake.drop(self.table)

@@ -1,0 +1,244 @@
+"""One computation on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
+
+State and bundle are brought together by a hash of the key, as `engines.spark.executions.per_key` does it; keys that
+have neither a record nor a due timer rest (`engines.spark.executions.resting_state`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.claims import Claiming
+from tailrace.engines.protocol import Told
+from tailrace.engines.python.keys import KeyStep
+from tailrace.engines.spark.branch_rows import append, as_of_snapshot
+from tailrace.engines.spark.cluster import ClusterSession
+from tailrace.engines.spark.executions.execution import free, schema_of
+from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
+from tailrace.engines.spark.executions.preparation import queried, viewed
+from tailrace.engines.spark.executions.resting_state import brought, told_apart, with_resting
+from tailrace.engines.spark.side import Bundled, as_frame
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.sql.epoch.clock_row import row_of
+from tailrace.sql.epoch.key_state import (
+    HOLDS,
+    SOURCE,
+    STIRS,
+    WALL,
+    kept_types,
+    ledger_types,
+    loop_types,
+    restored_keys,
+    restored_loop,
+)
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.terms import null, quoted
+
+_RETURNED = "_returned"
+"""A column of an epoch's records: what was fed back, null of a record of the log."""
+
+
+@dataclass(frozen=True)
+class KeysThere:
+    """What the keys have between two epochs, and the clock of the last one. `held` are the checkpoints behind it.
+
+    `loop` has the ledger's rows of what was fed back in that epoch, None of a computation without a loop.
+    """
+
+    frame: DataFrame
+    clock: Clock | None
+    held: tuple[DataFrame, ...] = ()
+    loop: DataFrame | None = None
+
+    def forget(self) -> None:
+        """Free the checkpoints, once the state after this one is computed."""
+        for frame in self.held:
+            free(frame)
+
+    @property
+    def in_flight(self) -> int:
+        """How many records are in flight on the loop."""
+        return self._flying[0]
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest event time of what is in flight, in microseconds."""
+        return self._flying[1]
+
+    @cached_property
+    def _flying(self) -> tuple[int, int | None]:
+        if self.loop is None:
+            return 0, None
+        (row,) = self.loop.selectExpr("COUNT(*) AS count", f"UNIX_MICROS(MIN({PANE_TIME})) AS oldest").collect()
+        return row["count"], row["oldest"]
+
+
+@dataclass(frozen=True)
+class ComputedThere:
+    """What an epoch gave: the ledger's rows, computed when they are read first, and the keys after it."""
+
+    rows: DataFrame
+    state: KeysThere
+
+
+class SparkKeys:
+    """The engine of large work, for one computation. Bundles are frames, or come from Arrow tables."""
+
+    direct = False
+    holds = True
+
+    def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: Choice) -> None:
+        self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
+        self.ledger = f"{computation.name}__ledger"
+        types = ledger_types(computation)
+        self._state = schema_of(kept_types(computation))
+        self._schema = StructType([StructField("state", self._state), StructField("said", schema_of(types))])
+        self._bucket = f"{bucketed(computation.key)} AS {BUCKET}"
+        self._fed_back = [name for name in loop_types(computation) if name not in (*computation.key, *SOURCE)]
+        self._returned = f"struct<{','.join(f'{name}:{types[name]}' for name in self._fed_back)}>"
+
+    def nothing(self, generation: int = 1) -> KeysThere:
+        loop = None
+        if self.computation.loops:
+            loop = self.spark.createDataFrame([], schema_of(loop_types(self.computation)))
+        return KeysThere(self.spark.createDataFrame([], self._state), None, loop=loop)
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int = 1) -> KeysThere:
+        return self.restore(as_of_snapshot(self.spark, self.lake, self.ledger, snapshot), clock)
+
+    def restore(self, ledger: DataFrame, clock: Clock) -> KeysThere:
+        """The state that a ledger has after the epoch of `clock`."""
+        with viewed(self.spark, ledger) as rows:
+            frame = self.spark.sql(restored_keys(self.computation, rows, clock.epoch)).localCheckpoint()
+            if not self.computation.loops:
+                return KeysThere(frame, clock, (frame,))
+            loop = self.spark.sql(restored_loop(self.computation, rows, clock.epoch)).localCheckpoint()
+        return KeysThere(frame, clock, (frame, loop), loop)
+
+    def consume(self, bundle: Bundled, state: KeysThere) -> DataFrame:
+        return as_frame(self.spark, bundle)
+
+    def step(self, state: KeysThere, consumed: DataFrame, clock: Clock) -> ComputedThere:
+        """Take the keys through an epoch. Raises `ClockError` if the clock goes back."""
+        clock.after(state.clock)
+        schema = to_arrow_schema(self._schema)
+        kept, said = (pa.schema(list(schema.field(part).type)) for part in ("state", "said"))
+        one = _Bucket(KeyStep(self.computation, clock, state.clock, kept, said), schema)
+        names = [*map(quoted, self.computation.log.columns), *PLACE]
+        if state.loop is not None:
+            consumed = consumed.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}")
+            consumed = consumed.unionByName(state.loop.selectExpr(*self._as_records()))
+            names.append(_RETURNED)
+        records = consumed.selectExpr(*names, self._bucket)
+        now = self.spark.sql(row_of({"_watermark": clock.watermark, "_now": clock.processing_time}))
+        keyed = state.frame.selectExpr("*", self._bucket)
+        there = brought(records, self.computation.key)
+        touched, resting = told_apart(keyed, there, self.computation.key, now, STIRS)
+        both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
+        stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
+        made = with_resting(self.spark, stepped, resting, self._schema).localCheckpoint(eager=False)
+        rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
+        loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None
+        return ComputedThere(rows, KeysThere(frame, clock, (made, there), loop))
+
+    def settled(self, stepped: ComputedThere, claiming: Claiming, epoch: int) -> ComputedThere:
+        asked = ClusterSession(self.spark, self.lake, self.choice, small=False)
+        with closing(asked) as session, viewed(self.spark, stepped.rows) as given:
+            found = claiming.settled(session, given, epoch)
+            if found == given:
+                return stepped
+            rows = self.spark.table(found).localCheckpoint()
+        return ComputedThere(rows, replace(stepped.state, held=(*stepped.state.held, rows)))
+
+    def write(self, stepped: ComputedThere, branch: Branch, said: Mapping[str, str]) -> Told:
+        seen, kind = Observation(), F.col("kind")
+        kinds = (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
+        rows = stepped.rows.observe(seen, *(F.count_if(kind == one).alias(one) for one in kinds))
+        if self.computation.productions == "weak":
+            rows = rows.where(kind != PRODUCTION)
+        append(rows, branch, said)
+        return Told.of_keys(seen.get)
+
+    def onward(self, state: KeysThere) -> int:
+        """How far those who read the productions may go after an epoch (`computation_step.onward`).
+
+        Raises `ComputationError` where the computation failed on an executor: it is computed now.
+        """
+        assert state.clock is not None
+        try:
+            held = (_least(state.frame, HOLDS), state.oldest)
+        except PythonException as error:
+            # It comes with the traces of Python and of the JVM.
+            found = re.search(r"ComputationError: (.*)", str(error))
+            if found is None:
+                raise
+            raise ComputationError(found[1]) from error
+        return min([self.computation.reached(state.clock.watermark), *(one for one in held if one is not None)])
+
+    def due(self, state: KeysThere, periods: Iterable[tuple[int, int]] = (), delays: Iterable[int] = ()) -> int | None:
+        return _least(state.frame, WALL)
+
+    def passed(self, stepped: ComputedThere) -> DataFrame:
+        return queried(self.spark, stepped.rows, lambda view: productions(self.computation, view))
+
+    def passed_again(self, epoch: int) -> DataFrame:
+        ledger = self.lake.spark_name(self.ledger)
+        return self.spark.sql(productions(self.computation, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+
+    def close(self) -> None:
+        """Spark frees what is checkpointed with each state (`KeysThere.forget`)."""
+
+    def _as_records(self) -> list[str]:
+        """The ledger's rows of what was fed back, as records that go to their keys."""
+        log, key = self.computation.log.columns, self.computation.key
+        items = [quoted(name) if name in key else f"{null(type)} AS {quoted(name)}" for name, type in log.items()]
+        items += [f"{ours} AS {theirs}" for ours, theirs in zip(SOURCE, PLACE, strict=True)]
+        return [*items, f"STRUCT({', '.join(self._fed_back)}) AS {_RETURNED}"]
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """What a Python worker does with one bucket: what its keys have and their records, as Arrow tables.
+
+    It gives rows of two columns of structs: a key's row in `state`, a row of the ledger in `said`.
+    """
+
+    step: KeyStep
+    schema: pa.Schema
+
+    def __call__(self, held: pa.Table, bundle: pa.Table) -> pa.Table:
+        loop = None
+        if _RETURNED in bundle.column_names:
+            back = pc.is_valid(bundle[_RETURNED])
+            bundle, loop = bundle.filter(pc.invert(back)), self._loop(bundle.filter(back))
+        return as_pair(self.schema, *self.step(held, bundle, loop))
+
+    def _loop(self, records: pa.Table) -> pa.Table:
+        """What is in flight, as rows of the ledger."""
+        names = {name: records[name] for name in self.step.computation.key}
+        names |= {ours: records[theirs] for ours, theirs in zip(SOURCE, PLACE, strict=True)}
+        back = records[_RETURNED]
+        return pa.table(names | {one.name: pc.struct_field(back, one.name) for one in back.type})
+
+
+def _least(frame: DataFrame, column: str) -> int | None:
+    (row,) = frame.selectExpr(f"MIN({column}) AS least").collect()
+    return None if row["least"] is None else int(row["least"])

@@ -1,0 +1,37 @@
+"""A few rows of a frame for people."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tailrace.model.base.time import moment
+from tailrace.sql.terms import quoted
+
+
+def shown(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows by column: instants of any year as UTC datetimes, structs and arrays as Python has them of JSON.
+
+    Numbers with a fraction in those are decimals. It collects the frame, so limit it first.
+    """
+    kinds = dict(frame.dtypes)
+    instants = {name for name, type in kinds.items() if type == "timestamp"}
+    nested = {name for name, type in kinds.items() if type.startswith(("struct", "array"))}
+    items = []
+    for name in map(quoted, frame.columns):
+        own = name.strip("`")
+        term = f"UNIX_MICROS({name})" if own in instants else f"TO_JSON({name})" if own in nested else name
+        items.append(f"{term} AS {name}")
+
+    def value(name: str, one: Any) -> Any:
+        if one is None:
+            return None
+        if name in nested:
+            return json.loads(one, parse_float=Decimal)
+        return moment(one) if name in instants else one
+
+    rows = [row.asDict() for row in frame.selectExpr(*items).collect()]
+    return [{name: value(name, one) for name, one in row.items()} for row in rows]

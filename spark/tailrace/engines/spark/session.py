@@ -1,0 +1,217 @@
+"""Opens a Spark session on the lake's catalog.
+
+One process has one JVM. The first session starts it, in about 5 s; later ones share it and differ in what a session can
+differ in: the catalog and its warehouse, the default namespace, SQL settings, temporary views. So a test, or a thread
+with snapshot properties of its own, opens another session and pays almost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tailrace.engines.spark.class_archive import archive_of
+from tailrace.lake.catalog.backends import Sqlite, endpoint, kind, storage
+from tailrace.lake.catalog.backends import jars as lake_jars
+from tailrace.settings import Settings
+from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java
+
+_starting = threading.Lock()
+"""Held by the thread that starts Spark, or asks whether it was started."""
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
+"""A session of Spark, or what starts one where it is wanted."""
+
+
+def when_needed(starting: Starting) -> Callable[[], SparkSession]:
+    """Give what gives the session: the first that asks for it has it started."""
+    return (lambda: starting) if isinstance(starting, SparkSession) else cache(starting)
+
+
+def catalog_conf(settings: Settings) -> dict[str, str]:
+    """The configuration of the catalog that the settings name, under its name: the tables that `Lake` has."""
+    prefix = f"spark.sql.catalog.{settings.catalog}"
+    told = kind(settings).spark | storage(settings)[1]
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{prefix}.{name}": value for name, value in told.items()},
+        # A cached table would hide what another process committed.
+        f"{prefix}.cache-enabled": "false",
+        f"{prefix}.default-namespace": settings.namespace,
+        "spark.sql.defaultCatalog": settings.catalog,
+    }
+
+
+def session_conf(settings: Settings) -> dict[str, str]:
+    """What each session has of its own; Spark accepts it at any time."""
+    return {
+        **catalog_conf(settings),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        # An epoch is small and nearly all fixed cost; planning it anew between its stages only adds to that.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+    }
+
+
+def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
+    """What is fixed when a process starts its JVM, with `java` or the one that is found.
+
+    Raises ToolchainError when a pinned jar is missing.
+    """
+    jars = class_path(settings.jars, _needed(settings, groups))
+    log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
+    archive = archive_of(settings.jars, java or require_java(settings.java_home), jars)
+    options = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
+    conf = {
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.catalogImplementation": "in-memory",
+        # An epoch of several stages has more generated classes than the 100 that are kept: each would be made again.
+        "spark.sql.codegen.cache.maxEntries": "1000",
+        # Where Spark's own catalog would keep tables; nothing here makes one.
+        "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
+        "spark.local.dir": tempfile.gettempdir(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
+    }
+    if "aws" in lake_jars(settings):
+        conf |= _files_in_s3()
+    if not settings.spark_master.startswith("local"):
+        # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
+        conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
+    return conf
+
+
+def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:
+    """The groups of jars that are asked for, and those that the lake needs."""
+    return tuple(dict.fromkeys((*groups, *lake_jars(settings))))
+
+
+def _files_in_s3() -> dict[str, str]:
+    """How Hadoop reads and writes `s3://`: sources, and checkpoints. On EMR that is EMR's own."""
+    at = endpoint("s3")
+    conf = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    return conf | ({"spark.hadoop.fs.s3a.endpoint": at, "spark.hadoop.fs.s3a.path.style.access": "true"} if at else {})
+
+
+def open_session(
+    settings: Settings,
+    *,
+    app: str = "tailrace",
+    extra: Mapping[str, str] | None = None,
+    groups: Sequence[str] = ("lake",),
+) -> SparkSession:
+    """A Spark session whose default catalog is the one that the settings name.
+
+    The process's first call starts Spark; `app`, `groups` (which pinned jars, `("lake", "kafka")` for a Kafka source),
+    the master and the memory count only then. Every call returns a session with its own SQL settings and views, and
+    `stop()` on any of them stops Spark for all. `extra` settings come on top of the defaults; on a later call they can
+    only be ones that Spark lets a session change. In a process that `spark-submit` started, master, memory, Java and
+    jars are the submit's.
+
+    Raises ToolchainError when there is no Java, a pinned jar is missing, or the process's JVM runs without one of them.
+    """
+    with _starting:
+        return _opened(settings, app, extra or {}, groups)
+
+
+def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
+    """Put what Spark does for this thread from now on into one group; gives what makes all of it fail."""
+    group = f"tailrace-{uuid.uuid4()}"
+    spark.sparkContext.setJobGroup(group, what)
+    context: Any = spark.sparkContext._jsc
+    scala = context.sc()
+
+    def cancel() -> None:
+        scala.cancelJobGroupAndFutureJobs(group)
+
+    return cancel
+
+
+def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequence[str]) -> SparkSession:
+    made = kind(settings)
+    if isinstance(made, Sqlite):
+        made.file.parent.mkdir(parents=True, exist_ok=True)
+    if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none
+        running = SparkSession.builder.getOrCreate()
+        _require_jars(running, _needed(settings, groups))
+        return _with(running.newSession(), {**session_conf(settings), **extra})
+    conf = {**session_conf(settings), **extra}
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _build(app, {"spark.sql.extensions": EXTENSIONS, **conf})
+    java = require_java(settings.java_home)
+    fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java)}
+    with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
+        # The workers run this very interpreter: `python3` on the PATH may be another, without pyspark.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return _build(app, {**fixed, **conf})
+
+
+def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
+    """Say so where a session that did not ask for these jars started the process's JVM."""
+    path = running.sparkContext.getConf().get("spark.driver.extraClassPath")
+    if path is None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    there = {Path(one).name for one in path.split(os.pathsep)}
+    if absent := [group for group in groups if not all(Path(jar.file).name in there for jar in pinned(group))]:
+        raise ToolchainError(
+            f"this process started Spark without the jars of {', '.join(absent)}, and a running JVM takes no more: "
+            f"its first session has to ask for groups={tuple(groups)!r}"
+        )
+
+
+def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName(app)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    # pyspark prints every failed query with its whole Java stack, and then raises it.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return session
+
+
+def _with(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def _environment(**values: str | None) -> Iterator[None]:
+    """These environment variables, None for one that must not be there, until Spark has started with them."""
+    before = {name: os.environ.get(name) for name in values}
+    try:
+        _assign(values)
+        yield
+    finally:
+        _assign(before)
+
+
+def _assign(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,92 @@
+"""One stage of a stream on Spark: its state is on the executors, its rows are written by them to a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.protocol import FIRED, REASONS, Told
+from tailrace.engines.spark.branch_rows import append, as_of_snapshot
+from tailrace.engines.spark.executions.compiler import compiled
+from tailrace.engines.spark.executions.execution import Consumed, OpenWindows, Stepped
+from tailrace.engines.spark.executions.preparation import changed
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.holds import due_terms, next_due
+from tailrace.sql.records.stage_records import changes
+
+Bundled: TypeAlias = "DataFrame | pa.Table"
+"""Records as either engine has them."""
+
+
+def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
+    """Records as Spark has them."""
+    return spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
+
+
+class SparkSide:
+    """The engine of large work, for one stage. Bundles are frames, or come from Arrow tables."""
+
+    direct = False
+
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
+        self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
+        self.execution = compiled(spark, pipeline)
+        self.ledger = f"{pipeline.name}__ledger"
+        self.holds = self.execution.holds
+
+    def nothing(self, generation: int) -> OpenWindows:
+        return self.execution.nothing(generation)
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> OpenWindows:
+        ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
+        return self.execution.restore(ledger.where(f"epoch <= {clock.epoch}L"), clock, generation)
+
+    def consume(self, bundle: Bundled, state: OpenWindows) -> Consumed:
+        return self.execution.consume(as_frame(self.spark, bundle), state)
+
+    def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
+        return self.execution.step(state, consumed, clock)
+
+    def write(self, stepped: Stepped, branch: Branch, said: Mapping[str, str]) -> Told:
+        seen = Observation()
+        pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
+        rows = stepped.rows.observe(
+            seen,
+            *(F.count_if(pane & ~taken & (F.col("timing") == timing)).alias(timing) for timing in FIRED),
+            F.count_if(pane & taken).alias("retractions"),
+            *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
+            F.count_if(F.col("kind") == REJECTED).alias("rejected"),
+        )
+        append(rows, branch, said)
+        found = seen.get
+        timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
+        return Told(found["retractions"], found["rejected"], timings, reasons, stepped.open())
+
+    def onward(self, state: OpenWindows) -> int:
+        return self.execution.onward(state)
+
+    def due(self, state: OpenWindows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+        if state.clock is None:
+            return None
+        now = state.clock.processing_time
+        (row,) = state.windows.where("fresh > 0").selectExpr("COUNT(*)", *due_terms(now, delays)).collect()
+        return next_due(now, periods, *row)
+
+    def passed(self, stepped: Stepped) -> DataFrame:
+        return changed(self.spark, self.pipeline, stepped.rows)
+
+    def passed_again(self, epoch: int) -> DataFrame:
+        ledger = self.lake.spark_name(self.ledger)
+        return self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+
+    def close(self) -> None:
+        """Spark frees what is checkpointed with each state (`OpenWindows.forget`)."""

@@ -1,0 +1,108 @@
+"""One computation's fold in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from tailrace.engines.claims import Claiming, KeySide
+from tailrace.engines.protocol import Told
+from tailrace.fold.fold import EpochResult, Fold, Passed
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.pipeline_fold import LedgerFold
+from tailrace.fold.task_thread import Worker
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.signal_tables import names_of
+from tailrace.lake.schema.contracts import computation_contract
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.computation import Computation, ComputationError
+
+
+class ComputationFold(LedgerFold):
+    """The running fold of one computation.
+
+    `after` is the fold of the definition that it reads, None where it reads a source's log. What its commits say of how
+    far its readers may go is read by people, too, so it is said whether or not a reader is there.
+    """
+
+    side: KeySide
+
+    def __init__(
+        self,
+        lake: Lake,
+        computation: Computation,
+        sides: Sides,
+        *,
+        after: Fold | None,
+        landing: Lease | None = None,
+    ) -> None:
+        self.computation, self.after = computation, after
+        super().__init__(lake, computation, sides, feeds=True, landing=landing)
+        self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """What was produced in an epoch: strong productions as they are kept, weak ones computed again."""
+        if self.computation.productions == "weak":
+            return self._computed_again(epoch, said)
+        return super().passed_on_again(epoch, said)
+
+    def due(self) -> int | None:
+        if self._due is None or self._due[0] is not self.state:
+            self._due = self.state, self.side.due(self.state, (), ())
+        return self._due[1]
+
+    @property
+    def in_flight(self) -> int:
+        return int(self.state.in_flight)
+
+    def follow(self, beside: Worker) -> None:
+        """Nothing follows the ledger of a computation: its productions are read there."""
+
+    def close(self) -> None:
+        if self.claiming is not None:
+            self.claiming.close()
+        self.lease.give_back()
+        self.side.close()
+
+    def _ensure(self) -> None:
+        first = {"epoch": "-1", "generation": "1", "fingerprint": self.computation.fingerprint}
+        self.lake.ensure(computation_contract(self.computation), first)
+
+    def _settled(self, stepped: Any, clock: Clock) -> Any:
+        return stepped if self.claiming is None else self.side.settled(stepped, self.claiming, clock.epoch)
+
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        return EpochResult(
+            clock, 0, 0, folded.late, folded.rejected, productions=folded.productions, claimed=folded.claimed,
+            fed_back=folded.fed_back, engine=self.side.choice.engine.value,
+        )  # fmt: skip
+
+    def _computed_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """An epoch that was folded before, from the state before it and by the clocks that the ledger recorded."""
+        own, name = recorded(self.lake, self.lease.table), self.computation.name
+        clocks = {one: _clock(one, said_) for one, said_ in own.items()}
+        if epoch not in clocks or (epoch > 0 and epoch - 1 not in clocks):
+            raise ComputationError(
+                f"{name}: its weak productions of epoch {epoch} are wanted again, and the snapshot of "
+                f"{self.lease.table} that says its clock is gone: let those who read it start anew under another "
+                'name, or leave productions="weak" out, under another name'
+            )
+        if self.after is None:
+            bundle = self.sides.logged(self.computation.log, epoch - 1, epoch)
+        else:
+            earlier = recorded(self.lake, self.after.lease.table).get(epoch, {})
+            bundle = self.after.passed_on_again(epoch, earlier).bundle
+        # Beside the side of the fold, whose state stays where it is.
+        with closing(self.sides.beside(self.computation, bundle)) as side:
+            snapshot = self.lease.head.snapshot
+            keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > 0 else side.nothing(1)
+            stepped = side.step(keys, side.consume(bundle, keys), clocks[epoch])
+            return Passed(side.passed(stepped), clocks[epoch], said)
+
+
+def _clock(epoch: int, said: Mapping[str, str]) -> Clock:
+    watermark, now = (int(said[name]) for name in CLOCK)
+    return Clock(epoch, watermark, now, names_of(said))

@@ -1,0 +1,168 @@
+"""Which engine each fold of a stream runs on: DuckDB while what it does fits this process, then Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.duckdb.keys import DuckKeys
+from tailrace.engines.duckdb.map_step import DuckMap
+from tailrace.engines.duckdb.side import DuckSide
+from tailrace.engines.protocol import Side
+from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
+from tailrace.engines.spark.executions.preparation import prepare
+from tailrace.engines.spark.follower import Follower
+from tailrace.engines.spark.keys import SparkKeys
+from tailrace.engines.spark.map_step import SparkMap
+from tailrace.engines.spark.session import Starting, when_needed
+from tailrace.engines.spark.side import Bundled, SparkSide
+from tailrace.ingest.sources import Files, Source
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.schema.filters import above, at_most, every
+from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.selections import needs_spark
+
+
+class Sides:
+    """The engines of one stream. All of its folds on DuckDB share one database."""
+
+    def __init__(self, spark: Starting, lake: Lake) -> None:
+        self._spark, self.lake = when_needed(spark), lake
+        self.bounds = Bounds.of(lake.settings)
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark, started by the first that needs it."""
+        return self._spark()
+
+    @cached_property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """The database of this process."""
+        return connect(self.lake.settings)
+
+    @property
+    def small(self) -> bool:
+        """Whether an epoch without records, which is as small as one can be, is DuckDB's."""
+        return self.bounds.engine is not Engine.SPARK
+
+    def takes(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
+        """Whether DuckDB takes an epoch, by the bytes that are to be read of it.
+
+        `read` says up to which offset it reads its source, `before` what the epoch before it said.
+        """
+        if isinstance(source, Files):
+            return self.bounds.holds(bytes=size_of(files) * (_PACKED if source.format == "parquet" else 1))
+        return self.bounds.holds(bytes=_MESSAGE * between(before.get("offset", ""), read["offset"]))
+
+    def logged(self, log: Log, after: int, until: int) -> Bundled:
+        """The records that the log has of the epochs after one up to another, on the engine that takes so many."""
+        where = every(above("_epoch", after), at_most("_epoch", until))
+        scan = self.lake.table(log.name).scan(row_filter=where)
+        if self.small and self.bounds.holds(bytes=_PACKED * bytes_read(scan)):
+            own = self.database.cursor()
+            with scanned(own, self.lake, log.name, where) as rows:
+                within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
+                return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
+        table = self.spark.table(self.lake.spark_name(log.name).replace("`", ""))
+        return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
+
+    def first(self, definition: Definition) -> Side:
+        """The engine that a fold begins on."""
+        choice = self.bounds.for_stream(definition)
+        return self._by_cluster(definition, choice) if choice.engine is Engine.SPARK else self._here(definition, choice)
+
+    def _here(self, definition: Definition, choice: Choice) -> Side:
+        connection = self.database.cursor()
+        if isinstance(definition, Computation):
+            return DuckKeys(connection, self.lake, definition, choice)
+        steps = partial(self._by_spark, definition) if needs_spark(definition) else None
+        if isinstance(definition, Map):
+            return DuckMap(connection, self.lake, definition, choice, steps)
+        return DuckSide(connection, self.lake, definition, choice, steps)
+
+    def _by_cluster(self, definition: Definition, choice: Choice) -> Side:
+        if isinstance(definition, Computation):
+            return SparkKeys(self.spark, self.lake, definition, choice)
+        if isinstance(definition, Map):
+            return SparkMap(self.spark, self.lake, definition, choice)
+        return SparkSide(self.spark, self.lake, definition, choice)
+
+    def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
+        """A bundle's records after steps that are written for Spark."""
+        return prepare(self.spark.createDataFrame(bundle), pipeline).toArrow()
+
+    def next(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
+        """The engine that a fold takes its next bundle on: once it is Spark, it stays so until a restart."""
+        if not side.direct:
+            return side
+        if not isinstance(bundle, pa.Table):
+            why = f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}"
+        elif not self.bounds.holds(rows=state.count):
+            what = "keys are kept" if isinstance(definition, Computation) else "windows are open"
+            why = f"{state.count:,} {what}, too many for TAILRACE_MEMORY, {self.bounds.limit}"
+        else:
+            return side
+        return self._by_cluster(definition, Choice(Engine.SPARK, why))
+
+    def beside(self, definition: Definition, bundle: Bundled) -> Side:
+        """The engine that takes one bundle, beside what a fold is on."""
+        side = self.first(definition)
+        if not side.direct or isinstance(bundle, pa.Table):
+            return side
+        side.close()
+        return self._by_cluster(definition, side.choice)
+
+    def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
+        """What keeps table `p` up with the ledger of a fold."""
+        if side.direct:
+            return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
+        return Follower(self.lake, pipeline, owner, self.database.cursor())
+
+
+_PACKED = 6
+"""How many times as large as its file what a Parquet file holds may be in memory."""
+
+_MESSAGE = 1_000
+"""How many bytes a message of a topic is taken to have."""
+
+
+def size_of(files: Sequence[str]) -> int:
+    """How many bytes files of this machine have; those elsewhere, and those that are gone, have none."""
+    found = (Path(urlparse(file).path) if file.startswith("file:") else Path(file) for file in files)
+    return sum(path.stat().st_size for path in found if path.is_file())
+
+
+def between(before: str, until: str) -> int:
+    """How many messages lie between two offsets of a topic's partitions.
+
+    >>> between('{"clicks":{"0":3}}', '{"clicks":{"0":7,"1":2}}')
+    6
+    """
+    first, last = _offsets(before), _offsets(until)
+    return sum(at - first.get(partition, 0) for partition, at in last.items())
+
+
+def _offsets(text: str) -> dict[tuple[str, str], int]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    topics = data.items() if isinstance(data, dict) else ()
+    return {(topic, one): at for topic, of in topics if isinstance(of, dict) for one, at in of.items()}

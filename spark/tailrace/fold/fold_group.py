@@ -1,0 +1,323 @@
+"""The folds of one process, each after the one that it reads; and how they take epochs out of the log.
+
+Whoever takes the lease of one ledger takes that fold alone: a stream drops it, with those that read it, and goes on
+with landing and with the others. So definitions are added, changed and taken away beside a stream that runs on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from tailrace.engines.spark.session import Starting
+from tailrace.engines.spark.side import Bundled
+from tailrace.fold.computation_fold import ComputationFold
+from tailrace.fold.fold import EpochResult, Fold, Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.follower_pace import Pace
+from tailrace.fold.pipeline_fold import MapFold, PipelineFold
+from tailrace.fold.task_thread import Worker
+from tailrace.lake.catalog.events import Dropped
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.lease import LANDING, Lease
+from tailrace.lake.commit.signal_tables import names_of
+from tailrace.lake.commit.trimming import ledger_trimming
+from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.chain import Definition, before, chain, keeping_answers
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+
+Found = TypeVar("Found")
+Caught = Callable[[int, dict[str, EpochResult], float, Phases], None]
+"""Told of an epoch that was taken from the log: what each fold made of it, and the seconds it took."""
+
+
+class StreamError(TailraceError, RuntimeError):
+    """The stream cannot go on."""
+
+
+class FoldGroup(Sequence[Fold]):
+    """The running folds of definitions that read one log, in the order in which an epoch takes them.
+
+    `landing` is the log's lease, of a stream that lands it. Where a fold's lease is lost to a process that folds from
+    the log, that fold alone is dropped; lost to another stream, the process is fenced off as a whole.
+    """
+
+    def __init__(
+        self,
+        spark: Starting,
+        lake: Lake,
+        definitions: Sequence[Definition],
+        *,
+        follow_every: int | None = None,
+        landing: Lease | None = None,
+        sides: Sides | None = None,
+    ) -> None:
+        self.sides = sides or Sides(spark, lake)
+        self.lake, self.landing = lake, landing
+        self.log = only_log(definitions)
+        stages = _stages(definitions)
+        fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
+        self._kept = keeping_answers(definitions)
+        self._following = Worker("following", room=1)
+        self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
+        self._by_name: dict[str, Fold] = {}
+        self._pace = Pace.of(follow_every, lake.settings.freshness)
+        for stage in stages:
+            self._by_name[stage.name] = self._fold_of(stage, feeds=stage.name in fed)
+
+    def __getitem__(self, place: int) -> Fold:  # type: ignore[override]
+        return list(self._by_name.values())[place]
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Fold]:
+        # Of a copy: what is dropped meanwhile is asked for by `there`.
+        return iter(list(self._by_name.values()))
+
+    def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
+        if isinstance(stage, Map):
+            return MapFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
+        if isinstance(stage, Pipeline):
+            return PipelineFold(
+                self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._kept, feeds=feeds,
+                landing=self.landing,
+            )  # fmt: skip
+        earlier = before(stage)
+        after = None if earlier is None else self._by_name[earlier.name]
+        return ComputationFold(self.lake, stage, self.sides, after=after, landing=self.landing)
+
+    def there(self, fold: Fold) -> bool:
+        """Whether a fold is still one of them."""
+        return self._by_name.get(fold.definition.name) is fold
+
+    def earlier(self, fold: Fold) -> Fold | None:
+        """The fold of the definition that one reads; None where it reads the log."""
+        earlier = before(fold.definition)
+        return None if earlier is None else self._by_name[earlier.name]
+
+    def ask(self, fold: Fold, work: Callable[[], Found]) -> Found | None:
+        """What comes of `work` with a fold; None where its lease turns out to be lost, and it is dropped.
+
+        Raises `FencedError` where the process is fenced off as a whole.
+        """
+        try:
+            return work()
+        except Exception as error:
+            lost = _lost(fold, error)
+            if lost is None:
+                raise
+            if self.landing is not None:
+                self.landing.check()
+                if LANDING in self.lake.head(fold.lease.table).said:
+                    # Of another stream that started at the same time, and was fenced off from the log on its way.
+                    raise lost from error
+            self._drop(fold, lost)
+            return None
+
+    def each(self, work: Callable[[Fold], EpochResult | None]) -> dict[str, EpochResult]:
+        """What comes of each fold that is not lost, in their order."""
+        found = {}
+        for fold in self:
+            if self.there(fold) and (one := self.ask(fold, lambda fold=fold: work(fold))) is not None:  # type: ignore[misc]
+                found[fold.definition.name] = one
+        return found
+
+    def publish(self, stage: Callable[[Fold], EpochResult]) -> dict[str, EpochResult]:
+        """Publish what each fold has staged; gives what was staged again, on a state that was put right (X4)."""
+
+        def published(fold: Fold) -> EpochResult | None:
+            again = None
+            while not fold.publish():
+                again = stage(fold)
+            self._trimming[fold.definition.name].after_commit()
+            return again
+
+        return self.each(published)
+
+    def due(self) -> int | None:
+        """The processing time at which a fold may have something without a record, in microseconds; None if none."""
+        found: list[int] = []
+        for fold in self:
+            at = self.ask(fold, fold.due) if self.there(fold) else None
+            found += [] if at is None else [at]
+        return min(found, default=None)
+
+    @property
+    def in_flight(self) -> int:
+        """How many records are in flight on loops."""
+        return sum(fold.in_flight for fold in self)
+
+    def look(self) -> None:
+        """Drop what other processes have taken meanwhile."""
+        for fold in self:
+            with suppress(LentError):
+                self.ask(fold, fold.lease.check)
+
+    def follow(self) -> None:
+        """Have what follows the ledgers brought up with them."""
+        for fold in self:
+            fold.follow(self._following)
+
+    def settle(self) -> None:
+        """Wait for what follows. Raises what it failed with."""
+        self._following.settle()
+
+    def close(self) -> None:
+        """Bring the answers up with the ledgers, and let go of them."""
+        self._following.close()
+        for fold in self:
+            self.ask(fold, fold.close)
+
+    def leap(self, last: int) -> None:
+        """Fold everything up to `last` that is in the log but not in a ledger in one step, with the clock of `last`.
+
+        Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so it is for what
+        is built beside and nobody reads yet; of folds that read the log.
+        """
+        clock = recorded(self.lake, self.log.name).get(last, {})
+        for fold in self:
+            if fold.epoch < last:
+                bundle = self.sides.logged(self.log, fold.epoch, last)
+                fold.stage(bundle, recorded_clock(last, clock, fold.state.clock), Phases())
+                fold.publish()
+
+    def anew(self) -> None:
+        """Have each fold go on from what its ledger has."""
+        for fold in self:
+            if self.there(fold):
+                self.ask(fold, fold.anew)
+
+    def catch_up(self, last: int, caught: Caught) -> None:
+        """Fold the epochs up to `last` that are in the log but not in a ledger, with the recorded clocks."""
+        behind = [fold for fold in self if fold.epoch < last]
+        if not behind:
+            return
+        clocks = recorded(self.lake, self.log.name)
+        ledgers = {fold.definition.name: recorded(self.lake, fold.lease.table) for fold in self if fold.feeds}
+        for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
+            phases, started = Phases(), time.perf_counter()
+            bundle, clock = self.sides.logged(self.log, epoch - 1, epoch), clocks.get(epoch, {})
+
+            def folded(fold: Fold, epoch: int = epoch) -> EpochResult | None:
+                if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
+                    return None
+                return self._published(fold, epoch, bundle, clock, ledgers, phases)  # noqa: B023
+
+            found = self.each(folded)
+            if not self:
+                return
+            self.follow()
+            caught(epoch, found, time.perf_counter() - started, phases)
+
+    def _published(
+        self,
+        fold: Fold,
+        epoch: int,
+        bundle: Bundled,
+        clock: Mapping[str, str],
+        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        phases: Phases,
+    ) -> EpochResult:
+        folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
+        while not fold.publish():
+            folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
+        self._trimming[fold.definition.name].after_commit()
+        return folded
+
+    def _stage_again(
+        self,
+        fold: Fold,
+        epoch: int,
+        bundle: Bundled,
+        clock: Mapping[str, str],
+        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        phases: Phases,
+    ) -> EpochResult:
+        """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
+        earlier = self.earlier(fold)
+        if earlier is None:
+            return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
+        head = earlier.lease.head
+        said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
+        return fold.stage_again(epoch, earlier, said, phases)
+
+    def _drop(self, fold: Fold, lost: FencedError) -> None:
+        """Let go of a fold, and of those that read it: nothing that they have staged is published."""
+        name = fold.definition.name
+        dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
+        for one in dropped:
+            del self._by_name[one.definition.name]
+        self._following.settle()
+        for one in dropped:
+            one.leave()
+            reason = self._reason(fold) if one is fold else f"it reads {name}, which this stream folds no more"
+            self.lake.tell(Dropped(one.definition.name, reason, len(self)))
+
+    def _reason(self, fold: Fold) -> str:
+        head = self.lake.head(fold.lease.table)
+        if head.said.get("fingerprint") == fold.definition.fingerprint:
+            return f"another process has taken the lease of {fold.lease.table}"
+        number = head.number("generation")
+        return f"generation {number} with another meaning took over: restart this stream with the changed definition"
+
+
+def only_log(definitions: Sequence[Definition]) -> Log:
+    """The log that the definitions read. Raises `StreamError` where they read several."""
+    logs = {definition.source.name for definition in definitions}
+    if len(logs) != 1 or any(definition.source != definitions[0].source for definition in definitions):
+        raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
+    return definitions[0].source
+
+
+def landed(lake: Lake, log: Log) -> dict[int, int]:
+    """How many records each epoch brought to a log, by its commits."""
+    found: dict[int, int] = {}
+    for commit in commits(lake, log.name).all:
+        if CLOCK[1] in commit.said:
+            epoch = int(commit.said["epoch"])
+            found[epoch] = found.get(epoch, 0) + commit.added
+    return found
+
+
+def _lost(fold: Fold, error: Exception) -> FencedError | None:
+    """Why an error came about: the lease is lost, and the ledger perhaps of another definition. None for any other."""
+    if isinstance(error, FencedError):
+        return error
+    try:
+        fold.lease.check()
+    except FencedError as lost:
+        return lost
+    except LakeError:
+        # It is lent, or the ledger cannot be read: what was raised says more.
+        return None
+    return None
+
+
+def _stages(definitions: Sequence[Definition]) -> list[Definition]:
+    """The stages of all the definitions, each once and after the one that it reads.
+
+    Raises `StreamError` where two stages share a name.
+    """
+    stages: dict[str, Definition] = {}
+    for stage in (stage for definition in definitions for stage in chain(definition)):
+        if stages.setdefault(stage.name, stage) != stage:
+            raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
+    return list(stages.values())
+
+
+def recorded_clock(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
+    """The clock of an epoch that the log has, by what its commit says; where that is gone, time stands still."""
+    watermark, now = (int(said.get(name, BEGINNING)) for name in CLOCK)
+    if before is not None:
+        watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
+    return Clock(epoch, watermark, now, names_of(said))

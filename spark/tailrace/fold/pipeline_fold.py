@@ -1,0 +1,342 @@
+"""One definition's fold in a stream: each epoch is stepped and is one commit to its ledger (rules X1, X2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tailrace.engines.protocol import Side, Told
+from tailrace.engines.spark.side import Bundled
+from tailrace.fold.fold import EpochResult, Fold, Passed, Phases
+from tailrace.fold.fold_engines import Sides
+from tailrace.fold.follower_pace import Pace, Trailing
+from tailrace.fold.task_thread import Worker
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.events import WentOver
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import GENERATION, MEANING, generation_of, settle
+from tailrace.lake.commit.epoch_properties import ENGINE, ONWARD
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.signal_tables import NAMES, names_of
+from tailrace.lake.schema.contracts import answer_contract, ledger_of
+from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.fingerprint import kept
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+
+
+@dataclass
+class _Staged:
+    """An epoch that is written to the ledger's branch but not published."""
+
+    stepped: Any
+    said: dict[str, str]
+    folded: EpochResult
+
+
+class LedgerFold:
+    """The running fold of one definition: its lease on the ledger, and what it keeps between two epochs.
+
+    `feeds` says that a later stage reads it, and wants to know how far its own watermark may go. `landing` is
+    the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
+    goes over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
+    """
+
+    side: Side
+
+    def __init__(
+        self, lake: Lake, definition: Definition, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
+    ) -> None:
+        self.lake, self.definition, self.sides, self.feeds = lake, definition, sides, feeds
+        self.side = sides.first(definition)
+        check_definition(lake, definition)
+        self._ensure()
+        self.lease = Lease.take(lake, f"{definition.name}__ledger", landing, direct=self.side.direct)
+        self.generation = self.lease.head.number("generation", 1)
+        self.state = self._restored()
+        self._staged: _Staged | None = None
+        self._due: tuple[Any, int | None] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch in the ledger."""
+        return self.lease.head.number("epoch")
+
+    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> EpochResult:
+        """Step the epoch of `clock` and write it to the ledger's branch."""
+        return self._step(self._consumed(bundle, phases), clock, phases)
+
+    def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
+        """Step the epoch that the one before it has staged: what that passes on are this one's records (rule T3)."""
+        return self._stage_on(earlier.passed_on(), phases)
+
+    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> EpochResult:
+        """Step an epoch that the ledger of the one before it has; `said` is what its commit says of the clock.
+
+        Where that snapshot is gone, the watermark stays where it is until the next epoch.
+        """
+        return self._stage_on(earlier.passed_on_again(epoch, said), phases)
+
+    def passed_on(self) -> Passed:
+        """What the staged epoch has, as records of a later stage."""
+        staged = self._staged
+        assert staged is not None
+        return Passed(self.side.passed(staged.stepped), staged.folded.clock, staged.said)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        """What an epoch has that is in the ledger."""
+        clock = Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said))
+        return Passed(self.side.passed_again(epoch), clock, said)
+
+    def publish(self) -> bool:
+        """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
+
+        Gives False where a backfill borrowed the lease meanwhile: the open windows are then those that it left, and the
+        epoch is to be staged again (X4).
+        """
+        staged = self._staged
+        if staged is None:
+            return True
+        if not self.lease.commit(staged.said, partial(self._write, staged.stepped, staged.said, staged.folded.clock)):
+            staged.stepped.state.forget()
+            self.anew()
+            return False
+        self.state.forget()
+        self.state, self._staged = staged.stepped.state, None
+        return True
+
+    def anew(self) -> None:
+        """Go on from what the ledger has, once a run that borrowed the lease gives it back; drop what was staged."""
+        try:
+            self.lease.head = self.lease.branch.start(self.lease.check())
+        except LentError:
+            self.lease.regain()
+        self.generation = self.lease.head.number("generation", 1)
+        self.state.forget()
+        self.state, self._staged = self._restored(), None
+
+    def leave(self) -> None:
+        """Let go of it as it is: another process has it, and brings `p` up."""
+        self._staged = None
+        self.lease.give_back()
+        self.side.close()
+
+    def _ensure(self) -> None:
+        """Make the tables that are not there yet."""
+        raise NotImplementedError
+
+    def _begun(self, definition: Ranged) -> None:
+        """Make the ledger, where there is none, in a generation that it enters among the runs."""
+        ledger = ledger_of(definition)
+        if not self.lake.has(ledger.table):
+            run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
+            first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}
+            told = {MEANING: kept(definition), GENERATION: str(run.generation)}
+            self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        """What an epoch gave, of what was written."""
+        raise NotImplementedError
+
+    def _settled(self, stepped: Any, clock: Clock) -> Any:
+        """What an epoch gave, once all is settled that is to be before it is written."""
+        return stepped
+
+    def _stage_on(self, passed: Passed, phases: Phases) -> EpochResult:
+        consumed = self._consumed(passed.bundle, phases)
+        return self._step(consumed, passed.clock_after(self.state.clock), phases)
+
+    def _consumed(self, bundle: Bundled, phases: Phases) -> Any:
+        self._taken_over(bundle)
+        consumed = self.side.consume(bundle, self.state)
+        phases.end("consume")
+        return consumed
+
+    def _taken_over(self, bundle: Bundled) -> None:
+        """Go over to Spark where the bundle is Spark's, or the state has too much for this process."""
+        side = self.sides.next(self.side, self.definition, bundle, self.state)
+        if side is self.side:
+            return
+        self.side.close()
+        self.side = side
+        self.lease.branch.direct = side.direct
+        self.lease.head = self.lease.branch.start(self.lease.head)
+        self.state.forget()
+        self.state = self._restored()
+        self.lake.tell(WentOver(self.definition.name, side.choice.engine.value, side.choice.why))
+
+    def _step(self, consumed: Any, clock: Clock, phases: Phases) -> EpochResult:
+        stepped = self.side.step(self.state, consumed, clock)
+        said = {
+            "epoch": str(clock.epoch),
+            "watermark": str(clock.watermark),
+            "processing_time": str(clock.processing_time),
+            "generation": str(self.generation),
+            "fingerprint": self.definition.fingerprint,
+            ENGINE: str(self.side.choice),
+            **self.lease.says,
+        }
+        if clock.signals:
+            said[NAMES] = ",".join(clock.signals)
+        if self.feeds:
+            said[ONWARD] = str(self.side.onward(stepped.state))
+        stepped = self._settled(stepped, clock)
+        folded = self._write(stepped, said, clock)
+        self._staged = _Staged(stepped, said, folded)
+        phases.end("step")
+        return folded
+
+    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> EpochResult:
+        return self._said(self.side.write(stepped, self.lease.branch, said), clock)
+
+    def _restored(self) -> Any:
+        head = self.lease.head
+        if head.number("epoch") < 0:
+            return self.side.nothing(self.generation)
+        clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
+        return self.side.restored(head.snapshot, clock, self.generation)
+
+
+class PipelineFold(LedgerFold):
+    """The running fold of one stage: its open windows, and table `p` following.
+
+    Without `answers` it makes no table `p`; one that is there is followed all the same.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        pipeline: Pipeline,
+        sides: Sides,
+        *,
+        pace: Pace,
+        answers: bool = True,
+        feeds: bool = False,
+        landing: Lease | None = None,
+    ) -> None:
+        self.pipeline, self.trailing, self._answers = pipeline, Trailing(pipeline.name, pace), answers
+        super().__init__(lake, pipeline, sides, feeds=feeds, landing=landing)
+        self.follower = self.sides.follower(pipeline, f"stream_{self.lease.token}", self.side)
+
+    def _ensure(self) -> None:
+        lake, pipeline = self.lake, self.pipeline
+        self._begun(pipeline)
+        there = lake.has(pipeline.name)
+        if self._answers and not there:
+            made, told = (
+                answer_contract(pipeline),
+                {GENERATION: str(generation_of(lake.table(f"{pipeline.name}__ledger")))},
+            )
+            lake.ensure(replace(made, properties={**made.properties, **told}))
+        self._answers = self._answers or there
+        settle(lake, pipeline.name)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        if not self.side.holds:
+            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
+        return super().passed_on_again(epoch, said)
+
+    @property
+    def in_flight(self) -> int:
+        """None: a pipeline has no loop."""
+        return 0
+
+    def publish(self) -> bool:
+        staged, done = self._staged, super().publish()
+        if staged is not None and done:
+            self.trailing.published()
+        return done
+
+    def due(self) -> int | None:
+        """The processing time at which an open window may fire without any record, in microseconds; None if none may.
+
+        It is when the trigger should be asked again, no more: whether it fires then, the step says.
+        """
+        periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
+        if not (periods or delays):
+            return None
+        try:
+            self.lease.check()
+        except LentError:
+            self.anew()
+        if self._due is None or self._due[0] is not self.state:
+            # It is the state's own: while nothing is folded it stays.
+            self._due = self.state, self.side.due(self.state, periods, delays)
+        return self._due[1]
+
+    def follow(self, beside: Worker) -> None:
+        """Have `p` brought up with the ledger beside the stream, which waits for it where it is too far behind."""
+        if not self._answers:
+            return
+        if self.trailing.asks():
+            beside.submit(partial(self._follow, self.trailing.epochs))
+        if self.trailing.waits():
+            beside.settle()
+
+    def close(self) -> None:
+        """Bring `p` up with the ledger and remove the branches."""
+        self.follower.follow()
+        self.follower.close()
+        self.lease.give_back()
+        self.side.close()
+
+    def leave(self) -> None:
+        self.follower.close()
+        super().leave()
+
+    def _follow(self, epochs: int) -> None:
+        # Whose the ledger is, the next publication finds out.
+        with self.trailing.following(epochs), suppress(OtherDefinitionError):
+            self.follower.follow()
+
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        return EpochResult(
+            clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
+            folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
+            engine=self.side.choice.engine.value,
+        )  # fmt: skip
+
+
+class MapFold(LedgerFold):
+    """The running fold of one map: nothing is held between two epochs, and nothing follows its ledger."""
+
+    def __init__(
+        self, lake: Lake, definition: Map, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
+    ) -> None:
+        self.map = definition
+        super().__init__(lake, definition, sides, feeds=feeds, landing=landing)
+
+    def _ensure(self) -> None:
+        self._begun(self.map)
+
+    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+        return super().passed_on_again(epoch, {ONWARD: said.get("watermark", str(BEGINNING)), **said})
+
+    def due(self) -> int | None:
+        """None: a map waits for nothing but records."""
+        return None
+
+    @property
+    def in_flight(self) -> int:
+        """None: a map has no loop."""
+        return 0
+
+    def follow(self, beside: Worker) -> None:
+        """Nothing follows the ledger of a map: its rows are read there."""
+
+    def close(self) -> None:
+        self.lease.give_back()
+        self.side.close()
+
+    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+        return EpochResult(
+            clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
+            token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Deliveries as files that a stream finds: JSON lines, a file for each stretch of time in which they became known."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tailrace.generate.delivery import SECOND, Delivery
+from tailrace.model.base.time import text
+
+_MINUTE = 60 * SECOND
+_LANDED = 1_388_534_400
+"""2014-01-01: the modification time that stands for the beginning of time; see `land`."""
+
+
+def land(
+    deliveries: Sequence[Delivery],
+    folder: Path,
+    *,
+    every: int,
+    instants: Sequence[str] = (),
+    wait: Callable[[int], None] | None = None,
+) -> Iterator[Path]:
+    """Write deliveries into a folder, in their order, a file for each `every` microseconds of known time.
+
+    `instants` names the columns that are instants, which become text. The bytes depend on the deliveries alone. A file
+    appears whole; it is named after the stretch that it holds. `wait` is called with the end of each stretch before its
+    file appears, for those who have the time pass.
+
+    Spark orders files by their times of modification, and passes over those that are a week older than the newest: a
+    file has a second for each minute of what it holds, where it is not written as time passes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, some in groupby(deliveries, key=lambda one: one.known // every):
+        lines = [json.dumps(_written(one, instants), separators=(",", ":")) for one in some]
+        name = text(number * every).replace("-", "").replace(":", "")
+        file, aside = folder / f"{name}.json", folder / f".{name}.json.writing"
+        if wait is not None:
+            wait((number + 1) * every)
+        aside.write_text("\n".join(lines) + "\n")
+        if wait is None:
+            landed = _LANDED + number * every / _MINUTE
+            os.utime(aside, (landed, landed))
+        aside.replace(file)
+        yield file
+
+
+def _written(delivery: Delivery, instants: Sequence[str]) -> dict[str, Any]:
+    return {
+        name: text(value) if name in instants else str(value) if isinstance(value, Decimal) else value
+        for name, value in delivery.record.items()
+    }

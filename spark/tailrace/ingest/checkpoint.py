@@ -1,0 +1,221 @@
+"""Spark's checkpoint of a stream: how far the source was read. The log's commits are the truth, and this follows them.
+
+Each commit of the log carries the id of the query, the micro-batch, and the offset that the source was read up to. So
+a checkpoint that is lost, damaged, older than the log or ahead of it is written anew as the last commit says, and the
+stream goes on as if nothing had been: nothing is read twice, and nothing is passed over (rules X2 and X3).
+
+Each writer has a folder of its own, named by its token of the log's lease: one that was fenced off, and does not know
+it yet, writes nothing that the one after it reads (rule X1).
+
+Files go through Hadoop's file system, as Spark's own do: on a disk, that finds what is cut off by its checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from tailrace.model.base.errors import TailraceError
+
+_VERSION = "v1"
+_PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+_DONE = '{"nextBatchWatermarkMs":0}'
+_REBUILT, _REPLACED = ".rebuilt", ".replaced"
+_COMPACTED = 10
+"""Every how many of its batches Spark's log of files begins anew with all the files so far."""
+
+
+_SAFE = "/:@!$&'()*+,;=~"
+"""Signs that are left as they are in the path of a URI."""
+
+
+class CheckpointError(TailraceError, ValueError):
+    """A file of a checkpoint that is damaged, or not there."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a source was read, as a commit of the log says it: the query, its micro-batch, the source's offset."""
+
+    query: str
+    batch: int
+    offset: str
+
+
+class Checkpoint:
+    """The checkpoint of one query in a folder, by a path of any file system that Spark knows."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self.folder = folder
+        jvm: Any = spark._jvm
+        # Each part of a name is a call of the JVM, so classes are looked up once.
+        self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
+        self._io: Any = jvm.org.apache.commons.io.IOUtils
+        # Of Hadoop's configuration Spark gives nothing but its own object away.
+        self._files = self._path().getFileSystem(spark._jsc.hadoopConfiguration())
+
+    @classmethod
+    def taken(cls, spark: SparkSession, place: str, token: int) -> Checkpoint:
+        """The checkpoint of the writer with this token, which takes over that of the writer before it.
+
+        The folder of the writer before is moved, not copied: what that one still writes is where nobody looks.
+        """
+        ours = cls(spark, f"{place}/{token}")
+        earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
+        for before in sorted(earlier, reverse=True):
+            if ours._moved(ours._sibling(str(before))):
+                break
+        for before in earlier:
+            for end in ("", _REBUILT, _REPLACED):
+                ours._files.delete(ours._sibling(f"{before}{end}"), True)
+        return ours
+
+    @property
+    def query(self) -> str:
+        """The id of the query; empty where there is no checkpoint. Raises `CheckpointError` where it is damaged."""
+        if not self._files.exists(self._path("metadata")):
+            return ""
+        found = _parsed("metadata", self._read("metadata"))
+        if not isinstance(found, dict) or "id" not in found:
+            raise CheckpointError("metadata: it does not say the query's id")
+        return str(found["id"])
+
+    def offset(self, batch: int) -> str:
+        """Up to where a micro-batch read the source. Raises `CheckpointError` where that is not said."""
+        return self._lines(f"offsets/{batch}", 3)[2]
+
+    def flaw(self, reached: Reached) -> str | None:
+        """How the checkpoint is not as the log's last commit says; None where a query can go on from there."""
+        try:
+            if not self.query:
+                return "is lost"
+            if self.query != reached.query:
+                return "is another query's"
+            planned, done = (max(self._numbered(self._path(kind)), default=-1) for kind in ("offsets", "commits"))
+            if planned < reached.batch:
+                return "is older than the log"
+            if done > reached.batch or planned > reached.batch + 1:
+                return "is ahead of the log"
+            if self.offset(reached.batch) != reached.offset:
+                return "says otherwise than the log what was read"
+            # The others that Spark reads as it starts.
+            last = [self.offset(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
+            if done >= 0:
+                self._lines(f"commits/{done}", 2)
+            for name in _logs_of_files(_files_taken(last)):
+                self._lines(f"sources/0/{name}")
+        except CheckpointError as error:
+            return f"is damaged ({error})"
+        return None
+
+    def rebuild(self, reached: Reached, files: Iterable[str]) -> None:
+        """Write the checkpoint anew. `files` are those read so far, by Spark's names, of a source of files.
+
+        What was there is kept beside it, with `.replaced` at the end of its name.
+        """
+        made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
+        self._files.delete(made, True)
+        self._write(made, "metadata", [json.dumps({"id": reached.query})])
+        # Spark wants to see the batch before the last, too, though it does not go by it.
+        for batch in range(max(0, reached.batch - 1), reached.batch + 1):
+            self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, reached.offset])
+            self._write(made, f"commits/{batch}", [_VERSION, _DONE])
+        entries = [json.dumps({"path": path, "timestamp": 0, "batchId": 0}) for path in sorted(set(files))]
+        for place, name in enumerate(_logs_of_files(_files_taken(reached.offset))):
+            self._write(made, f"sources/0/{name}", [_VERSION, *(entries if place == 0 else ())])
+        if self._files.exists(self._path()):
+            self._files.delete(aside, True)
+            self._files.rename(self._path(), aside)
+        self._files.rename(made, self._path())
+
+    def _path(self, name: str = "") -> Any:
+        return self._hadoop_path(f"{self.folder}/{name}" if name else self.folder)
+
+    def _sibling(self, name: str) -> Any:
+        return self._hadoop_path(self._path().getParent(), name)
+
+    def _moved(self, before: Any) -> bool:
+        """Whether that folder is ours now. It is not where a writer that came meanwhile has moved it."""
+        try:
+            # One of a log that went back has the same token: to be moved into a folder is another thing.
+            self._files.delete(self._path(), True)
+            return bool(self._files.rename(before, self._path()))
+        except Py4JJavaError:
+            return False
+
+    def _numbered(self, folder: Any) -> list[int]:
+        """What a folder has by numbers: the micro-batches of a kind, or the writers."""
+        found = self._files.listStatus(folder) if self._files.exists(folder) else ()
+        names = [one.getPath().getName() for one in found]
+        return [int(name) for name in names if name.isdigit()]
+
+    def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
+        """The lines of a file: the version, and JSON. Raises `CheckpointError` where they are not."""
+        lines = self._read(name).split("\n")
+        if lines[0] != _VERSION or (count is not None and len(lines) != count):
+            raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
+        for line in lines[1:]:
+            _parsed(name, line)
+        return lines
+
+    def _read(self, name: str) -> str:
+        try:
+            stream = self._files.open(self._path(name))
+            try:
+                return str(self._io.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            raise CheckpointError(f"{name}: {error.java_exception.getMessage()}") from None
+
+    def _write(self, folder: Any, name: str, lines: Sequence[str]) -> None:
+        stream = self._files.create(self._hadoop_path(folder, name))
+        try:
+            stream.write(bytearray("\n".join(lines), "utf-8"))
+        finally:
+            stream.close()
+
+
+def _parsed(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CheckpointError(f"{name}: {error}") from None
+
+
+def _files_taken(offset: str) -> int:
+    """The last entry of Spark's log of files that an offset names; -1 where the source is none of files."""
+    found = _parsed("the source's offset", offset)
+    return int(found.get("logOffset", -1)) if isinstance(found, dict) else -1
+
+
+def _logs_of_files(last: int) -> list[str]:
+    """The files that say which files were read: those since the last compaction, which has the ones before.
+
+    >>> _logs_of_files(-1), _logs_of_files(1), _logs_of_files(9), _logs_of_files(11)
+    ([], ['0', '1'], ['9.compact'], ['9.compact', '10', '11'])
+    """
+    first = (last + 1) // _COMPACTED * _COMPACTED - 1
+    return [f"{first}.compact"] * (first >= 0) + [str(batch) for batch in range(first + 1, last + 1)]
+
+
+def file_names(sources: Iterable[str]) -> set[str]:
+    """Spark's names of files for those that a log says its records are from.
+
+    A file that could not be read at all is there by its name as it is; Spark has names with their signs encoded.
+
+    >>> sorted(file_names(["file:/drop/a b.json"]))
+    ['file:///drop/a b.json', 'file:///drop/a%20b.json']
+    """
+    found = set()
+    for source in sources:
+        name = re.sub(r"^file:/(?!/)", "file:///", source)
+        found |= {name, quote(name, safe=_SAFE) if "%" not in name else name}
+    return found

@@ -1,0 +1,107 @@
+"""Records that come again: known by their ids, dropped before the log, and counted (rule X5; MillWheel, 6.1.1).
+
+The ids of the horizon are kept on the executors, and come from the log: after a restart they are read from it. A bundle
+is held against them as a whole, and where nothing came again, which is the rule, its records are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.spark.executions.execution import free
+from tailrace.engines.spark.executions.preparation import queried
+from tailrace.model.base.time import duration
+from tailrace.model.definition.log import Log
+from tailrace.sql.terms import quoted
+
+TOGETHER = 8
+"""So many epochs' ids are kept apart before they are brought together with the others."""
+
+EPOCH = "_epoch"
+
+
+@dataclass(frozen=True)
+class Unique:
+    """A bundle without what came again, how many that were, and the ids that it brings."""
+
+    frame: DataFrame
+    duplicates: int
+    ids: DataFrame
+
+
+class Remembered:
+    """The ids of the records that came within the log's horizon, by epoch.
+
+    `times` are the processing times of the log's epochs as far as they are known, in microseconds, and `ids` the ids in
+    the log with their epochs: of epochs whose time is not known any more, all are remembered.
+    """
+
+    def __init__(self, spark: SparkSession, log: Log, times: Mapping[int, int], ids: DataFrame) -> None:
+        self.spark, self.log = spark, log
+        self._times = dict(times)
+        self._columns = [quoted(name) for name in log.id_columns]
+        since = self._first(max(times.values(), default=0))
+        self._base = ids.where(f"{EPOCH} >= {since}L").select(*self._columns, EPOCH).distinct().localCheckpoint()
+        self._apart: dict[int, DataFrame] = {}
+
+    def unique(self, frame: DataFrame) -> Unique:
+        """A bundle of read records without those that are remembered, and of those that it has twice the first.
+
+        Which is first, their places in the source say. `frame` is kept: it is read several times.
+        """
+        good, names = frame.where("_error IS NULL"), list(self.log.id_columns)
+        ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)
+        known = self._remembered(ids).localCheckpoint(eager=False)
+        counts = (one.agg(F.count("*").alias(name)) for name, one in (("all", good), ("ids", ids), ("known", known)))
+        (found,) = reduce(DataFrame.crossJoin, counts).collect()
+        if not found["known"]:
+            free(known)
+            if found["ids"] == found["all"]:
+                return Unique(frame, 0, ids)
+        else:
+            before, ids = ids, ids.join(known, names, "left_anti").localCheckpoint()
+            free(before)
+            free(known)
+        place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
+        first = queried(self.spark, good.join(ids, names, "left_semi"), lambda view: f"SELECT *, {place} FROM {view}")
+        kept = first.where("_place = 1").select(*frame.columns)
+        # Checkpointed, for Spark would read a bundle that meets itself from the source again, cached or not.
+        rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
+        made = kept.unionByName(rejected).persist()
+        made.count()
+        free(rejected)
+        frame.unpersist()
+        return Unique(made, found["all"] - (found["ids"] - found["known"]), ids)
+
+    def add(self, ids: DataFrame, epoch: int, now: int) -> None:
+        """Remember the ids of an epoch that goes into the log; `now` is its processing time, in microseconds."""
+        self._times[epoch] = now
+        self._apart[epoch] = ids
+        if len(self._apart) > TOGETHER:
+            since = self._first(now)
+            self._times = {one: at for one, at in self._times.items() if one >= since - 1}
+            before, self._base = self._base, self._all().where(f"{EPOCH} >= {since}L").localCheckpoint()
+            for frame in (before, *self._apart.values()):
+                free(frame)
+            self._apart = {}
+
+    def _remembered(self, ids: DataFrame) -> DataFrame:
+        """Those of the ids of a bundle that are remembered."""
+        # The bundle is the small side: what is remembered is gone through, and never moved.
+        return (
+            self._all().join(F.broadcast(ids), list(self.log.id_columns), "left_semi").select(*self._columns).distinct()
+        )
+
+    def _all(self) -> DataFrame:
+        apart = (ids.withColumn(EPOCH, F.lit(epoch).cast("bigint")) for epoch, ids in self._apart.items())
+        return reduce(DataFrame.unionAll, apart, self._base)
+
+    def _first(self, now: int) -> int:
+        """The first epoch within the horizon: the one after the last that is known to lie before it."""
+        since = now - duration(self.log.remembered)
+        return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

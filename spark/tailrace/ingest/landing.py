@@ -1,0 +1,159 @@
+"""Landing a bundle: every record read goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.spark.declared_rows import as_live
+from tailrace.engines.spark.side import Bundled
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.commit.lease import TOKEN, Lease
+from tailrace.lake.commit.trimming import Trimming
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.definition.log import Log
+from tailrace.sql.terms import quoted
+
+NOTHING = {"epoch": "-1", "batch": "-1"}
+"""What the first snapshot of a log says."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a bundle came to: records in the log, records rejected, and records dropped because they came again."""
+
+    records: int
+    rejected: int
+    duplicates: int = 0
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Rows that are written to a lease's branch but not published, and what their commit says."""
+
+    lease: Lease
+    rows: Bundled
+    said: Mapping[str, str]
+
+
+class Landing:
+    """The stream's writer of one log. It holds the leases of the log and of its `rejected`."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, log: Log) -> None:
+        self.spark, self.lake, self.log_definition = spark, lake, log
+        for contract in (log_contract(log), rejected_contract(log)):
+            lake.ensure(contract, NOTHING)
+        direct = lake.settings.engine != "spark"
+        self.log = Lease.take(lake, log.name, direct=direct)
+        self.rejected = Lease.take(lake, f"{log.name}__rejected", self.log, direct=direct)
+        self._written: list[_Written] = []
+        self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch in the log."""
+        return self.log.head.number("epoch")
+
+    @property
+    def batch(self) -> int:
+        """The last micro-batch of the source that is in the log."""
+        return self.log.head.number("batch")
+
+    def stamped(self, frame: DataFrame, clock: str) -> DataFrame:
+        """Records with the epoch of view `clock`, which is data and not a literal so that the plan stays the same."""
+        frame.createOrReplaceTempView(f"{clock}_read")
+        return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
+
+    def write(self, bundle: Bundled, said: Mapping[str, str]) -> Landed:
+        """Write a stamped bundle, to be published. `said` are the snapshot's properties; the epoch is one of them."""
+        return self._rows(bundle, said) if isinstance(bundle, pa.Table) else self._frame(bundle, said)
+
+    def _rows(self, table: pa.Table, said: Mapping[str, str]) -> Landed:
+        """An Arrow table, whose files this process writes."""
+        bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
+        good = table if bad is None else table.filter(pc.is_null(table["_error"]))
+        own = good.select(list(log_contract(self.log_definition).columns))
+        self._written = [self._append(own, self.log, {**said, TOKEN: str(self.log.token)})]
+        rejected = 0 if bad is None else bad.num_rows
+        if bad is not None and self.rejected.head.number("epoch") < int(said["epoch"]):
+            rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
+            self._written.insert(0, self._append(rows, self.rejected, {**said, **self.rejected.says}))
+        return Landed(own.num_rows, rejected)
+
+    def _frame(self, frame: DataFrame, said: Mapping[str, str]) -> Landed:
+        """A frame, which Spark writes to the branches."""
+        seen = Observation()
+        watched = frame.observe(
+            seen, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
+        )
+        columns = [quoted(name) for name in log_contract(self.log_definition).columns]
+
+        def good(frame: DataFrame) -> DataFrame:
+            return frame.where("_error IS NULL").selectExpr(*columns)
+
+        said = {**said, TOKEN: str(self.log.token)}
+        self._append(good(watched), self.log, said)
+        found = seen.get
+        # What is observed is so once: it is not what is written again where the table moves.
+        self._written = [_Written(self.log, good(frame), said)]
+        if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
+            items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
+            bad = frame.where("_error IS NOT NULL").selectExpr(*items)
+            said = {**said, **self.rejected.says}
+            self._written.insert(0, self._append(bad, self.rejected, said))
+        return Landed(found["records"], found["rejected"])
+
+    def _append(self, rows: Bundled, lease: Lease, said: Mapping[str, str]) -> _Written:
+        direct = isinstance(rows, pa.Table)
+        if lease.branch.direct != direct:
+            lease.branch.direct = direct
+            lease.head = lease.branch.start(lease.head)
+        if direct:
+            lease.branch.hold(Change(tuple(self.lake.written(lease.table, rows))), said)
+        else:
+            self._by_spark(rows, lease, said)
+        return _Written(lease, rows, said)
+
+    def _by_spark(self, rows: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
+        try:
+            append(rows, lease.branch, said)
+        except AnalysisException:
+            # A column may have been renamed while the stream runs.
+            renamed = as_live(self.lake, lease.table, rows)
+            if renamed.columns == rows.columns:
+                raise
+            append(renamed, lease.branch, said)
+
+    def publish(self) -> None:
+        """Make the bundle visible: what was rejected first, so that an epoch in the log is whole.
+
+        Where maintenance moved a table meanwhile, what was written is written again on top of it (rule X1). Raises
+        `FencedError` where another stream has taken the lease.
+        """
+        while self._written:
+            one = self._written[0]
+            try:
+                one.lease.publish(one.said)
+            except MovedError:
+                self._append(one.rows, one.lease, one.said)
+            else:
+                self._written.pop(0)
+                self._trimming[one.lease.table].after_commit()
+
+    def close(self) -> None:
+        """Remove the branches."""
+        self.log.give_back()
+        self.rejected.give_back()
+
+
+_BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
+"""What a rejected record says, as it was read."""

@@ -1,0 +1,35 @@
+"""A micro-batch in this process: what is plain is read here (`tailrace.ingest`), the rest is brought from Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.ingest.parsing import raw_messages, read_files, read_left
+from tailrace.ingest.plain_files import read_json, read_parquet
+from tailrace.ingest.plain_json import read_lines
+from tailrace.ingest.sources import Files
+from tailrace.model.definition.log import Log
+
+
+def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> pa.Table:
+    """The records of files, as `read_files` has them. Raises what that raises."""
+    if source.format == "json" and (found := read_json(log, paths)) is not None:
+        return _whole(spark, log, *found)
+    if source.format == "parquet" and (rows := read_parquet(log, paths)) is not None:
+        return rows
+    return read_files(spark, source, log, paths).toArrow()
+
+
+def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:
+    """The records of a topic's messages, as `read_messages` has them."""
+    return _whole(spark, log, *read_lines(log, raw_messages(spark, batch)))
+
+
+def _whole(spark: SparkSession, log: Log, records: pa.Table, left: pa.Table) -> pa.Table:
+    if not left.num_rows:
+        return records
+    judged = read_left(spark, log, left).toArrow().select(records.column_names)
+    return pa.concat_tables([records, judged.cast(records.schema)])

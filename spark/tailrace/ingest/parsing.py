@@ -1,0 +1,364 @@
+"""From raw records to the log's columns, natively: what does not fit is kept with its bytes and the reason (rule X6).
+
+The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, and `_error` with `_raw`: both are
+null for a record that fits. On the way they carry the record in `_bytes`, and in `_text` without the space around it,
+null where the bytes are not UTF-8. No declared column starts with `_`.
+
+A value is taken only as what it was declared, and only whole: no number out of a string, no string out of a number, no
+digit rounded away. An instant is ISO 8601 and UTC where it names no zone; beyond microseconds it is cut.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.ingest.plain_json import LINES
+from tailrace.ingest.sources import NANOS, Files, Looked, look
+from tailrace.model.base.time import instant
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
+from tailrace.sql.terms import Sql, null, quoted
+
+
+def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
+    """A micro-batch of a topic's messages as the log's columns."""
+    return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+
+
+def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
+    """A micro-batch of a topic's messages as they are, brought to this process (`ingest.plain_json.LINES`)."""
+    return _ours(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
+
+
+def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
+    """Lines or messages that are not plain (`ingest.plain_json`) as the log's columns."""
+    frame = spark.createDataFrame(lines.rename_columns(["value", *_PLACE]))
+    return _json(log, frame.selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+
+
+def paths(batch: DataFrame) -> list[str]:
+    """The files of a micro-batch."""
+    return [row["path"] for row in batch.collect()]
+
+
+def read_files(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> DataFrame:
+    """Files as the log's columns. A file that is gone, or no file of its format, is one rejected record.
+
+    One that is damaged further inside fails the epoch, which names it: take it away, and it is gone. Raises
+    `SourceError` for a file that is there but cannot be opened.
+    """
+    looked = sorted(look(log, source.format, paths), key=lambda one: one.shape)
+    broken = [one for one in looked if one.broken]
+    frames = [_only(spark, log, broken)] if broken or not paths else []
+    for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
+        alike = list(group)
+        if source.format == "json":
+            frames.append(_json(log, _lines(spark, alike)))
+        else:
+            frames.append((_csv if source.format == "csv" else _parquet)(spark, log, alike))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _ours(spark: SparkSession, batch: DataFrame) -> DataFrame:
+    """A micro-batch in our session: it comes in the query's own, where our views and settings are not."""
+    name = f"tailrace_{uuid.uuid4().hex}"
+    batch.createGlobalTempView(name)
+    frame = spark.table(f"global_temp.{name}")
+    spark.catalog.dropGlobalTempView(name)
+    return frame
+
+
+def _json(log: Log, texts: DataFrame) -> DataFrame:
+    """Lines or messages, one JSON object each."""
+    read_as = {name: _json_type(type) for name, type in log.columns.items()}
+    parsed = texts.selectExpr(
+        "*", f"FROM_JSON(_text, {_schema(read_as)}, {_STRICT}) AS _r", "JSON_OBJECT_KEYS(_text) AS _keys"
+    )
+    values, misfits = {}, [f"_r.{_MARK} IS NOT NULL"]
+    for name, type in log.columns.items():
+        given = f"_r.{quoted(name)}"
+        if decimal_parts(type):
+            values[name] = _value(type, _exact_text(given))
+            misfits.append(f"{given} IS NOT NULL AND NOT IS_VARIANT_NULL({given}) AND {quoted(name)} IS NULL")
+        elif type in ("timestamp", "date", "double"):
+            values[name] = _value(type, given) if type != "double" else _finite(given)
+            misfits.append(f"{given} IS NOT NULL AND {quoted(name)} IS NULL")
+        else:
+            values[name] = given
+            if type == "string":
+                misfits.append(_no_string(log, name, given))
+    typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
+    # Most records have just the declared columns, in the declared order.
+    usual = f"_keys <=> ARRAY({_listed(log.columns)})"
+    checks = [
+        ("_bytes IS NULL", _text("there is no value")),
+        ("_text IS NULL", _text("not UTF-8")),
+        (f"NOT ({_ONE_OBJECT})", _text("not one JSON object")),
+        (_HALF_A_PAIR, _text("half of a surrogate pair, which is no character")),
+        (f"NOT ({usual}) AND SIZE(_keys) > SIZE(ARRAY_DISTINCT(_keys))", _text("a column is there twice")),
+    ]
+    if log.unknown == "reject":
+        extra = f"ARRAY_EXCEPT(_keys, ARRAY({_listed(log.columns)}))"
+        reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {_text(_DECLARE)})"
+        checks.append((f"NOT ({usual}) AND SIZE({extra}) > 0", reason))
+    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), _json_misfits(log)))
+    return _checked(log, typed, checks, "_bytes")
+
+
+def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
+    """CSV files with the same header, by RFC 4180 but for one record a line; the columns may come in any order.
+
+    An empty value is a missing one. A line like the header is a header, wherever it stands.
+    """
+    lines, one = _lines(spark, alike), alike[0]
+    if one.unlike:
+        nothing = lines.selectExpr("*", *_nulls(log))
+        return _checked(log, nothing, [("true", _text(one.unlike))], "_bytes")
+    lines = lines.where(f"NOT (_text <=> {_text(one.header)})")
+    # Those that are not declared go by their place: their names may be anything.
+    fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(one.columns)]
+    line = f"IF(_text IS NULL, NULL, TRIM(TRAILING '\\r' FROM TRIM(LEADING {_text(_BOM)} FROM CAST(_bytes AS string))))"
+    parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
+    values = {n: _value(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
+    typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
+    misfits = []
+    for name in (name for name in log.columns if name in fields):
+        given = f"_r.{quoted(name)}"
+        misfits.append((f"{given} IS NOT NULL AND {quoted(name)} IS NULL", _is_no(name, log.columns[name], given)))
+    checks = [
+        ("_text IS NULL", _text("not UTF-8")),
+        (f"CONTAINS(_text, '\"') AND NOT {line} RLIKE {_text(_QUOTED_WELL)}", _text("quotes are not as in RFC 4180")),
+        (f"_r.{_MARK} IS NOT NULL", _text(f"not one value for each of the {len(fields)} columns")),
+        (" OR ".join(f"({holds})" for holds, _ in misfits), _joined([f"IF({h}, {s}, NULL)" for h, s in misfits])),
+    ]
+    return _checked(log, typed, checks, "_bytes")
+
+
+def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
+    """Parquet files with the same columns."""
+    one, paths = alike[0], [each.path for each in alike]
+    # Instants in nanoseconds, pandas' usual ones, come as numbers; Spark reads them in no other way.
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
+    place.append("_metadata.file_modification_time AS _arrival")
+    reader = spark.read.option(*_NO_PATTERN)
+    if one.unlike:
+        try:
+            rows = reader.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS _bytes", *place)
+        except AnalysisException:
+            # Spark has no such type, or does not tell the columns apart.
+            return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
+        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", _text(one.unlike))], "_bytes")
+    found = {name: type for name, type in one.columns if name in log.columns and type != "null"}
+    nanos = [name for name, type in found.items() if type == NANOS]
+    read_as = {name: "bigint" if name in nanos else log.columns[name] for name in found}
+    ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
+    values = {name: quoted(name) if name in found else null(type) for name, type in log.columns.items()}
+    values |= {name: _from_nanos(quoted(name)) for name in nanos}
+    rows = reader.schema(ddl).parquet(*paths)
+    typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *place)
+    strings = [name for name in found if log.columns[name] == "string"]
+    checks = [(f"NOT IS_VALID_UTF8({quoted(name)})", _text(f"{name} is not UTF-8")) for name in strings]
+    return _checked(log, typed, checks, f"CAST(TO_JSON(STRUCT({', '.join(map(quoted, log.columns))})) AS binary)")
+
+
+def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
+    """The declared columns with `_error` by the first check that holds, and `_raw` where there is one."""
+    checks = list(checks)
+    first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
+    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
+        if column is None:
+            continue
+        at = quoted(column)
+        checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
+        outside = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(_outside(log))})"
+        checks.append((f"{at} < {first} OR {at} >= {last}", outside))
+    for column in log.id_columns:
+        checks.append((f"{quoted(column)} IS NULL", _text(f"the record id {column} is missing")))
+    bad = " OR ".join(f"({holds})" for holds, _ in checks)
+    cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
+    # The lambda keeps the reasons out of the generated code, which would get too long to be compiled. A reason that is
+    # null would pass for no error.
+    reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
+    judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
+    arrival = quoted(log.arrival_time) if log.arrival_time else "_arrival"
+    return judged.selectExpr(
+        *map(quoted, log.columns),
+        "_source",
+        "_offset",
+        f"{arrival} AS _arrival",
+        "_error",
+        f"IF(_error IS NULL, {null('binary')}, {raw}) AS _raw",
+    )
+
+
+def _lines(spark: SparkSession, files: Sequence[Looked]) -> DataFrame:
+    """The lines of text files that are not blank, each with its place."""
+    # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
+    return (
+        spark.read.option("ignoreMissingFiles", "false")
+        .option("lineSep", "\n")
+        .option(*_NO_PATTERN)
+        .text([one.path for one in files])
+        .selectExpr(
+            "CAST(value AS binary) AS _bytes",
+            _TRIMMED,
+            "_metadata.file_path AS _source",
+            "MONOTONICALLY_INCREASING_ID() AS _offset",
+            "_metadata.file_modification_time AS _arrival",
+        )
+        .where("NOT (_text <=> '')")
+    )
+
+
+def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
+    """A frame of nothing but files that could not be read, one record each."""
+    rows = ", ".join(f"({_text(one.path)}, {_text(one.broken)})" for one in broken) or "('', '')"
+    items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
+    items += [f"{null('binary')} AS _raw"]
+    frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
+    return frame if broken else frame.where("false")
+
+
+def _value(type: str, text: str) -> str:
+    """The value that a text is of a type, null where it is none."""
+    parts = decimal_parts(type)
+    if parts:
+        # A cast would round what has too many decimals.
+        exact = rf"^\s*[-+]?(?=\.?[0-9])[0-9]*(\.[0-9]{{0,{parts[1]}}}0*)?\s*$"
+        return f"IF({text} RLIKE {_text(exact)}, TRY_CAST({text} AS {type}), NULL)"
+    if type in ("timestamp", "date"):
+        # A cast would also take a time of the day, as of today, a year alone, and for a date the date of an instant.
+        whole = f"SUBSTRING({text}, 5, 1) = '-' AND OCTET_LENGTH({text}) {'= 10' if type == 'date' else '>= 8'}"
+        return f"IF({whole}, TRY_CAST({text} AS {type}), NULL)"
+    if type == "boolean":
+        return f"CASE LOWER({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
+    if type == "double":
+        return f"IF({text} RLIKE '[0-9.]\\\\s*$', {_finite(f'TRY_CAST({text} AS double)')}, NULL)"
+    return text if type == "string" else f"TRY_CAST({text} AS {type})"
+
+
+def _finite(number: str) -> str:
+    """A double, null for what is too large to be one, and for NaN."""
+    return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
+
+
+def _from_nanos(number: str) -> str:
+    return f"TIMESTAMP_MICROS(({number} - PMOD({number}, 1000L)) DIV 1000L)"
+
+
+def _json_type(type: str) -> str:
+    """What Spark is to read a column from JSON as: its own reading of instants, dates and decimals is not exact."""
+    if decimal_parts(type):
+        return "variant"
+    return "string" if type in ("timestamp", "date") else type
+
+
+def _exact_text(variant: str) -> str:
+    """The digits of a decimal in JSON, a number or a string; with an exponent it went through a double."""
+    return f"IF(SCHEMA_OF_VARIANT({variant}) = 'DOUBLE', NULL, TRY_CAST({variant} AS string))"
+
+
+def _no_string(log: Log, name: str, given: str) -> str:
+    """Whether a column was not a string: Spark makes one of anything, and what looks like it was looked at again."""
+    looks = f"({given} < ':' OR STARTSWITH({given}, '{{') OR STARTSWITH({given}, '[') OR {given} IN ('true', 'false'))"
+    again = f"SCHEMA_OF_VARIANT(FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})[{_text(name)}]) <> 'STRING'"
+    if log.unknown == "reject":
+        # Then an object in the record has no object in it, and the name of a column stands for that column only.
+        quick = " OR ".join(f"CONTAINS(_text, {_text(start)})" for start in (f'"{name}":"', f'"{name}": "'))
+        looks += f" AND NOT ({quick})"
+    # A condition by AND would not do: Spark computes what stands in several of them beforehand, for every record.
+    return f"IF({looks}, {again}, false)"
+
+
+def _json_misfits(log: Log) -> str:
+    """Which columns of `_text` are not as declared, and what they are instead. Runs for rejected records alone."""
+    says = []
+    for name, type in log.columns.items():
+        value = f"m[{_text(name)}]"
+        kind = f"SCHEMA_OF_VARIANT({value})"
+        if decimal_parts(type):
+            fits = f"{_value(type, _exact_text(value))} IS NOT NULL"
+        elif type in ("timestamp", "date"):
+            text = f"TRY_CAST({value} AS string)"
+            fits = f"{kind} = 'STRING' AND {_value(type, text)} IS NOT NULL"
+        elif type == "double":
+            fits = f"{kind} RLIKE '^(BIGINT|DECIMAL|DOUBLE)' AND {_finite(f'TRY_CAST({value} AS double)')} IS NOT NULL"
+        elif type == "int":
+            fits = f"{kind} = 'BIGINT' AND TRY_CAST({value} AS int) IS NOT NULL"
+        else:
+            fits = f"{kind} = '{type.upper()}'"
+        shown = f"IF({kind} = 'STRING', TO_JSON({value}), GET_JSON_OBJECT(_text, {_text(f'$.{name}')}))"
+        says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {_is_no(name, type, shown)}, NULL)")
+    # The transform is there to parse once for all columns.
+    parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})"
+    return f"COALESCE(TRANSFORM(ARRAY({parsed}), m -> {_joined(says)})[0], 'not one JSON object')"
+
+
+def _is_no(name: str, type: str, shown: str) -> str:
+    return f"CONCAT({_text(f'{name} = ')}, LEFT({shown}, 100), {_text(f' is not a {type}')})"
+
+
+def _joined(says: Sequence[str]) -> str:
+    return f"NULLIF(CONCAT_WS('; ', {', '.join(says)}), '')"
+
+
+def _nulls(log: Log) -> list[str]:
+    return [f"{null(type)} AS {quoted(name)}" for name, type in log.columns.items()]
+
+
+def _schema(columns: dict[str, str]) -> str:
+    """A schema as a parser takes it, with the column for its complaint."""
+    return _text(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{_MARK} string"]))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_text, names))
+
+
+def _outside(log: Log) -> str:
+    return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
+
+
+def _text(value: str) -> str:
+    return str(Sql().literal(value, "string"))
+
+
+_MARK = "_not_as_declared"
+"""Where Spark's parsers put a record that they could not read by the schema."""
+
+_DECLARE = ': declare it in the log, or set unknown="ignore"'
+_BOM = "\ufeff"
+_AROUND = " \t\r\n" + _BOM
+_PLACE = ("_source", "_offset", "_arrival")
+_STRING = "CAST(value AS string)"
+_BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
+_STRIPPED = f"TRIM(BOTH {_text(_AROUND)} FROM {_STRING})"
+_TRIMMED = f"IF(IS_VALID_UTF8({_STRING}), IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
+_NO_PATTERN = ("__globPaths__", "false")
+"""Spark's own option for paths that are to be taken as they are, brackets and stars included."""
+
+_PERMISSIVE = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_MARK}'"
+_STRICT = f"MAP({_PERMISSIVE}, 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+_RFC_4180 = f"MAP({_PERMISSIVE}, 'escape', '\"')"
+_FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'
+_QUOTED_WELL = rf"\A{_FIELD}(?:,{_FIELD})*+\z"
+
+# Spark's parser stops at the end of the object. Nothing follows where the only brace comes last; else two more tell.
+_ARRAYS = ("'[1,' || _text || ']'", "'[' || _text || ',1]'")
+_ALONE = " AND ".join(f"JSON_ARRAY_LENGTH({array}) <=> 2" for array in _ARRAYS)
+_REST = "SUBSTRING(CAST(_text AS binary), 1, OCTET_LENGTH(_text) - 1)"
+_ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (ENDSWITH(_text, '}}') AND NOT CONTAINS({_REST}, X'7D') OR ({_ALONE}))"
+
+# An escape such as \ud83d without its other half; Spark would make a question mark of it.
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = _text(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
+_HALF_A_PAIR = f"CONTAINS(_text, '\\\\u') AND _text RLIKE {_LONE}"

@@ -1,0 +1,55 @@
+"""The columns of what was read, and which records have what none may lack (`ingest.parsing` says of the others why)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.model.base.time import instant
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
+
+_TYPES = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def schema_of(log: Log) -> pa.Schema:
+    """The declared columns, where each record came from, and what is wrong with it: nothing, of those read here."""
+    return _schema(tuple(log.columns.items()))
+
+
+@lru_cache(maxsize=64)
+def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    fields = [pa.field(name, _type(type)) for name, type in columns]
+    place = {"_source": pa.string(), "_offset": pa.int64(), "_arrival": _TYPES["timestamp"]}
+    return pa.schema([*fields, *place.items(), ("_error", pa.string()), ("_raw", pa.binary())])
+
+
+def _type(type: str) -> pa.DataType:
+    parts = decimal_parts(type)
+    return _TYPES[type] if parts is None else pa.decimal128(*parts)
+
+
+def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
+    """Which records have their times, within the log's bounds, and their ids."""
+    found = pc.is_valid(records[log.event_time])
+    for column in (log.event_time, log.arrival_time):
+        if column is not None:
+            at = records[column].cast(pa.int64())
+            inside = pc.and_(
+                pc.greater_equal(at, instant(log.earliest)),
+                pc.less(at, instant(log.latest)),
+            )
+            found = pc.and_(found, pc.fill_null(inside, False))
+    for column in log.id_columns:
+        found = pc.and_(found, pc.is_valid(records[column]))
+    return found

@@ -1,0 +1,251 @@
+"""Where records come from: files that land in a folder, or a Kafka topic, as Structured Streaming sources.
+
+For files the query streams their names alone (Spark's `binaryFile` source, whose contents column is never read), so the
+checkpoint says which files an epoch has, and the epoch reads just the columns it needs, each in its own format. Before
+that `look` sees what the files are: headers and footers, nothing of their records.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.log import Log
+
+Format: TypeAlias = Literal["json", "csv", "parquet"]
+_NAMES = "path string, modificationTime timestamp, length bigint, content binary"
+
+FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
+
+
+class SourceError(TailraceError, ValueError):
+    """A source that cannot be read at all; a single bad record is rejected instead."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files landing in a folder, in the order of their modification times.
+
+    `per_epoch` bounds how many an epoch takes. JSON is one object a line; CSV has a header line.
+    """
+
+    folder: str
+    format: Format = "json"
+    per_epoch: int | None = None
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The streaming frame of the files' names: one column, `path`. Raises `SourceError` with no such folder."""
+        if self.format not in FORMATS:
+            raise SourceError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}; pass --format json")
+        if not _exists(self.folder):
+            raise SourceError(f"the folder {self.folder} is not there: make it, or pass another with --from")
+        reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
+        # Spark's own limit is a week: a file that lands with an older time would be passed over in silence.
+        reader = reader.option("maxFileAge", "36500d")
+        if self.per_epoch:
+            reader = reader.option("maxFilesPerTrigger", self.per_epoch)
+        return reader.load(self.folder).select("path")
+
+    def full(self, files: int, records: int) -> bool:
+        """Whether an epoch of so much took all that it may: there may be more already."""
+        return self.per_epoch is not None and files >= self.per_epoch
+
+    def __str__(self) -> str:
+        return f"{self.format} files in {self.folder}"
+
+
+_MSK = "software.amazon.msk.auth.iam"
+SECURITY: Mapping[str, Mapping[str, str]] = {
+    "plaintext": {},
+    "tls": {"kafka.security.protocol": "SSL"},
+    # The classes are of aws-msk-iam-auth, which is not among our jars.
+    "iam": {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": f"{_MSK}.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
+    },
+}
+"""Options of the source, by what `TAILRACE_KAFKA_SECURITY` says."""
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A topic of JSON objects. `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`."""
+
+    topic: str
+    bootstrap: str
+    per_epoch: int | None = None
+    security: str = "plaintext"
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""
+        reader = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", self.topic)
+            .option("startingOffsets", "earliest")
+            # What a producer took back was never said.
+            .option("kafka.isolation.level", "read_committed")
+            # A record that the broker lost is an error to look into, not one to pass over.
+            .option("failOnDataLoss", "true")
+            .options(**SECURITY[self.security])
+        )
+        if self.per_epoch:
+            reader = reader.option("maxOffsetsPerTrigger", self.per_epoch)
+        return reader.load().selectExpr(
+            "value", "CONCAT(topic, '-', partition) AS _source", "offset AS _offset", "timestamp AS _arrival"
+        )
+
+    def full(self, files: int, records: int) -> bool:
+        """Whether an epoch of so much took all that it may: there may be more already."""
+        # Spark shares it out among the partitions, rounded down.
+        return self.per_epoch is not None and records > self.per_epoch // 2
+
+    def __str__(self) -> str:
+        return f"Kafka topic {self.topic}"
+
+
+Source: TypeAlias = Files | Kafka
+
+
+def _exists(folder: str) -> bool:
+    parsed = urlparse(folder)
+    return parsed.scheme not in ("", "file") or Path(parsed.path).is_dir()
+
+
+NANOS = "timestamp in nanoseconds"
+"""The type of a Parquet column that holds instants, but as Spark does not read them."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look at a file says: its columns with their types (`""` in CSV), and the header line.
+
+    `broken` says why it cannot be read at all; `unlike`, how its columns are not as declared.
+    """
+
+    path: str
+    columns: tuple[tuple[str, str], ...] = ()
+    header: str = ""
+    broken: str = ""
+    unlike: str = ""
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """What files have in common that can be read in one go."""
+        # Where one of several paths looks like a pattern, Spark reads all of them twice.
+        alone = self.path if set(self.path) & set("{}[]*?\\") else ""
+        return (self.unlike, self.header, repr(self.columns), alone)
+
+
+def look(log: Log, format: Format, paths: Sequence[str]) -> list[Looked]:
+    """Look at files, several at a time. Raises `SourceError` for one that is there but cannot be opened."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="look") as pool:
+        return list(pool.map(lambda path: _look(log, format, path), paths))
+
+
+def _look(log: Log, format: Format, path: str) -> Looked:
+    try:
+        files, name = _place(path)
+        file = files.open_input_file(name)
+    except FileNotFoundError:
+        return Looked(path, broken="the file is gone")
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path} cannot be opened: {error}") from error
+    with file:
+        try:
+            if format == "json":
+                return Looked(path)
+            if format == "csv":
+                return _look_at_csv(log, path, files, name)
+            return _look_at_parquet(log, path, pq.ParquetFile(file))
+        except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
+            return Looked(path, broken=f"the file cannot be read as {format}: {error}")
+
+
+def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> Looked:
+    with files.open_input_stream(name) as stream:
+        start = bytes(stream.read(1 << 16)).removeprefix(codecs.BOM_UTF8)
+    header = next((line for line in start.split(b"\n") if line.strip(b" \t\r")), b"").decode().strip(" \t\r")
+    columns = tuple((column.strip(), "") for row in csv.reader([header], strict=True) for column in row)
+    return Looked(path, columns, header, unlike=_unlike(log, columns) if columns else "no header")
+
+
+def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> Looked:
+    # What Spark writes as INT96 is an instant; pyarrow takes it for a time without a zone.
+    leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
+    instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)
+    return Looked(path, columns, unlike=_unlike(log, columns))
+
+
+def _place(path: str) -> tuple[fs.FileSystem, str]:
+    """Where pyarrow finds a file by Spark's name for it, in which nothing is percent-encoded."""
+    scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
+    if scheme in (None, "file"):
+        return fs.LocalFileSystem(), name
+    files, root = fs.FileSystem.from_uri(f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{host}")
+    return files, root + name
+
+
+def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
+    """How a file's columns are not as declared; a missing one is null, which only the times must not be."""
+    names = [name for name, _ in columns]
+    wrong = [f"no column {name!r}" for name in (log.event_time, log.arrival_time) if name and name not in names]
+    once = {name.lower(): name for name in reversed(names)}
+    wrong += [
+        f"column {name!r} is there twice" for name in names if name != once[name.lower()] or names.count(name) > 1
+    ]
+    for name, type in columns:
+        declared = log.columns.get(name)
+        if declared is None:
+            if log.unknown == "reject":
+                wrong.append(f'unknown column {name!r}: declare it in the log, or set unknown="ignore"')
+        elif type and not _fits(type, declared):
+            wrong.append(f"column {name!r} is {type}, declared as {declared}")
+    return "; ".join(dict.fromkeys(wrong))
+
+
+def _fits(type: str, declared: str) -> bool:
+    """Whether every value of a type in Parquet is one of the declared type, and Spark reads it so."""
+    given, wanted = decimal_parts(type), decimal_parts(declared)
+    if given and wanted:
+        return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]
+    return type in (declared, "null") or declared in _WIDER.get(type, ())
+
+
+def _type_name(type: pa.DataType) -> str:
+    if pa.types.is_dictionary(type):
+        return _type_name(type.value_type)
+    if pa.types.is_decimal(type):
+        return f"decimal({type.precision},{type.scale})"
+    if pa.types.is_timestamp(type):
+        return "timestamp without a zone" if not type.tz else NANOS if type.unit == "ns" else "timestamp"
+    return _TYPE_NAMES.get(str(type), str(type))
+
+
+_AT_ONCE = 16
+_TYPE_NAMES = {
+    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int"),
+    **dict.fromkeys(("int64", "uint32"), "bigint"),
+    **dict.fromkeys(("string", "large_string", "string_view"), "string"),
+    "double": "double",
+    "bool": "boolean",
+    "date32[day]": "date",
+}
+_WIDER = {"int": ("bigint", "double"), "float": ("double",), NANOS: ("timestamp",)}

@@ -1,0 +1,1 @@
+"""Reach the catalog: its tables, conditional commits, and what is told of them."""

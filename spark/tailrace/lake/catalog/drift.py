@@ -1,0 +1,55 @@
+"""How the live tables differ from their contracts and definition, read from the catalog without a JVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contract_diff import Change, changes
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.map import Map
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One table of a namespace: whether it is there, and what would bring it to its contract."""
+
+    namespace: str
+    contract: Contract
+    made: bool
+    differences: tuple[Change, ...]
+
+    @property
+    def state(self) -> Literal["not made yet", "as agreed", "differs"]:
+        """How it stands, in words."""
+        if not self.made:
+            return "not made yet"
+        return "differs" if self.differences else "as agreed"
+
+
+def drift(lake: Lake, contract: Contract) -> Drift:
+    """How a contract's table differs from it. Raises `LakeError` where the catalog cannot be opened."""
+    made = lake.has(contract.table)
+    differences = changes(contract, lake.table(contract.table)) if made else ()
+    return Drift(lake.settings.namespace, contract, made, tuple(differences))
+
+
+def check_definition(lake: Lake, pipeline: Definition) -> None:
+    """Raises `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
+
+    The meaning of a later stage holds that of the stages before it.
+    """
+    table = f"{pipeline.name}__ledger"
+    if lake.has(table):
+        found = lake.head(table).said.get("fingerprint")
+        if found != pipeline.fingerprint:
+            mend = "give the changed definition another name, or undo the change"
+            if not isinstance(pipeline, Map):
+                mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
+            raise OtherDefinitionError(
+                f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
+                f"{pipeline.fingerprint}): {mend}"
+            )

@@ -1,0 +1,390 @@
+"""The lake: the catalog's tables as pyiceberg sees them, without a JVM. Spark sees the same ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from tailrace.lake.catalog.backends import kind, opened
+from tailrace.lake.catalog.events import Notice, untold
+from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Change, Commit, Head
+from tailrace.lake.catalog.transactions import Exchange, added_files, committing, list_as_written, made_by
+from tailrace.lake.schema.column_names import conformed
+from tailrace.lake.schema.contract_diff import stated
+from tailrace.lake.schema.contract_files import agreed
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.layouts import partition_spec, sort_order
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.settings import Settings
+
+__all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
+
+MANY = 16
+"""How many files of a small table are put together."""
+
+PREFIX = "tailrace."
+"""What the names of our snapshot properties start with."""
+
+_TRIES = 20
+"""How often a branch is moved anew that a commit to another branch was in the way of."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The tables of one namespace of the catalog that the settings name. `tell` hears what happens to them."""
+
+    settings: Settings
+    tell: Callable[[Notice], None] = field(default=untold, compare=False, repr=False)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog with the namespace, made where there is none yet."""
+        there = kind(self.settings)
+        try:
+            catalog = opened(self.settings)
+            if not catalog.namespace_exists(self.settings.namespace):
+                catalog.create_namespace_if_not_exists(self.settings.namespace)
+        except LakeError:
+            raise
+        except Exception as error:
+            raise LakeError(
+                f"the catalog {there.named} cannot be opened ({str(error).strip()}): check that it is one of Iceberg "
+                "and that it may be used, or set TAILRACE_CATALOG_URI (for SQLite, TAILRACE_WAREHOUSE) to another"
+            ) from error
+        return catalog
+
+    @property
+    def exists(self) -> bool:
+        """Whether the catalog is there, as far as that can be said without asking it; a file is not made by that."""
+        return kind(self.settings).there
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the namespace's tables, in their order; none where there is no lake yet."""
+        if not self.exists:
+            return []
+        return sorted(name for _, name in self.catalog.list_tables(self.settings.namespace))
+
+    def spark_name(self, table: str, branch: str | None = None) -> str:
+        """The table's name in Spark SQL."""
+        suffix = "" if branch is None else f".`branch_{branch}`"
+        return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
+
+    def has(self, table: str) -> bool:
+        """Whether there is such a table."""
+        return self.exists and self.catalog.table_exists((self.settings.namespace, table))
+
+    def found(self, table: str) -> Table | None:
+        """Load a table as it stands now; None where there is none. It is one look, where `has` and `table` are two."""
+        try:
+            return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
+        except NoSuchTableError:
+            return None
+
+    def table(self, table: str) -> Table:
+        """Load a table as it stands now. Raises `LakeError` where there is none."""
+        found = self.found(table)
+        if found is not None:
+            return found
+        where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
+        if self.has(f"{table}__ledger"):
+            raise LakeError(
+                f"{where}: {table} is an earlier stage, which has its ledger alone; write answers=True in its "
+                "definition, and the next stream of it makes the table"
+            )
+        raise LakeError(
+            f"{where}: start a stream of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
+        )
+
+    def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:
+        """The table, made by its contract where there is none; `said` are then the first snapshot's properties.
+
+        A table comes with that snapshot, empty, in one commit: there is always one to branch from and to assert, and
+        nobody sees a table that does not say yet whose it is.
+        """
+        if self.has(contract.table):
+            return self.table(contract.table)
+        contract = agreed(contract, self.settings.contracts)
+        schema = iceberg_schema(contract)
+        making = self.catalog.create_table_transaction(
+            (self.settings.namespace, contract.table),
+            schema,
+            partition_spec=partition_spec(contract, schema),
+            sort_order=sort_order(contract, schema),
+            properties={**stated(contract), "format-version": str(contract.format_version)},
+        )
+        first = {PREFIX + name: value for name, value in (said or {}).items()}
+        making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
+        try:
+            making.commit_transaction()
+        except (TableAlreadyExistsError, CommitFailedException):
+            if not self.has(contract.table):
+                raise
+        return self.table(contract.table)
+
+    def drop(self, table: str) -> None:
+        """Remove a table with its files."""
+        place = self.table(table).location()
+        self.catalog.purge_table((self.settings.namespace, table))
+        if not self.settings.on_s3:
+            # A file system keeps the folders of files that are gone.
+            shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
+
+    def head(self, table: str, branch: str = MAIN) -> Head:
+        """Where a branch stands now."""
+        return head_of(self.table(table), branch)
+
+    def refs(self, table: str) -> Mapping[str, int]:
+        """The branches of a table, and the snapshots that they stand at."""
+        return {name: ref.snapshot_id for name, ref in self.table(table).metadata.refs.items()}
+
+    def commits(self, table: str) -> list[Commit]:
+        """The commits of main, the latest first, as far as they are kept; a foreign one says nothing."""
+        loaded = self.table(table)
+        return [Commit(one.snapshot_id, properties(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
+
+    def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
+        """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
+
+        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again. Nor
+        does a reply that is lost: where the branch then stands at the snapshot, it was moved.
+        """
+        update = SetSnapshotRefUpdate(
+            ref_name=branch,
+            type="branch",
+            snapshot_id=to,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        for _ in range(_TRIES):
+            loaded = self.table(table)
+            stands = ref_of(loaded, branch)
+            if stands == to:
+                return
+            if stands != expected:
+                break
+            try:
+                self.catalog.commit_table(loaded, (AssertRefSnapshotId(ref=branch, snapshot_id=expected),), (update,))
+                return
+            except CommitFailedException:
+                continue
+            except Exception:
+                # It may have gone through all the same, and others have gone on from there by now.
+                after = self.table(table)
+                if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
+                    raise
+                return
+        raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
+
+    def name(self, table: str, tag: str, snapshot: int) -> None:
+        """Give a snapshot a tag of this name, which keeps it from expiry. Raises `LakeError` where it has expired."""
+        update = SetSnapshotRefUpdate(
+            ref_name=tag,
+            type="tag",
+            snapshot_id=snapshot,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        self._change(table, lambda loaded: _named(loaded, snapshot, update))
+
+    def unname(self, table: str, names: Collection[str]) -> None:
+        """Remove branches and tags, as far as they are there."""
+        self._change(
+            table,
+            lambda loaded: tuple(RemoveSnapshotRefUpdate(ref_name=one) for one in names if ref_of(loaded, one)),
+        )
+
+    def forget(self, table: str, snapshots: Collection[int]) -> None:
+        """Take snapshots that no branch and no tag names out of the table's metadata; their files stay."""
+
+        def removed(loaded: Table) -> tuple[TableUpdate, ...]:
+            named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
+            there = {one.snapshot_id for one in loaded.metadata.snapshots}
+            ids = sorted((there & {*snapshots}) - named)
+            return (RemoveSnapshotsUpdate(snapshot_ids=ids),) if ids else ()
+
+        self._change(table, removed)
+
+    def _change(self, table: str, updates: Callable[[Table], tuple[TableUpdate, ...]]) -> None:
+        """Commit changes of the metadata that do not depend on what else is committed meanwhile."""
+        for _ in range(_TRIES):
+            loaded = self.table(table)
+            made = updates(loaded)
+            if not made:
+                return
+            try:
+                self.catalog.commit_table(loaded, (), made)
+                return
+            except (CommitFailedException, ValueError):
+                # The latter where another has made the same change meanwhile.
+                continue
+        raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
+
+    def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
+
+        Raises `MovedError` if it does not.
+        """
+        return self.enter(table, (), said, expected)
+
+    def written(self, table: str, rows: pa.Table) -> list[DataFile]:
+        """Write rows as files beside a table, which does not have them yet.
+
+        Columns go by the names that the table has for them now; those that are not given are null. Raises `LakeError`
+        for a column that the table has no more.
+        """
+        # Here, for it brings pandas along, and most commands never write.
+        from tailrace.lake.catalog.data_files import written_files
+
+        if not rows.num_rows:
+            return []
+        loaded = self.table(table)
+        return list(written_files(loaded, conformed(loaded, rows)))
+
+    def change(
+        self, table: str, change: Change, said: Mapping[str, str], expected: int | None, branch: str = MAIN
+    ) -> int:
+        """Commit written files to a branch if it still stands at `expected`, saying this; gives the snapshot's id.
+
+        Raises `MovedError` if it does not. A reply that is lost does not count where the branch has the commit.
+        """
+        loaded = self._expected(table, expected, branch)
+        list_as_written(loaded, change.added)
+        own = {PREFIX + name: value for name, value in said.items()}
+        made: list[int] = []
+        try:
+            with committing(loaded) as transaction:
+                update = transaction.update_snapshot(snapshot_properties=own, branch=branch)
+                with Exchange.of(transaction, own, branch) if change.removed else update.merge_append() as producer:
+                    for file in change.added:
+                        producer.append_data_file(file)
+                    for file in change.removed:
+                        producer.delete_data_file(file)
+                made.append(made_by(transaction))
+        except Exception:
+            after = self.table(table)
+            if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, branch))):
+                raise
+        return made[0]
+
+    def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit to main what snapshot `staged` added to another branch, its files as they are; gives the snapshot.
+
+        Raises `MovedError` where main stands elsewhere, and `LakeError` where that snapshot is gone.
+        """
+        loaded = self._expected(table, expected)
+        files = list(added_files(loaded, staged))
+        list_as_written(loaded, files)
+        with committing(loaded) as transaction:
+            said = {PREFIX + name: value for name, value in said.items()}
+            with transaction.update_snapshot(snapshot_properties=dict(said)).fast_append() as append:
+                for file in files:
+                    append.append_data_file(file)
+            return made_by(transaction)
+
+    def gather(self, table: str) -> None:
+        """Put the files of a small table together where there are many; leaves them where another commits meanwhile."""
+        loaded = self.table(table)
+        snapshot, head = loaded.current_snapshot(), head_of(loaded)
+        summary = None if snapshot is None else snapshot.summary
+        if summary is None or int(summary.additional_properties.get("total-data-files", 0)) < MANY:
+            return
+        old = tuple(task.file for task in loaded.scan().plan_files())
+        files = self.written(table, loaded.scan().to_arrow())
+        with suppress(MovedError):
+            self.change(table, Change(tuple(files), old), {**head.said, MAINTAINED: "true"}, head.snapshot)
+
+    def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
+        """All rows of a small table, and the snapshot that they are of."""
+        loaded = self.table(table)
+        return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
+
+    def enter(
+        self, table: str, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], expected: int | None
+    ) -> int:
+        """Append rows to main if it still stands at `expected`; gives the snapshot's id. Left out columns are null.
+
+        Raises `MovedError` if it does not.
+        """
+        loaded = self._expected(table, expected)
+        schema = loaded.schema().as_arrow()
+        entered = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        with committing(loaded) as transaction:
+            transaction.append(entered, snapshot_properties={PREFIX + name: value for name, value in said.items()})
+            return made_by(transaction)
+
+    def _expected(self, table: str, expected: int | None, branch: str = MAIN) -> Table:
+        loaded = self.table(table)
+        if ref_of(loaded, branch) != expected:
+            raise MovedError(f"{branch} of {table} moved away from snapshot {expected}")
+        return loaded
+
+
+def no_rows(schema: Schema) -> pa.Table:
+    """An empty frame of a table's columns: what a commit of nothing but properties appends."""
+    return schema.as_arrow().empty_table()
+
+
+def ref_of(table: Table, name: str) -> int | None:
+    """The snapshot that a branch or tag of a loaded table names; None where there is no such one."""
+    ref = table.metadata.refs.get(name)
+    return ref.snapshot_id if ref else None
+
+
+def _named(loaded: Table, snapshot: int, update: SetSnapshotRefUpdate) -> tuple[TableUpdate, ...]:
+    if loaded.metadata.snapshot_by_id(snapshot) is None:
+        raise LakeError(f"snapshot {snapshot} of {loaded.name()} has expired: start anew, from where the table is now")
+    return (update,)
+
+
+def head_of(table: Table, branch: str = MAIN) -> Head:
+    """Where a branch of a loaded table stands."""
+    ref = table.metadata.refs.get(branch)
+    if ref is None:
+        return Head(None, {})
+    at = table.metadata.snapshot_by_id(ref.snapshot_id)
+    held = at.summary.additional_properties.get("total-records") if at and at.summary else None
+    records = None if held is None else int(held)
+    for snapshot in lineage(table, ref.snapshot_id):
+        said = properties(snapshot)
+        if said:
+            return Head(ref.snapshot_id, said, records)
+    return Head(ref.snapshot_id, {}, records)
+
+
+def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
+    """The snapshot and those below it, the latest first, as far as they are kept."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    found = []
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+        found.append(snapshot)
+        snapshot_id = snapshot.parent_snapshot_id
+    return found
+
+
+def properties(snapshot: Snapshot) -> dict[str, str]:
+    """Our properties of a snapshot, without their prefix."""
+    summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
+    return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}

@@ -1,0 +1,34 @@
+"""One run over a range of event time, as its latest row has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its latest row has it. The range is of window timestamps, in microseconds, half open."""
+
+    run: str
+    kind: str
+    status: str
+    generation: int
+    first: int
+    last: int
+    fingerprint: str
+    log_epoch: int | None = None
+    changed: int | None = None
+    untouched: int | None = None
+    retracted: int | None = None
+    reason: str | None = None
+    engine: str | None = None
+    at: datetime | None = None
+
+    def overlaps(self, first: int, last: int) -> bool:
+        """Whether it computed anything of this range."""
+        return self.first < last and first < self.last
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether it computed all of this range."""
+        return self.first <= first and last <= self.last

@@ -1,0 +1,111 @@
+"""Commit to a table as it was loaded, by pyiceberg's transactions: conditional, and without trying again by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
+
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
+
+
+class _Looking(Transaction):
+    """A transaction that makes its metadata once for each change: pyiceberg copies all of it at every look.
+
+    A commit looks eight times, and of a table with hundreds of snapshots a copy takes longer than all the rest.
+    """
+
+    _made: tuple[object, TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if not self._updates:
+            return self._table.metadata
+        if self._made is None or self._made[0] is not self._updates:
+            self._made = self._updates, update_table_metadata(self._table.metadata, self._updates)
+        return self._made[1]
+
+
+@contextmanager
+def committing(loaded: Table) -> Iterator[Transaction]:
+    """A transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
+    # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
+    once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
+    loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
+    try:
+        with _Looking(loaded) as transaction:
+            yield transaction
+    except CommitFailedException as error:
+        raise MovedError(str(error)) from error
+    except ValueError as error:
+        # So it tells of a commit to another branch of the table.
+        if "sequence number" not in str(error):
+            raise
+        raise MovedError(str(error)) from error
+
+
+class Exchange(_OverwriteFiles):
+    """A commit that puts files in the place of others, and keeps the table's manifests few.
+
+    pyiceberg's own leaves three manifests behind for each such commit, those of what is gone among them, and every
+    scan and every further commit reads them all.
+    """
+
+    @classmethod
+    def of(cls, transaction: Transaction, said: Mapping[str, str], branch: str) -> Exchange:
+        """The commit to a branch that says this."""
+        io = transaction._table.io
+        return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(said), branch=branch)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [one for one in super()._existing_manifests() if one.has_added_files() or one.has_existing_files()]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        data = [one for one in manifests if one.content == ManifestContent.DATA]
+        merging: _ManifestMergeManager[Any] = _ManifestMergeManager(_MANIFEST, MANIFESTS, True, self)
+        return merging.merge_manifests(data) + [one for one in manifests if one.content != ManifestContent.DATA]
+
+
+MANIFESTS = 8
+"""From how many manifests on an exchange puts them together."""
+
+_MANIFEST = 8 * 1024 * 1024
+"""How large they become, in bytes."""
+
+
+def made_by(transaction: Transaction) -> int:
+    """The snapshot that a transaction is about to commit; the table may stand at another's by the time it has."""
+    (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
+    return made
+
+
+def list_as_written(loaded: Table, files: Sequence[DataFile]) -> None:
+    """Have a commit list files by the partitioning that they were written by: pyiceberg goes by that of today.
+
+    Raises `LakeError` where they are of several.
+    """
+    specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
+    if len(specs) > 1:
+        named = ".".join(loaded.name())
+        raise LakeError(f"a commit to {named} has files of several partitionings: run what wrote it again")
+    loaded.metadata = loaded.metadata.model_copy(update={"default_spec_id": specs.pop()})
+
+
+def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
+    """The data files that a snapshot added, whatever became of them since. Raises `LakeError` where it is gone."""
+    snapshot = loaded.metadata.snapshot_by_id(staged)
+    if snapshot is None:
+        raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")
+    for manifest in snapshot.manifests(loaded.io):
+        if manifest.added_snapshot_id == staged:
+            for entry in manifest.fetch_manifest_entry(loaded.io):
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield entry.data_file

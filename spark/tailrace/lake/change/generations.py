@@ -1,0 +1,367 @@
+"""How a table goes over to another generation: what was built beside it is what it holds, in one commit of the table.
+
+The new rows are written to a table beside, in a folder of the table itself and with the ids that their columns will
+have there. Going over then moves no data: one commit gives the table the new columns and a snapshot of the files that
+were written, if nobody committed in between. Readers see all of the old or all of the new, the old snapshot keeps its
+columns and gets a tag, and its tag is what a rollback makes current again in the same way.
+
+The ledger goes over first and says where table `p` is to go; whoever comes by after a crash in between brings it there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import ManifestFile, write_manifest_list
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.types import IcebergType, ListType, NestedField, StructType
+
+from tailrace.lake.catalog.drift import drift
+from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties
+from tailrace.lake.catalog.table_protocol import BEGINS
+from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.schema.contract_diff import COLUMNS, Kind, stated
+from tailrace.lake.schema.contract_files import agreed
+from tailrace.lake.schema.contracts import Contract, log_contract
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.shapes import said as said_as
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.pipeline import Pipeline
+
+GENERATION = "tailrace.generation"
+"""The table property that says which generation a table holds: that of the run that built it."""
+
+MEANING = "tailrace.meaning"
+"""The table property that says what the definition meant, part by part (`model.definition.fingerprint`)."""
+
+FROM = "tailrace.from"
+"""The ledger's property that says where its generation is from: the pipeline's name beside, or a tag."""
+
+TAG = "generation_"
+"""How the tags of generations that were left start."""
+
+
+def generation_of(table: Table) -> int:
+    """The generation that a table holds; that of the first stream where it does not say so."""
+    return int(table.properties.get(GENERATION, 1))
+
+
+def tag_of(generation: int) -> str:
+    """The tag of a generation that a table has left."""
+    return f"{TAG}{generation}"
+
+
+def left(table: Table) -> list[int]:
+    """The generations that a table has left and still has, in their order."""
+    tags = [name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag"]
+    return sorted(int(tag.removeprefix(TAG)) for tag in tags if tag.removeprefix(TAG).isdigit())
+
+
+def refused(lake: Lake, pipeline: Pipeline) -> str | None:
+    """Why a definition cannot be applied to what a lake holds of it; None where it can."""
+    table = f"{pipeline.name}__ledger"
+    if not lake.has(table):
+        return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
+    if pipeline.earlier is not None or isinstance(pipeline.log, Productions):
+        return (
+            f"{pipeline.name} reads {pipeline.log.name}, and a generation is built from a log that a source fills: "
+            "give the changed definition another name, and stream it beside with `tailrace stream --from-log`"
+        )
+    if ONWARD in lake.head(table).said:
+        return (
+            f"a later stage reads the panes of {pipeline.name}, and would have two generations of them mixed: give the "
+            "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
+            "--from-log`"
+        )
+    log = agreed(log_contract(pipeline.source), lake.settings.contracts)
+    if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
+        lacks = "; ".join(map(str, missing))
+        return f"log {log.table} is not what the definition declares: run `tailrace tables apply` first ({lacks})"
+    return None
+
+
+def name_beside(pipeline: str, generation: int) -> str:
+    """The name under which a generation of a pipeline is built: no pipeline can have it.
+
+    >>> name_beside("rides", 3)
+    'rides__g3'
+    """
+    return f"{pipeline}__g{generation}"
+
+
+def beside(lake: Lake, contract: Contract, name: str, said: Mapping[str, str]) -> Table:
+    """An empty table by a contract, of another name, whose files the contract's own table can take over.
+
+    It is laid out as that table is now. Raises `LakeError` where the contract lacks a column that this takes.
+    """
+    contract, target = agreed(contract, lake.settings.contracts), lake.table(contract.table)
+    live = target.metadata
+    schema = aligned(iceberg_schema(contract), target.schema(), live.last_column_id)
+    spec, order = target.spec(), target.sort_order()
+    taken = {field.source_id for one in target.specs().values() for field in one.fields}
+    taken |= {field.source_id for field in order.fields}
+    if lacking := sorted(_named_before(target, source) for source in taken - set(schema.field_ids)):
+        raise LakeError(
+            f"{contract.table} is or was partitioned or sorted by {', '.join(lacking)}, which the changed definition "
+            "does not have: give that one another name"
+        )
+    location = f"{target.location()}/{name}"
+    # Not as a catalog makes a table: that numbers columns and partitionings anew.
+    metadata = new_table_metadata(
+        schema,
+        PartitionSpec(),
+        UNSORTED_SORT_ORDER,
+        location,
+        {**stated(contract), "format-version": str(live.format_version)},
+    ).model_copy(
+        update={
+            "schemas": [_numbered(schema, 0)],
+            "last_column_id": max(schema.highest_field_id, live.last_column_id),
+            "partition_specs": [spec],
+            "default_spec_id": spec.spec_id,
+            "last_partition_id": live.last_partition_id,
+            "sort_orders": [order],
+            "default_sort_order_id": order.order_id,
+        }
+    )
+    place = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    ToOutputFile.table_metadata(metadata, target.io.new_output(place))
+    lake.catalog.register_table((lake.settings.namespace, name), place)
+    lake.mark(name, said, None)
+    return lake.table(name)
+
+
+def _named_before(table: Table, column: int) -> str:
+    """What a column is called, or was when there was one of that number."""
+    names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
+    return next((name for name in names if name), str(column))
+
+
+def aligned(schema: Schema, before: Schema, highest: int) -> Schema:
+    """A schema whose columns have the ids that they have in `before`, where they are the same, else ids of their own.
+
+    `highest` is the last id that was ever given: an id never comes to mean another column.
+    """
+    ids = count(highest + 1)
+    there = {field.name: field for field in before.fields}
+    fields = []
+    for field in schema.fields:
+        old = there.get(field.name)
+        if old is not None and said_as(old.field_type) == said_as(field.field_type):
+            number, type = old.field_id, old.field_type
+        else:
+            number, type = next(ids), _renumbered(field.field_type, ids)
+        fields.append(NestedField(number, field.name, type, required=field.required, doc=field.doc))
+    return Schema(*fields)
+
+
+def _renumbered(type: IcebergType, ids: Iterator[int]) -> IcebergType:
+    if isinstance(type, ListType):
+        return ListType(next(ids), _renumbered(type.element_type, ids), element_required=type.element_required)
+    if isinstance(type, StructType):
+        return StructType(
+            *(
+                NestedField(next(ids), field.name, _renumbered(field.field_type, ids), required=field.required)
+                for field in type.fields
+            )
+        )
+    return type
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a table is to hold: the manifests of a snapshot, its totals, and the columns."""
+
+    manifests: tuple[ManifestFile, ...]
+    totals: Mapping[str, str]
+    schema: Schema
+    sequence: int
+
+    @classmethod
+    def of(cls, table: Table, snapshot: int | None = None) -> Held:
+        """What a snapshot of a table holds, its current one where none is named."""
+        at = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
+        if at is None or at.summary is None:
+            raise LakeError(f"{table.name()} has no snapshot {snapshot or ''}: it was expired, or never made")
+        totals = {k: v for k, v in at.summary.additional_properties.items() if k.startswith("total-")}
+        schema = table.schema() if at.schema_id is None else table.schemas()[at.schema_id]
+        return cls(tuple(at.manifests(table.io)), totals, schema, _last(table))
+
+
+def go_over(
+    table: Table,
+    held: Held,
+    said: Mapping[str, str],
+    told: Mapping[str, str],
+    generation: int | str,
+    parent: int | None = None,
+) -> int:
+    """Make a loaded table hold something else, if nothing was committed to its main branch since; gives the snapshot.
+
+    The table's properties `told` and the snapshot's `said` are set with it, and what was current gets the tag of the
+    generation that it was, or another one that is given. The new snapshot has no parent, for what its commits say is of
+    another generation; or it goes on from a snapshot of the table. Raises `MovedError` if something was committed.
+    """
+    metadata = table.metadata
+    before = head_of(table).snapshot
+    number = metadata.new_snapshot_id()
+    sequence = max(_last(table), held.sequence) + 1
+    place = f"{table.location()}/metadata/snap-{number}-0-{uuid.uuid4()}.avro"
+    with write_manifest_list(2, table.io.new_output(place), number, None, sequence, "deflate") as listed:
+        listed.add_manifests(list(held.manifests))
+    updates: list[TableUpdate] = []
+    same = next((one for one in table.schemas().values() if one == held.schema), None)
+    schema = held.schema
+    if same is None:
+        schema = _numbered(held.schema, max(table.schemas()) + 1)
+        updates.append(AddSchemaUpdate(schema_=schema))
+    else:
+        schema = same
+    names = {PREFIX + name: value for name, value in said.items()}
+    if parent is None:
+        names[PREFIX + BEGINS] = "true"
+    snapshot = Snapshot(
+        snapshot_id=number,
+        parent_snapshot_id=parent,
+        sequence_number=sequence,
+        timestamp_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
+        manifest_list=place,
+        summary=Summary(Operation.OVERWRITE, **held.totals, **names),
+        schema_id=schema.schema_id,
+    )
+    updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(told))]
+    if before is not None:
+        updates.append(_ref(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
+    updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]
+    # Every branch, and not main alone: a commit to another one takes a sequence number, too.
+    asserted: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
+    asserted += [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
+    asserted += [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
+    asserted += [AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)]
+    try:
+        table.catalog.commit_table(table, tuple(asserted), tuple(updates))
+    except CommitFailedException as error:
+        table.io.delete(place)
+        raise MovedError(f"{table.name()} moved away from snapshot {before}") from error
+    return number
+
+
+def settle(lake: Lake, pipeline: str) -> None:
+    """Bring table `p`, where there is one, to the generation that its ledger has gone over to, if that is not done yet.
+
+    Raises `LakeError` where what it was to hold is gone.
+    """
+    while True:
+        if not lake.has(pipeline):
+            return
+        ledger, answers = lake.table(f"{pipeline}__ledger"), lake.table(pipeline)
+        generation = generation_of(ledger)
+        if generation_of(answers) == generation:
+            return
+        place = ledger.properties.get(FROM, "")
+        if place in answers.metadata.refs:
+            there = answers.metadata.refs[place].snapshot_id
+            held, said = Held.of(answers, there), dict(head_of(answers, place).said)
+        elif lake.has(place):
+            # It has followed the ledger that was beside it to the end, so it stands for the ledger's first snapshot.
+            held, first = Held.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
+            said = {STAMP: str(first.snapshot_id), "epoch": properties(first).get("epoch", "-1")}
+        else:
+            raise LakeError(
+                f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
+                " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
+            )
+        try:
+            go_over(answers, held, said, {GENERATION: str(generation)}, generation_of(answers))
+        except MovedError:
+            # A follower, or another one that does the same.
+            continue
+
+
+def scratch(lake: Lake, pipeline: str) -> list[int]:
+    """The generations of a pipeline that have tables beside it."""
+    tables = lake.catalog.list_tables(lake.settings.namespace)
+    found = (re.fullmatch(rf"{re.escape(pipeline)}__g(\d+)(__ledger)?", name) for _, name in tables)
+    return sorted({int(match[1]) for match in found if match})
+
+
+def sweep(lake: Lake, pipeline: str) -> None:
+    """Remove the tables beside a pipeline whose ledger and table `p` are settled; what was taken over of them stays.
+
+    Nobody may be about to take them over: whoever calls has the ledger's lease.
+    """
+    ledger = lake.table(f"{pipeline}__ledger")
+    for generation in scratch(lake, pipeline):
+        taken = generation == generation_of(ledger) or generation in left(ledger)
+        for name in (f"{name_beside(pipeline, generation)}__ledger", name_beside(pipeline, generation)):
+            if not lake.has(name):
+                continue
+            if taken:
+                _forget(lake, name)
+            else:
+                lake.drop(name)
+
+
+def _forget(lake: Lake, name: str) -> None:
+    """Remove a table, and of its files those that say what it was; its rows are another one's now."""
+    table = lake.table(name)
+    place = table.metadata_location
+    before = [entry.metadata_file for entry in table.metadata.metadata_log]
+    lists = [snapshot.manifest_list for snapshot in table.metadata.snapshots]
+    lake.catalog.drop_table((lake.settings.namespace, name))
+    for file in (*before, *lists, place):
+        with suppress(OSError):
+            table.io.delete(file)
+
+
+def _last(table: Table) -> int:
+    """The sequence number of a table's last commit."""
+    return int(getattr(table.metadata, "last_sequence_number", 0))
+
+
+def _numbered(schema: Schema, number: int) -> Schema:
+    return Schema(*schema.fields, schema_id=number, identifier_field_ids=schema.identifier_field_ids)
+
+
+def _current(schema: int) -> SetCurrentSchemaUpdate:
+    return SetCurrentSchemaUpdate(schema_id=schema)
+
+
+def _ref(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=type,
+        snapshot_id=snapshot,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )

@@ -1,0 +1,255 @@
+"""Live tables brought to their contracts, while streams, backfills and readers go on.
+
+All changes of a table are one commit of its metadata by pyiceberg, made on the table as it was looked at: where its
+columns or layout changed meanwhile it is planned again. No snapshot is made and no branch moves, so a writer's lease,
+its branch and what it has staged stay as they are; what it writes next has null in a column that it does not know.
+Who reads or writes by a name that a column had before finds it by its number (`schema.column_names`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
+from pyiceberg.table.update import (
+    AddSortOrderUpdate,
+    AssertDefaultSortOrderId,
+    SetDefaultSortOrderUpdate,
+    TableUpdate,
+)
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import IcebergType, ListType, StructType
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.change.generations import scratch
+from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.schema.contract_diff import COLUMNS, Change, Effect, Kind, changes, matched
+from tailrace.lake.schema.contract_files import agreed
+from tailrace.lake.schema.contracts import Contract, all_contracts
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.layouts import sort_order, term
+from tailrace.lake.schema.shapes import iceberg_type
+from tailrace.model.definition.chain import Definition, chain
+
+TRIES = 50
+"""How often a change is made anew that another commit of the table was in the way of."""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What is to be done to one table of `lake`. `made` says whether it is there; a stream makes one that is not.
+
+    `withheld` says why its columns are left alone for now.
+    """
+
+    lake: Lake
+    contract: Contract
+    made: bool
+    changes: tuple[Change, ...] = ()
+    withheld: str = ""
+
+    def of(self, *effects: Effect) -> list[Change]:
+        """The changes of some effects."""
+        return [one for one in self.changes if one.effect in effects]
+
+
+def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
+    """The contracts of all the tables of a definition and of what it reads, as their files have them.
+
+    Raises `ContractError` for a file that makes no sense.
+    """
+    return [agreed(one, lake.settings.contracts) for one in all_contracts(definition, lake.has)]
+
+
+def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
+    """The agreed contracts of a definition and of its registries, each with the lake whose namespace its table is in.
+
+    Raises `ContractError` for a file that makes no sense.
+    """
+    made = ((lake, all_contracts(definition, lake.has)), (shared(lake), registry_contracts(definition)))
+    return [(place, agreed(one, lake.settings.contracts)) for place, of in made for one in of]
+
+
+def plan(lake: Lake, definition: Definition) -> list[TablePlan]:
+    """What would bring the live tables of a definition and of what it reads to their contracts. Changes nothing."""
+    return [
+        _planned(place, contract, place.table(contract.table), _withheld(lake, definition, contract))
+        if place.has(contract.table)
+        else TablePlan(place, contract, False)
+        for place, contract in placed_contracts(lake, definition)
+    ]
+
+
+def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> TablePlan:
+    found = changes(contract, table)
+    if withheld:
+        layout = {Kind.PARTITION, Kind.UNPARTITION, Kind.SORT, Kind.DOCUMENT}
+        found = [one for one in found if one.kind not in COLUMNS | layout]
+    return TablePlan(lake, contract, True, tuple(found), withheld)
+
+
+def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
+    """Why the columns of a table are left alone that are those of what the definition means."""
+    owner = next((one for one in chain(definition) if contract.table in (one.name, f"{one.name}__ledger")), None)
+    if owner is None:
+        return ""
+    ledger = f"{owner.name}__ledger"
+    if lake.has(ledger) and lake.head(ledger).said.get("fingerprint") != owner.fingerprint:
+        return "its columns are those of a definition with another meaning: see `tailrace plan`"
+    if scratch(lake, owner.name):
+        return "a generation is being built beside it, with its columns: wait until `tailrace apply` has ended"
+    return ""
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """What was done to a table of `lake`, and what was left and why."""
+
+    lake: Lake
+    table: str
+    done: tuple[Change, ...]
+    left: tuple[Change, ...]
+    withheld: str = ""
+
+
+def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> list[Evolved]:
+    """Bring the live tables to their contracts: all that is safe, and what is destructive if it is asked for.
+
+    Raises `MovedError` where a table is committed to so often that no try got through.
+    """
+    return [
+        evolve_table(place, one, partial(_withheld, lake, definition, one), destructive=destructive)
+        for place, one in placed_contracts(lake, definition)
+        if place.has(one.table)
+    ]
+
+
+def evolve_table(
+    lake: Lake, contract: Contract, withheld: Callable[[], str] = lambda: "", *, destructive: bool = False
+) -> Evolved:
+    """Bring one live table to its contract, as `evolve` does; `withheld` says why its columns are left alone."""
+    wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
+    for _ in range(TRIES):
+        # Loaded before it is planned: what changes in between fails the commit.
+        table = lake.table(contract.table)
+        found = _planned(lake, contract, table, withheld())
+        left = [one for one in found.changes if one.effect not in wanted]
+        doing = [one for one in found.changes if one not in left and not _hangs_on(one, left)]
+        left += [one for one in found.changes if one not in left and one not in doing]
+        try:
+            if doing:
+                commit(table, contract, doing)
+            return Evolved(lake, contract.table, tuple(doing), tuple(left), found.withheld)
+        except MovedError:
+            continue
+    raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")
+
+
+def _hangs_on(change: Change, left: Iterable[Change]) -> bool:
+    """Whether a change is of a column that another change, which is left, would make or name first."""
+    lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
+    if change.kind is Kind.PARTITION:
+        return term(change.path[0]).column in lacking
+    if change.kind is Kind.SORT:
+        return any(term(text).column in lacking for text in filter(None, change.after.split(", ")))
+    return bool(change.path) and change.path[0] in lacking
+
+
+def commit(table: Table, contract: Contract, doing: Sequence[Change]) -> None:
+    """Make changes of a loaded table in one commit. Raises `MovedError` where its columns or layout changed since."""
+    kinds = {one.kind for one in doing}
+    with committing(table) as transaction:
+        if kinds & (COLUMNS | {Kind.DOCUMENT}):
+            # A column that starts anew goes first: the two have one name.
+            if any(one.kind is Kind.RETYPE for one in doing):
+                with transaction.update_schema(allow_incompatible_changes=True) as update:
+                    for one in doing:
+                        if one.kind is Kind.RETYPE:
+                            update.delete_column(one.path)
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                _columns(update, table, contract, doing)
+        if kinds & {Kind.PARTITION, Kind.UNPARTITION}:
+            with transaction.update_spec() as spec:
+                for one in doing:
+                    if one.kind is Kind.UNPARTITION:
+                        spec.remove_field(one.path[0])
+                for made in (term(one.path[0]) for one in doing if one.kind is Kind.PARTITION):
+                    spec.add_field(made.column, made.transform, made.name)
+        if Kind.SORT in kinds:
+            _sorted(transaction, contract)
+        if told := {one.path[0]: one.after for one in doing if one.kind is Kind.SET}:
+            transaction.set_properties(told)
+        for one in doing:
+            if one.kind is Kind.UPGRADE:
+                transaction.upgrade_table_version(2)
+
+
+def _sorted(transaction: Transaction, contract: Contract) -> None:
+    """Not by pyiceberg's own builder, which cannot go back to an order that the table had, nor to none."""
+    metadata = transaction.table_metadata
+    order, there = sort_order(contract, metadata.schema()), metadata.sort_orders
+    number = next((one.order_id for one in there if one.fields == order.fields), None)
+    updates: tuple[TableUpdate, ...] = ()
+    if number is None:
+        number = max(one.order_id for one in there) + 1 if order.fields else UNSORTED_SORT_ORDER_ID
+        updates = (AddSortOrderUpdate(sort_order=SortOrder(*order.fields, order_id=number)),)
+    asserted = AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id)
+    transaction._apply((*updates, SetDefaultSortOrderUpdate(sort_order_id=number)), (asserted,))
+
+
+def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[Change]) -> None:
+    live = matched(contract, table.schema())
+    fresh = [one.path[0] for one in doing if one.kind is Kind.RETYPE or (one.kind is Kind.ADD and len(one.path) == 1)]
+    gone = {one.path[0] for one in doing if one.kind in (Kind.DROP, Kind.RETYPE) and len(one.path) == 1}
+    for one in doing:
+        # By the name that it has still.
+        path = (live[one.path[0]].name, *one.path[1:]) if one.path and one.path[0] in live else one.path
+        column = contract.columns.get(one.path[0]) if one.path else None
+        match one.kind:
+            case Kind.ADD | Kind.RETYPE if column is not None and len(path) == 1:
+                update.add_column(one.path, iceberg_type(column.shape), column.doc, required=column.required)
+            case Kind.ADD if column is not None:
+                update.add_column(path, _inside(contract, one.path))
+            case Kind.WIDEN:
+                update.update_column(path, _inside(contract, one.path))
+            case Kind.RENAME:
+                update.rename_column(path, one.after)
+            case Kind.DROP:
+                update.delete_column(path)
+            case Kind.REQUIRE | Kind.LOOSEN:
+                update.update_column(path, required=one.kind is Kind.REQUIRE)
+            case Kind.DOCUMENT:
+                update.update_column(path, doc=one.after)
+            case _:
+                pass
+    there = [field.name for field in table.schema().fields if field.name not in gone] + fresh
+    _ordered(
+        update, there, [live[name].name if name in live and name not in fresh else name for name in contract.columns]
+    )
+
+
+def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) -> None:
+    """Put the columns into the contract's order; those that it does not have come last."""
+    wanted = [name for name in agreed if name in there]
+    wanted += [name for name in there if name not in wanted]
+    if wanted == list(there):
+        return
+    update.move_first(wanted[0])
+    for before, name in pairwise(wanted):
+        update.move_after(name, before)
+
+
+def _inside(contract: Contract, path: Sequence[str]) -> IcebergType:
+    """The type of a field below a contract's column."""
+    type = iceberg_type(contract.columns[path[0]].shape)
+    for name in path[1:]:
+        if isinstance(type, ListType):
+            type = type.element_type
+        elif isinstance(type, StructType):
+            type = next(field.field_type for field in type.fields if field.name == name)
+    return type

@@ -1,0 +1,172 @@
+"""Back to an epoch: every epoch is a consistent cut over all tables (asynchronous snapshots, sections 3 and 4).
+
+An epoch is one commit of the log and one of each ledger that reads it, published in that order, so what was current at
+the end of one epoch in all of them belongs together: with the state is all that was on its way between two stages. To
+go back is one commit of each table, of metadata alone; what it held until then keeps a tag. The epochs after it are
+folded again from the log by the next stream, or read again from the source where the log goes back, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Commit, repeated, standing
+from tailrace.lake.change.generations import FROM, GENERATION, Held, go_over, settle
+from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease
+from tailrace.lake.commit.range_replacement import Replaced
+from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.pipeline import Pipeline
+
+TAG = "restored_"
+"""How the tags start of what tables held before they went back, and of what `p` goes back to."""
+
+
+class RestoreError(LakeError):
+    """An epoch that cannot be gone back to; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A table that went back: from which epoch, to which, and the tag of what it held."""
+
+    table: str
+    before: int
+    epoch: int
+    tag: str
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Where a table stood at the end of an epoch."""
+
+    table: str
+    before: int
+    commits: Sequence[Commit]
+    undone: Sequence[Commit]
+
+    @property
+    def said(self) -> dict[str, str]:
+        return {k: v for k, v in standing(self.commits).said.items() if k not in HOLDING}
+
+    @property
+    def epoch(self) -> int:
+        return int(self.said["epoch"])
+
+
+def restore(
+    lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
+) -> list[Restored]:
+    """Take definitions, all their stages, back to the end of an epoch; the log and its source, too, if `log`.
+
+    Streams of them are fenced off: they drop the definitions, or stop where the log goes back. A table that has not
+    come to the epoch yet is left alone. What dies on the way is ended by doing it again. Raises `RestoreError` where
+    the epoch is not there any more.
+    """
+    stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
+    for stage in stages:
+        check_definition(lake, stage)
+        if isinstance(stage, Pipeline):
+            settle(lake, stage.name)
+    source = definitions[0].source.name
+    logs = [source, f"{source}__rejected"] if log else []
+    for table in (*logs, *(f"{stage.name}__ledger" for stage in stages)):
+        _cut(lake, table, epoch)
+    done: list[Restored] = []
+    with ExitStack() as leases:
+        # The log first: from then on nothing is published that a stage could fold.
+        for table in logs:
+            lease = Lease.take(lake, table)
+            leases.callback(lease.give_back)
+            done.append(_gone_back(lake, lease, _cut(lake, table, epoch), None))
+        held = []
+        for stage in stages:
+            lease = Lease.borrow(lake, f"{stage.name}__ledger", f"restore_{epoch}")
+            leases.callback(lease.give_back)
+            leases.callback(lease.hand_back)
+            held.append((stage, lease))
+        # The last stage first: one that reads another is never behind it.
+        for stage, lease in reversed(held):
+            done.append(_stage_back(lake, stage, lease, epoch, reason))
+    return [one for one in done if one.before > one.epoch]
+
+
+def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason: str | None) -> Restored:
+    cut = _cut(lake, lease.table, epoch)
+    if isinstance(stage, Computation):
+        return _gone_back(lake, lease, cut, None)
+    runs, note = Runs(lake, stage), f"back to epoch {epoch}" + (f": {reason}" if reason else "")
+    run = runs.start("restore", BEGINNING, END_OF_TIME, log_epoch=cut.epoch, reason=note)
+    answered = isinstance(stage, Pipeline) and lake.has(stage.name)
+    if cut.before > epoch and answered:
+        lake.name(stage.name, f"{TAG}{run.generation}", _answers_until(lake, stage.name, cut))
+    found = _gone_back(lake, lease, cut, run)
+    if answered:
+        settle(lake, stage.name)
+    undone = {made.run for one in cut.undone if (made := Replaced.of(one)) is not None}
+    for other in runs.all():
+        if other.run in undone and other.status == "committed":
+            runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
+    runs.note(run, status="committed")
+    return found
+
+
+def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored:
+    """Have a table hold what it held at the cut, while its lease is ours; what it held until then gets a tag."""
+    if cut.before <= cut.epoch:
+        return Restored(cut.table, cut.before, cut.epoch, "")
+    said = repeated(cut.said) | {TOKEN: str(lease.token)}
+    told: dict[str, str] = {}
+    if run is not None:
+        said["generation"] = str(run.generation)
+        told = {GENERATION: str(run.generation), FROM: f"{TAG}{run.generation}"}
+    while True:
+        loaded = lake.table(cut.table)
+        lease.check()
+        tag = f"{TAG}{head_of(loaded).snapshot}"
+        try:
+            snapshot = cut.commits[0].snapshot
+            go_over(loaded, Held.of(loaded, snapshot), said, told, tag, parent=snapshot)
+            return Restored(cut.table, cut.before, cut.epoch, tag)
+        except MovedError:
+            # A backfill of closed windows, or maintenance: it is undone, too.
+            continue
+
+
+def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
+    """Where a table stood at the end of an epoch, by its commits."""
+    if not lake.has(table):
+        raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
+    commits = lake.commits(table)
+    before = standing(commits).number("epoch")
+    place = next((n for n, one in enumerate(commits) if one.said and int(one.said.get("epoch", -1)) <= epoch), None)
+    found = None if place is None else int(commits[place].said.get("epoch", -1))
+    rejected = table.endswith("__rejected")
+    if place is None or found is None or (found < min(epoch, before) and not rejected):
+        kept = sorted({int(one.said["epoch"]) for one in commits if "epoch" in one.said})
+        raise RestoreError(
+            f"{table} cannot go back to epoch {epoch}: its snapshots of epochs {kept[0]} to {kept[-1]} are kept "
+            "(TAILRACE_KEEP_SNAPSHOTS and TAILRACE_MOST_SNAPSHOTS say how many)"
+        )
+    return _Cut(table, before, commits[place:], commits[:place])
+
+
+def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
+    """The last snapshot of table `p` that stands for no more than the cut."""
+    known = {one.snapshot for one in cut.commits}
+    for one in lake.commits(name):
+        if STAMP not in one.said or int(one.said[STAMP]) in known:
+            return one.snapshot
+    raise RestoreError(
+        f"table {name} has no snapshot left that is as old as epoch {cut.epoch}: drop it, and a stream makes it anew "
+        "from the ledger"
+    )

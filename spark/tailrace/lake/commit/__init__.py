@@ -1,0 +1,1 @@
+"""Commit: branches, the lease, runs, what commits say of epochs, and which snapshots are kept."""

@@ -1,0 +1,124 @@
+"""What the commits of logs and ledgers have said, kept past the expiry of their snapshots (rule X3).
+
+The clock of an epoch, its watermarks, signals and offsets are in the properties of its commit (`epoch_properties`). A
+replay, a catch-up and an audit read those of all epochs there were. So before snapshots expire, what they say goes into
+a table beside the log or ledger, a row each; readers put both together. To archive a snapshot again does nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties
+from tailrace.lake.catalog.table_protocol import BEGINS
+from tailrace.lake.schema.contracts import commits_contract
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.base.time import instant, moment
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit to a table's main branch: what it says of itself, and how many rows it brought.
+
+    `sequence` is Iceberg's number of it, and `at` when it was made, in microseconds. One that only wrote anew what was
+    there brought none.
+    """
+
+    snapshot: int
+    parent: int | None
+    sequence: int
+    at: int
+    added: int
+    said: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The commits of a table's main branch, the first one first; `whole` says that none is missing."""
+
+    all: tuple[Commit, ...]
+    whole: bool
+
+
+def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
+    """Keep what these snapshots of a log or a ledger say."""
+    commits = [_commit(snapshot) for snapshot in snapshots]
+    if not commits:
+        return
+    name = lake.ensure(commits_contract(table)).name()[-1]
+    while True:
+        expected, kept = lake.rows(name)
+        there = {row["snapshot"] for row in kept}
+        rows = [_row(commit) for commit in commits if commit.snapshot not in there]
+        if not rows:
+            return
+        try:
+            lake.enter(name, rows, {}, expected)
+            return
+        except MovedError:
+            # Another maintenance: it may have archived the same.
+            continue
+
+
+def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
+    """What the commits of a table's main branch say: those of its snapshots, and before them the archived ones.
+
+    `until` is the snapshot to end with, the current one where it is left out. They are of one generation.
+    """
+    loaded = lake.table(table)
+    # The archive is read after the snapshots: what expires in between is in it by then.
+    live = [_commit(one) for one in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
+    name = commits_contract(table).table
+    kept = [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()] if lake.has(name) else []
+    known = {one.snapshot for one in live}
+    first = min((one.sequence for one in live), default=0)
+    found = sorted(
+        [*live, *(one for one in kept if one.snapshot not in known and one.sequence < first)],
+        key=lambda one: one.sequence,
+    )
+    begins = max((place for place, one in enumerate(found) if BEGINS in one.said), default=0)
+    return Commits(tuple(found[begins:]), _whole(found[begins:]))
+
+
+def _whole(found: list[Commit]) -> bool:
+    """Whether each follows the one before it, from the table's first one on."""
+    # What follows one that we took out has no parent any more, in the metadata that pyiceberg writes.
+    joined = all(later.parent in (earlier.snapshot, None) for earlier, later in itertools.pairwise(found))
+    return bool(found) and found[0].parent is None and joined
+
+
+def _commit(snapshot: Snapshot) -> Commit:
+    summary = snapshot.summary
+    brought = summary is not None and summary.operation is Operation.APPEND
+    added = summary.additional_properties.get("added-records", "0") if summary and brought else "0"
+    return Commit(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number or 0,
+        snapshot.timestamp_ms * 1000,
+        int(added),
+        properties(snapshot),
+    )
+
+
+def _row(one: Commit) -> dict[str, Any]:
+    return {
+        "snapshot": one.snapshot,
+        "parent": one.parent,
+        "sequence": one.sequence,
+        "at": moment(one.at),
+        "epoch": int(one.said["epoch"]) if "epoch" in one.said else None,
+        "added": one.added,
+        "said": json.dumps(dict(one.said), sort_keys=True),
+    }
+
+
+def _archived(row: Mapping[str, Any]) -> Commit:
+    numbers = (row["snapshot"], row["parent"], row["sequence"])
+    return Commit(*numbers, instant(row["at"]), row["added"], json.loads(row["said"]))

@@ -1,0 +1,147 @@
+"""How a commit becomes visible (rules X1, X2): one protocol, two ways to write.
+
+Spark writes to a branch of the writer's own, and main is moved to it; what it computed and is small this process writes
+there for it. Where this process computes, it writes the files beside the table first, and adds them to main in one
+commit. Either succeeds only if main is still where the writer started, so one that was overtaken publishes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from tailrace.lake.catalog.events import Outcome, Publication
+from tailrace.lake.catalog.table_protocol import MAIN, Change, Head, Tables
+from tailrace.lake.schema.lake_errors import MovedError
+
+
+@dataclass
+class Branch:
+    """A writer's next commit to one table. `base` is the snapshot of main that it is built on.
+
+    A `direct` writer has no branch in the table: what it has written waits as files until it is published.
+    """
+
+    lake: Tables
+    table: str
+    name: str
+    base: int | None = None
+    direct: bool = False
+    _waiting: tuple[Change, Mapping[str, str]] | None = field(default=None, repr=False)
+
+    @property
+    def writer(self) -> str:
+        """What kind of writer it is of, which its name starts with: stream, backfill or follow."""
+        return self.name.partition("_")[0]
+
+    @property
+    def target(self) -> str:
+        """What Spark writes to."""
+        return self.lake.spark_name(self.table, self.name)
+
+    def start(self, head: Head | None = None) -> Head:
+        """Set the branch to `head`, which is where main was seen to stand, or to where it stands now; gives that.
+
+        Whoever made up their mind by a head has to start there: what comes on top of it later was not looked at.
+        """
+        head = head or self.lake.head(self.table)
+        if not self.direct:
+            self._moved_to(head.snapshot)
+        self.base = head.snapshot
+        return head
+
+    def _moved_to(self, snapshot: int | None) -> None:
+        while snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != snapshot:
+            # Nobody else moves it: if it has moved, the reply was lost on its way.
+            with suppress(MovedError):
+                self.lake.move(self.table, self.name, snapshot, at)
+
+    def hold(self, change: Change, said: Mapping[str, str]) -> None:
+        """Take files that this process has written, to be published in a commit that says this.
+
+        Raises `MovedError` where the branch was removed as that of a writer that is fenced.
+        """
+        if self.direct:
+            self._waiting = (change, said)
+            return
+        while True:
+            try:
+                self.lake.change(self.table, change, said, self.base, self.name)
+                return
+            except MovedError:
+                at = self.lake.refs(self.table).get(self.name)
+                if at is None and self.base is not None:
+                    raise
+                if at != self.base:
+                    # Nobody else moves it: the reply was lost on its way.
+                    return
+                # Another branch of the table was committed to meanwhile, which does not count.
+
+    def staged(self) -> int:
+        """The snapshot that the branch stands at. Raises `MovedError` where it was removed."""
+        staged = self.lake.refs(self.table).get(self.name)
+        if staged is None:
+            raise MovedError(f"branch {self.name} of {self.table} was removed")
+        return staged
+
+    def publish(self) -> int:
+        """Move main to what was written, and give that snapshot.
+
+        Raises `MovedError` if main was moved by another, or the branch was removed as that of a writer that is fenced.
+        """
+        if self.direct:
+            return self._published()
+        staged = self.staged()
+        if staged != self.base:
+            try:
+                self.lake.move(self.table, MAIN, staged, self.base)
+            except MovedError:
+                # By ourselves, where the reply was lost on its way and the move was tried again.
+                if all(commit.snapshot != staged for commit in self.lake.commits(self.table)):
+                    self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
+                    raise
+            self.base = staged
+            self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
+        return staged
+
+    def _published(self) -> int:
+        assert self._waiting is not None, "nothing was written"
+        change, said = self._waiting
+        try:
+            self.base = self.lake.change(self.table, change, said, self.base)
+        except MovedError:
+            ours = self._landed(said)
+            if ours is None:
+                self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
+                raise
+            self.base = ours
+        self._waiting = None
+        self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
+        return self.base
+
+    def _landed(self, said: Mapping[str, str]) -> int | None:
+        """The commit above the base that says just this: it is ours, and its reply was lost on the way."""
+        above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
+        return next((commit.snapshot for commit in above if commit.said == said), None)
+
+    def again(self, said: Mapping[str, str], expected: int | None) -> int:
+        """Commit what was written on top of where main stands by now, saying this; gives the snapshot.
+
+        Raises `MovedError` where main stands elsewhere than at `expected`.
+        """
+        if self.direct:
+            assert self._waiting is not None, "nothing was written"
+            return self.lake.change(self.table, self._waiting[0], said, expected)
+        return self.lake.graft(self.table, self.staged(), said, expected)
+
+    def drop(self) -> None:
+        """Remove the branch, or forget what was written."""
+        self._waiting = None
+        if self.direct:
+            return
+        self.lake.unname(self.table, (self.name,))
+
+
+__all__ = ["Branch", "MovedError"]

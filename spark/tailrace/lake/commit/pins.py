@@ -1,0 +1,43 @@
+"""Pins: tags that keep a snapshot from expiry while somebody reads it.
+
+A reader of one snapshot by its id, such as an audit or a replay, may take longer than a running stream keeps it. A pin
+that a reader left behind who died is removed by maintenance after a time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tailrace.lake.catalog.lake import Lake
+
+_NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
+
+
+@contextmanager
+def pinned(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
+    """Keep a snapshot of each of these tables until the end. Raises `LakeError` where one has expired already."""
+    name = f"pin_{time.time_ns() // 1_000_000}_{uuid.uuid4().hex[:8]}"
+    done = []
+    try:
+        for table, snapshot in snapshots.items():
+            if snapshot is not None:
+                lake.name(table, name, snapshot)
+                done.append(table)
+        yield
+    finally:
+        for table in done:
+            lake.unname(table, (name,))
+
+
+def pinned_at(name: str) -> int | None:
+    """When a pin was made, in milliseconds; None for what is no pin.
+
+    >>> pinned_at("pin_1700000000000_0123abcd"), pinned_at("stream_3")
+    (1700000000000, None)
+    """
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found else None

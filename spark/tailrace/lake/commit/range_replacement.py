@@ -1,0 +1,245 @@
+"""A run that replaces a range, as a protocol: beside a running stream, and beside other runs (rules V4 and X4).
+
+A run says in its commit which range it replaced. What it computes is the difference to the answers as of a snapshot of
+the ledger, so it is right only as long as no other run has replaced any of its range since: each commit is made on a
+snapshot of main whose commits were looked through for such a run, and fails if main is not there any more. A run that
+was overtaken computes anew. What is computed, and how rows are written, is the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from tailrace.lake.catalog.events import Outcome, Publication
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import BACKFILLED, Commit, Head, Tables, repeated, standing
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.lease import PATIENCE, Lease
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.lake_errors import FencedError, MovedError
+
+RUN = "run"
+"""Which run a commit is of."""
+
+COUNTS = ("changed", "untouched", "retracted")
+"""What a run counts windows by: fired again or for the first time, left alone, and taken back for good."""
+
+TRIES = 3
+"""How often the lease is borrowed where a stream takes it in between."""
+
+
+class Difference(Protocol):
+    """What a run would write, and how many windows there are of each of `COUNTS`."""
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+
+D = TypeVar("D", bound=Difference)
+
+
+class Engine(Protocol[D]):
+    """What computes a run's difference and writes it."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether it writes its commits itself (`lake.commit.branch`)."""
+
+    def follow(self) -> int:
+        """Bring table `p` up with the ledger; gives the ledger's snapshot that it stands for."""
+
+    def compute(self, run: Run, pinned: Head) -> D:
+        """The difference of what the log holds for the run's range, as of the pinned commit's epoch, to the answers."""
+
+    def write(self, found: D, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        """Append the difference's rows to a branch, in a commit that says this."""
+
+    def published(self, found: D, snapshot: int) -> None:
+        """Bring table `p` up with the commit of the difference."""
+
+    def forget(self, found: D) -> None:
+        """Let go of what was computed."""
+
+
+class Replaced(NamedTuple):
+    """What a commit says of the run that it is of: the range of window timestamps that it replaced, in microseconds."""
+
+    run: str
+    generation: int
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, commit: Commit) -> Replaced | None:
+        """What a commit says; None of one that is no run's.
+
+        >>> Replaced.of(Commit(1, {BACKFILLED: "e5 7 0 60"})), Replaced.of(Commit(1, {}))
+        (Replaced(run='e5', generation=7, first=0, last=60), None)
+        """
+        if BACKFILLED not in commit.said:
+            return None
+        run, *numbers = commit.said[BACKFILLED].split()
+        return cls(run, *map(int, numbers))
+
+    def above(self, run: Run) -> bool:
+        """Whether it is of a higher generation than a run, and has some of its range."""
+        return self.generation > run.generation and run.overlaps(self.first, self.last)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: the run as it was last entered, its counts, and the run that it gave way to, if it did."""
+
+    run: Run
+    counts: Mapping[str, int]
+    above: Run | None = None
+
+
+class Replacing(Generic[D]):
+    """The protocol of one run."""
+
+    def __init__(self, lake: Tables, runs: Runs, engine: Engine[D]) -> None:
+        self.lake, self.runs, self.engine = lake, runs, engine
+        self.ledger = f"{runs.pipeline.name}__ledger"
+
+    def closed(self, run: Run) -> Ended:
+        """A run of windows that no stream can reach any more, with no lease (rule X4)."""
+        branch = Branch(self.lake, self.ledger, f"backfill_{run.run}", direct=self.engine.direct)
+        try:
+            return self._until_it_holds(run, partial(self._beside, branch))
+        finally:
+            branch.drop()
+
+    def open(self, run: Run, patience: float = PATIENCE) -> Ended:
+        """A run of windows that a stream can still reach, on the stream's lease (rule X4).
+
+        Raises `FencedError` where a stream took the lease each time, or did not wait any longer.
+        """
+        for left in reversed(range(TRIES)):
+            lease = Lease.borrow(self.lake, self.ledger, run.run, patience, direct=self.engine.direct)
+            try:
+                return self._until_it_holds(run, partial(self._on_lease, lease))
+            except FencedError:
+                if not left:
+                    raise
+            finally:
+                lease.hand_back()
+                lease.give_back()
+        raise AssertionError("the last try returns or raises")
+
+    def _until_it_holds(self, run: Run, publish: Callable[[Run, D, _Pin], int | None]) -> Ended:
+        while True:
+            pin = self._pinned(self.engine.follow())
+            if pin is None:
+                continue
+            above = self._above(run, pin)
+            if above is not None and above.covers(run.first, run.last):
+                return Ended(self.runs.gave_way(run, above), dict.fromkeys(COUNTS, 0), above)
+            if above is not None:
+                # It has but some of the range, and what this run finds there is the later word.
+                run = self.runs.renewed(run)
+            run = replace(run, log_epoch=pin.head.number("epoch"))
+            found = self.engine.compute(run, pin.head)
+            counts = {name: found.counts[name] for name in COUNTS}
+            try:
+                if counts["changed"] or counts["retracted"]:
+                    snapshot = publish(run, found, pin)
+                    if snapshot is None:
+                        continue
+                    self.engine.published(found, snapshot)
+            finally:
+                self.engine.forget(found)
+            return Ended(self.runs.note(run, status="committed", **counts), counts)
+
+    def _beside(self, branch: Branch, run: Run, found: D, pin: _Pin) -> int | None:
+        """Publish beside the stream: where it moved on the rows stay as they are, and the commit is made again.
+
+        None where another run was faster.
+        """
+        self.engine.write(found, run, pin.head, branch, self._said(run, branch.start()))
+        if self._overtaken(run, pin, self.lake.commits(self.ledger)):
+            return None
+        try:
+            return branch.publish()
+        except MovedError:
+            pass
+        while True:
+            commits = self.lake.commits(self.ledger)
+            if self._overtaken(run, pin, commits):
+                return None
+            landed = [commit.snapshot for commit in commits if _is_of(commit, run)]
+            if landed:
+                # The reply was lost on its way.
+                return landed[0]
+            head = standing(commits)
+            try:
+                snapshot = branch.again(self._said(run, head), head.snapshot)
+            except MovedError:
+                continue
+            self.lake.tell(Publication(self.ledger, branch.writer, Outcome.PUBLISHED))
+            return snapshot
+
+    def _on_lease(self, lease: Lease, run: Run, found: D, pin: _Pin) -> int | None:
+        """Publish at the epoch boundary that the lease was borrowed at, and give the lease back with it."""
+        while True:
+            # The stream goes on in the run's generation (rule V2).
+            said = lease.given_back({**_says(run), "generation": str(run.generation)})
+            self.engine.write(found, run, pin.head, lease.branch, said)
+            if self._overtaken(run, pin, self.lake.commits(self.ledger)):
+                return None
+            try:
+                return lease.publish(said)
+            except MovedError:
+                # A run of closed windows, or maintenance.
+                continue
+
+    def _pinned(self, since: int) -> _Pin | None:
+        """What the ledger says as of a snapshot; None where that is no longer in main."""
+        commits = self.lake.commits(self.ledger)
+        known = [place for place, commit in enumerate(commits) if commit.snapshot == since]
+        return _Pin(since, standing(commits[known[0] :])) if known else None
+
+    def _above(self, run: Run, pin: _Pin) -> Run | None:
+        """A run of a higher generation that has replaced some of this one's range (rule V4)."""
+        noted = self.runs.above(run)
+        if noted is not None:
+            return noted
+        made = [one for commit in self.lake.commits(self.ledger) if (one := Replaced.of(commit)) and one.above(run)]
+        # Its row in the table of runs is entered only after its commit.
+        if not made:
+            return None
+        return next((other for other in self.runs.all() if other.run == made[0].run), None)
+
+    def _overtaken(self, run: Run, pin: _Pin, commits: Sequence[Commit]) -> bool:
+        """Whether another run has replaced some of the range since the snapshot that the difference is to."""
+        for commit in commits:
+            if commit.snapshot == pin.snapshot:
+                return False
+            other = Replaced.of(commit)
+            if other is not None and other.run != run.run and run.overlaps(other.first, other.last):
+                return True
+        # The snapshot is not kept any more: nobody can say.
+        return True
+
+    def _said(self, run: Run, head: Head) -> dict[str, str]:
+        return {**repeated(head.said), **_says(run)}
+
+
+class _Pin(NamedTuple):
+    """A snapshot of the ledger, and what its last epoch says."""
+
+    snapshot: int
+    head: Head
+
+
+def _says(run: Run) -> dict[str, str]:
+    """What the commit of a run says of it."""
+    return {RUN: run.run, BACKFILLED: f"{run.run} {run.generation} {run.first} {run.last}"}
+
+
+def _is_of(commit: Commit, run: Run) -> bool:
+    made = Replaced.of(commit)
+    return made is not None and made.run == run.run

@@ -1,0 +1,129 @@
+"""Which range of event time was computed by which run, and the generations that runs take (rules V2, V4)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tailrace.lake.catalog.events import Noted
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Tables
+from tailrace.lake.schema.contracts import runs_contract
+from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.definition.chain import Ranged
+
+HIGHEST = "generation"
+"""What a commit to the table says: the highest generation in it."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs table of a pipeline."""
+
+    lake: Tables
+    pipeline: Ranged
+
+    @property
+    def table(self) -> str:
+        return f"{self.pipeline.name}__runs"
+
+    def all(self) -> list[Run]:
+        """Every run, in the order of their generations and starts."""
+        _, rows = self.lake.rows(self.table)
+        latest: dict[str, Run] = {}
+        for row in sorted(rows, key=lambda row: row["at"]):
+            latest[row["run"]] = _run(row)
+        return sorted(latest.values(), key=lambda run: (run.generation, run.run))
+
+    def start(
+        self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
+        engine: str | None = None,
+    ) -> Run:  # fmt: skip
+        """Enter a run, in a generation above every other's: two that start at once get two (rule V2)."""
+        self.lake.ensure(runs_contract(self.pipeline))
+        # It is read in every run and grows by two files in each. Before the run is entered, so that a failure to
+        # tidy up never contradicts what a run has committed.
+        self.lake.gather(self.table)
+        draft = Run(
+            run=uuid.uuid4().hex[:12],
+            kind=kind,
+            status="started",
+            generation=0,
+            first=first,
+            last=last,
+            fingerprint=self.pipeline.fingerprint,
+            log_epoch=log_epoch,
+            reason=reason,
+            engine=engine,
+        )
+        return self.renewed(draft)
+
+    def renewed(self, run: Run) -> Run:
+        """Enter a run in a new generation, above every other's."""
+        return self._entered(run, renew=True)
+
+    def note(self, run: Run, **changes: Any) -> Run:
+        """Write how a run stands now."""
+        return self._entered(replace(run, **changes), renew=False)
+
+    def _entered(self, run: Run, *, renew: bool) -> Run:
+        while True:
+            expected, highest = self._highest()
+            if renew:
+                run = replace(run, generation=highest + 1)
+            try:
+                said = {HIGHEST: str(max(highest, run.generation))}
+                self.lake.enter(self.table, [_row(run)], said, expected)
+            except MovedError:
+                continue
+            self.lake.tell(Noted(self.pipeline.name, run))
+            return run
+
+    def _highest(self) -> tuple[int | None, int]:
+        """The snapshot that the table stands at, and the highest generation in it."""
+        head = self.lake.head(self.table)
+        if HIGHEST in head.said:
+            return head.snapshot, head.number(HIGHEST)
+        expected, rows = self.lake.rows(self.table)
+        return expected, max((row["generation"] for row in rows), default=0)
+
+    def gave_way(self, run: Run, above: Run) -> Run:
+        """Write that a run gave way to one of a higher generation."""
+        note = f"generation {above.generation} (run {above.run}) covers the range"
+        return self.note(run, status="gave_way", reason=note)
+
+    def failed(self, run: Run, error: BaseException) -> Run:
+        """Write that a run failed, and of what."""
+        return self.note(run, status="failed", reason=str(error).split("\n", 1)[0][:500])
+
+    def above(self, run: Run) -> Run | None:
+        """A committed run of a higher generation that covers some of this one's range, if there is one (rule V4)."""
+        for other in self.all():
+            done = other.status == "committed" and other.kind != "stream"
+            if done and other.generation > run.generation and other.overlaps(run.first, run.last):
+                return other
+        return None
+
+
+def _row(run: Run) -> dict[str, Any]:
+    same = {name: getattr(run, name) for name in _SAME if name != "at"}
+    return {**same, "range_start": moment(run.first), "range_end": moment(run.last), "at": datetime.now(UTC)}
+
+
+def _run(row: Mapping[str, Any]) -> Run:
+    first = instant(row["range_start"]) if row["range_start"] else BEGINNING
+    last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
+    # A table that was made before it has no `engine`.
+    same: dict[str, Any] = {name: row.get(name) for name in _SAME}
+    return Run(first=first, last=last, **same)
+
+
+_SAME = (
+    *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
+    *("changed", "untouched", "retracted", "reason", "engine"),
+)
+"""What a run and its row have alike."""

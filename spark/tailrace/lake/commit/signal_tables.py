@@ -1,0 +1,83 @@
+"""What is said to a log from outside: signals, which open the triggers that wait for them, and complete input.
+
+Both come with an epoch, whose commit to the log says so (`tailrace.lake.commit.control_table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.control_table import ControlTable
+from tailrace.lake.schema.contracts import complete_contract, signals_contract
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.log import Log
+
+NAMES = "signals"
+"""What a commit of the log says: the signals that came with its epoch."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """The table of signals of one log."""
+
+    lake: Lake
+    log: Log
+
+    @cached_property
+    def control(self) -> ControlTable:
+        return ControlTable(self.lake, signals_contract(self.log), "signals_seen")
+
+    @property
+    def table(self) -> str:
+        return self.control.contract.table
+
+    def send(self, name: str, note: str | None = None) -> None:
+        """Enter a signal. It comes with the next epoch of the stream that lands the log."""
+        self.control.enter(name=name, note=note)
+
+    def come(self, said: Mapping[str, str]) -> dict[str, str]:
+        """What the next commit of the log is to say; `said` is what the last one says of those seen so far."""
+        rows, seen = self.control.come(said)
+        names = sorted({row["name"] for row in rows})
+        return {**seen, **({NAMES: ",".join(names)} if names else {})}
+
+
+@dataclass(frozen=True)
+class Completions:
+    """The table that says until when a log's input is complete: the injector's word (MillWheel, 5.2)."""
+
+    lake: Lake
+    log: Log
+
+    @cached_property
+    def control(self) -> ControlTable:
+        return ControlTable(self.lake, complete_contract(self.log), "complete_seen")
+
+    @property
+    def table(self) -> str:
+        return self.control.contract.table
+
+    def say(self, until: int, partition: str | None = None, note: str | None = None) -> None:
+        """Say that a partition, or the whole log, has all its records before `until`, in microseconds."""
+        self.control.enter(complete_until=moment(until), partition=partition, note=note)
+
+    def come(self, said: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
+        """What was said since, by partition (None for the whole log), and what the next commit of the log says."""
+        rows, seen = self.control.come(said)
+        found: dict[str | None, int] = {}
+        for row in rows:
+            until = instant(row["complete_until"])
+            found[row["partition"]] = max(until, found.get(row["partition"], until))
+        return found, seen
+
+
+def names_of(said: Mapping[str, str]) -> tuple[str, ...]:
+    """The signals that a commit says came with its epoch.
+
+    >>> names_of({"signals": "close,open"}), names_of({})
+    (('close', 'open'), ())
+    """
+    return tuple(name for name in said.get(NAMES, "").split(",") if name)

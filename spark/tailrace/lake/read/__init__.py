@@ -1,0 +1,1 @@
+"""Read tables back for people and followers, without a JVM."""

@@ -1,0 +1,55 @@
+"""Where the current answers of a pipeline are, and what every follower of its table `p` does around a merge."""
+
+from __future__ import annotations
+
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import standing
+from tailrace.lake.change.generations import settle
+from tailrace.lake.commit.answers_merge import Following
+from tailrace.lake.commit.trimming import Trimming
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
+from tailrace.model.definition.pipeline import Pipeline
+
+
+class AnswersFollowing(Following):
+    """Follow the ledger of one pipeline in a lake: who still may is looked at before, snapshots are trimmed after.
+
+    Where the pipeline has no table `p` nothing is followed, and it stands for all that the ledger holds.
+    """
+
+    lake: Lake
+
+    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, *, direct: bool = False) -> None:
+        super().__init__(lake, pipeline.name, owner, direct=direct)
+        self.pipeline = pipeline
+        self.trimming = Trimming(lake, self.name, archived=False)
+
+    def follow(self, *, fresh: int | None = None) -> int:
+        if self.lake.has(self.name):
+            return super().follow(fresh=fresh)
+        check_definition(self.lake, self.pipeline)
+        snapshot = standing(self.lake.commits(f"{self.name}__ledger")).snapshot
+        return -1 if snapshot is None else snapshot
+
+    def close(self) -> None:
+        if self.lake.has(self.name):
+            super().close()
+
+    def followed(self) -> None:
+        self.trimming.after_commit()
+
+    def begin(self) -> None:
+        """Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning."""
+        check_definition(self.lake, self.pipeline)
+        # The ledger may have gone over to another generation, and `p` not yet.
+        settle(self.lake, self.name)
+
+
+def held_by(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
+    """Give the table that the answers are in, and the filter of its files for those that `where` is about."""
+    if lake.has(pipeline.name):
+        return pipeline.name, where
+    panes = equal("kind", PANE)
+    return f"{pipeline.name}__ledger", panes if where is EVERYTHING else every(panes, where)

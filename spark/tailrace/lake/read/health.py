@@ -1,0 +1,79 @@
+"""Whether a stream keeps up, by what its tables say: no engine is asked, and nothing is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import progress_of
+from tailrace.lake.schema.layouts import LEDGER
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.source_text import length
+
+MINUTE = 60_000_000
+
+
+@dataclass(frozen=True)
+class Health:
+    """How far a stage is: the watermark and the epoch of its ledger, and the epoch that table `p` stands for.
+
+    Instants are in microseconds; epochs are -1 before the first, `answers` also for what has no such table.
+    """
+
+    name: str
+    epoch: int
+    watermark: int
+    answers: int
+
+
+def health(lake: Lake, definition: Definition) -> list[Health]:
+    """How far each stage of a definition is, in their order; those that no stream has begun are left out."""
+    found = []
+    for stage in chain(definition):
+        if lake.has(stage.name + LEDGER):
+            head = lake.head(stage.name + LEDGER)
+            answers = lake.head(stage.name).number("epoch") if lake.has(stage.name) else -1
+            found.append(Health(stage.name, head.number("epoch"), head.number("watermark", BEGINNING), answers))
+    return found
+
+
+def answers(lake: Lake, definition: Definition) -> dict[str, str | None]:
+    """The snapshot of each stage's table of answers by its name, as text; None for one that holds nothing yet."""
+    tables = [stage.name for stage in chain(definition) if lake.has(stage.name)]
+    found = {name: lake.head(name).snapshot for name in tables}
+    return {name: None if snapshot is None else str(snapshot) for name, snapshot in found.items()}
+
+
+def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
+    """What is wrong, a line each: stages without tables, and watermarks more than `most` behind `now`.
+
+    `now` is an instant and `most` a length in microseconds; None where the records say what time it is, and not the
+    clock on the wall. A watermark at the end of time is behind nothing. A stream that is `young` has not been running
+    for long enough to have a ledger or a watermark of each stage.
+    """
+    found = {one.name: one for one in health(lake, definition)}
+    lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
+    if most is None:
+        return lines
+    for one in found.values():
+        if one.watermark == BEGINNING:
+            lines += [] if young else [f"{one.name} has no watermark yet"]
+        elif one.watermark < min(now - most, END_OF_TIME):
+            behind = length(max(MINUTE, (now - one.watermark) // MINUTE * MINUTE))
+            by = _by(lake, definition)
+            lines.append(f"the watermark of {one.name} is at {text(one.watermark)}, {behind} behind{by}")
+    return lines
+
+
+def _by(lake: Lake, definition: Definition) -> str:
+    """Which partitions of the log hold it back, where it has several."""
+    progress = progress_of(lake, definition.source.name) if lake.has(definition.source.name) else None
+    if progress is None or len(progress.partitions) < 2:
+        return ""
+    names, more = progress.behind[:_NAMED], len(progress.behind) - _NAMED
+    others = f" and {more} more" if more > 0 else ""
+    return f", held back by {', '.join(names)}{others}"
+
+
+_NAMED = 3

@@ -1,0 +1,162 @@
+"""The history of one key: every pane its windows have given, in version order, and what came too late for them.
+
+Read from the ledger without a JVM; the filters go down to the files' statistics. Instants are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeAlias
+
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.schema.contracts import LATE, PANE, key_columns
+from tailrace.lake.schema.filters import after, among, equal, every, up_to
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.base.types import INTEGERS, decimal_parts
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.panes import Version
+from tailrace.model.windows.windows import Window
+
+KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
+
+
+class KeyValueError(LakeError, ValueError):
+    """A text that is no value of its key column."""
+
+
+@dataclass(frozen=True)
+class LedgerPane:
+    """One pane as the ledger has it. `values` are the results it says; `answer` those of everything so far."""
+
+    window: Window
+    version: Version
+    timing: str
+    retraction: bool
+    values: Mapping[str, Any]
+    answer: Mapping[str, Any]
+    processing_time: int
+    watermark: int
+    writer: str
+
+
+@dataclass(frozen=True)
+class LedgerLate:
+    """One record that came too late for a window, `behind` by so many microseconds, and where the log has it."""
+
+    window: Window
+    event_time: int
+    epoch: int
+    behind: int
+    reason: str
+    source: tuple[int, str, int]
+
+
+@dataclass(frozen=True)
+class History:
+    """What a key's windows gave, in version order, as of the ledger's watermark."""
+
+    key: tuple[KeyValue, ...]
+    panes: tuple[LedgerPane, ...]
+    late: tuple[LedgerLate, ...]
+    watermark: int
+    epoch: int
+
+    @property
+    def windows(self) -> list[Window]:
+        """The windows there is something to tell of, by start."""
+        return sorted({pane.window for pane in self.panes} | {late.window for late in self.late})
+
+    def answer(self, window: Window) -> LedgerPane | None:
+        """The pane that a window's current answer is from; None where it was taken back or has none."""
+        own = [pane for pane in self.panes if pane.window == window]
+        return own[-1] if own and not own[-1].retraction else None
+
+
+def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | None = None) -> History:
+    """The history of a key's windows that hold the instant `at`; of all its windows where that is None.
+
+    Where one of several such windows starts at `at`, it alone is meant. Raises `LakeError` where there is no ledger.
+    """
+    ledger = lake.table(f"{pipeline.name}__ledger")
+    where = [among("kind", (PANE, LATE))]
+    where += [equal(name, _plain(value)) for name, value in zip(pipeline.key, key, strict=True)]
+    if at is not None:
+        where += [up_to("window_start", at), after("window_end", at)]
+    rows = ledger.scan(row_filter=every(*where)).to_arrow().to_pylist()
+    if at is not None and not pipeline.where.merges and any(instant(row["window_start"]) == at for row in rows):
+        rows = [row for row in rows if instant(row["window_start"]) == at]
+    panes = sorted((_pane(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
+    late = sorted((_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time))
+    head = head_of(ledger)
+    return History(tuple(key), tuple(panes), tuple(late), head.number("watermark", BEGINNING), head.number("epoch"))
+
+
+def key_values(pipeline: Pipeline, texts: Sequence[str]) -> tuple[KeyValue, ...]:
+    """The key that texts stand for, one for each key column. Raises `KeyValueError` where one does not fit."""
+    types = key_columns(pipeline)
+    return tuple(_value(name, type, text) for (name, type), text in zip(types.items(), texts, strict=True))
+
+
+def _value(name: str, type: str, text: str) -> KeyValue:
+    try:
+        if type in INTEGERS:
+            return int(text)
+        if type == "boolean":
+            return {"true": True, "false": False}[text.lower()]
+        if type == "date":
+            return date.fromisoformat(text)
+        if type == "timestamp":
+            at = datetime.fromisoformat(text)
+            return at if at.tzinfo else at.replace(tzinfo=UTC)
+        if parts := decimal_parts(type):
+            exact = Decimal(text).quantize(Decimal(1).scaleb(-parts[1]))
+            if exact == Decimal(text):
+                return exact
+            raise ValueError
+    except (ValueError, KeyError, InvalidOperation):
+        raise KeyValueError(f"key {name} = {text!r}: expected a {type}, the type of the column") from None
+    return text
+
+
+def _plain(value: KeyValue) -> KeyValue:
+    """A value as pyiceberg's filters take it."""
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
+    """By version; of a retraction and the pane that takes its place the retraction is the first."""
+    return (pane.version, not pane.retraction, pane.window)
+
+
+def _window(row: Mapping[str, Any]) -> Window:
+    return Window(instant(row["window_start"]), instant(row["window_end"]))
+
+
+def _pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
+    values = {name: row[name] for name in pipeline.results}
+    return LedgerPane(
+        window=_window(row),
+        version=Version(row["generation"], row["epoch"], row["pane_index"]),
+        timing=row["timing"],
+        retraction=row["retraction"],
+        values=values,
+        answer=row.get("answer") or values,
+        processing_time=instant(row["processing_time"]),
+        watermark=instant(row["watermark"]),
+        writer=row["writer"],
+    )
+
+
+def _late(row: Mapping[str, Any]) -> LedgerLate:
+    return LedgerLate(
+        window=_window(row),
+        event_time=instant(row["event_time"]),
+        epoch=row["epoch"],
+        behind=row["behind"],
+        reason=row["reason"],
+        source=(row["source_epoch"], row["source_partition"], row["source_offset"]),
+    )

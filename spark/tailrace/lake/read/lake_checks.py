@@ -1,0 +1,230 @@
+"""What `tailrace doctor` finds, and its checks of a lake: where its files are, its catalog, and that it swaps rightly.
+
+A check gives in a few words what it found, or raises `WrongError` or `UnseenError`. Whatever else it raises is wrong as
+well, and said: no check takes the others with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from tailrace.lake.catalog.backends import kind, opened
+from tailrace.lake.catalog.lake import Lake, no_rows
+from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.model.base.errors import TailraceError
+from tailrace.settings import Settings
+
+State = Literal["ok", "wrong", "not looked at"]
+
+SCRATCH = "_doctor"
+"""The folder of the warehouse that checks write in, and leave empty."""
+
+LITTLE = 10**9
+"""Bytes free below which a warehouse is said to be full."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check came to: `found` says what is there or why it was not looked at, `mend` what to do about it."""
+
+    name: str
+    state: State
+    found: str
+    mend: str = ""
+
+
+class WrongError(TailraceError, RuntimeError):
+    """Something that is not as it has to be: what was found, and how it is mended."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        self.found, self.mend = found, mend
+        super().__init__(f"{found}: {mend}" if mend else found)
+
+
+class UnseenError(WrongError):
+    """Something that cannot be looked at, or need not: why, and what would have it looked at."""
+
+
+def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
+    """What a check finds. `mend` is for what it does not foresee."""
+    try:
+        return Finding(name, "ok", check())
+    except UnseenError as seen:
+        return Finding(name, "not looked at", seen.found, seen.mend)
+    except WrongError as seen:
+        return Finding(name, "wrong", seen.found, seen.mend)
+    except Exception as error:
+        return Finding(name, "wrong", reason(error), allowing(error) or mend)
+
+
+def reason(error: Exception) -> str:
+    """An error in one line."""
+    if isinstance(error, TailraceError):
+        return " ".join(str(error).split())
+    said = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}{': ' if said else ''}{said}"
+
+
+def allowing(error: Exception) -> str:
+    """How to mend what a service of AWS did not allow, by its own words; empty where it is something else."""
+    found = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", str(error))
+    return f"allow {found[1]}{f' on {found[2]}' if found[2] else ''} to who runs this" if found else ""
+
+
+def folder(settings: Settings) -> str:
+    """Whether a warehouse that is a folder can be written and read, and how much there is room for."""
+    place = Path(settings.warehouse)
+    another = "set TAILRACE_WAREHOUSE to a folder that may be written"
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if not there.is_dir():
+        raise WrongError(f"{there} is a file, where a folder was expected", another)
+    try:
+        if there == place:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(b"doctor")
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            # The first stream makes it; a doctor makes none.
+            with tempfile.TemporaryDirectory(dir=there, prefix=".tailrace-doctor-"):
+                pass
+    except OSError as error:
+        raise WrongError(
+            f"{there} cannot be written ({error.strerror})",
+            f"let who runs this write there (chown, chmod), or {another}",
+        ) from error
+    free = shutil.disk_usage(there).free
+    if free < LITTLE:
+        raise WrongError(f"{there} has {free / 1e6:,.0f} MB free", f"make room (`tailrace maintain`), or {another}")
+    said = "can be written" if there == place else "is not there yet, and can be made"
+    return f"{place} {said}, {free / 1e9:,.0f} GB free"
+
+
+def catalog(settings: Settings) -> str:
+    """Whether the catalog can be opened and has the namespace, and how many tables are in it."""
+    there = kind(settings)
+    if not there.there:
+        raise UnseenError(f"{there.named} is not there yet", "the first stream makes it")
+    try:
+        with closing(opened(settings)) as found:
+            if not found.namespace_exists(settings.namespace):
+                raise UnseenError(
+                    f"{there.named} has no namespace {settings.namespace} yet",
+                    "the first stream makes it; TAILRACE_NAMESPACE names another",
+                )
+            tables = found.list_tables(settings.namespace)
+    except (LakeError, UnseenError):
+        raise
+    except Exception as error:
+        raise WrongError(
+            f"{there.named} cannot be opened ({reason(error)})",
+            allowing(error)
+            or "check that it is a catalog of Iceberg, that it runs and that it may be used "
+            "(TAILRACE_CATALOG_SECRET is its password or token), or set TAILRACE_CATALOG_URI to another",
+        ) from error
+    return f"{there.named}: namespace {settings.namespace}, {len(tables)} {'table' if len(tables) == 1 else 'tables'}"
+
+
+def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
+    """Whether the catalog refuses a commit that another one has overtaken, tried on a table that is dropped again.
+
+    All that Tailrace promises rests on it. Where it is taken, the other one is lost, and nobody is told. `sweep`
+    removes all files below an address.
+    """
+    ours, theirs = Lake(settings), Lake(settings)
+    name = f"doctor_{uuid.uuid4().hex[:12]}"
+    with closing(ours.catalog), closing(theirs.catalog):
+        ours.catalog.create_table(
+            (settings.namespace, name),
+            Schema(NestedField(1, "n", LongType())),
+            location=f"{settings.warehouse_uri}/{SCRATCH}/{name}",
+        )
+        try:
+            refused = _overtaken(ours, theirs, name)
+            kept = theirs.table(name).metadata.snapshots
+        finally:
+            _removed(ours, name, sweep)
+    if refused and len(kept) == 1:
+        return "a commit that was overtaken by another is refused"
+    named = kind(settings).named
+    if refused:
+        raise WrongError(
+            f"{named} refused a commit, and has it all the same", "use another catalog (TAILRACE_CATALOG_URI)"
+        )
+    raise WrongError(
+        f"{named} takes a commit that another has overtaken, and loses the other in silence: it does not compare "
+        "what it swaps (Glue compares the VersionId that UpdateTable brings)",
+        "use another catalog (TAILRACE_CATALOG_URI): with this one two writers lose records and answers. "
+        "A server that only looks like Glue has to compare VersionId",
+    )
+
+
+def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
+    """Commit, and have another commit go first, after ours has looked where the table is; whether ours was refused."""
+    staged = ours.table(name)
+
+    def first() -> None:
+        loaded = theirs.table(name)
+        with committing(loaded) as transaction:
+            transaction.append(no_rows(loaded.schema()))
+
+    catalog = changing(ours.catalog)
+    if isinstance(catalog, MetastoreCatalog):
+        stage, gone = catalog._update_and_stage_table, list[bool]()
+
+        def between(*given: Any) -> Any:
+            made = stage(*given)
+            if not gone:
+                gone.append(True)
+                first()
+            return made
+
+        vars(catalog)["_update_and_stage_table"] = between
+    else:
+        # A server compares by itself: an old base is enough.
+        first()
+    try:
+        with committing(staged) as transaction:
+            transaction.append(no_rows(staged.schema()))
+    except MovedError:
+        return True
+    return False
+
+
+def _removed(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
+    """Drop the scratch table, and the files of commits that came to nothing."""
+    try:
+        table = lake.table(name)
+        lake.catalog.drop_table((lake.settings.namespace, name))
+    except NoSuchTableError:
+        return
+    except Exception as error:
+        raise WrongError(
+            f"the table {lake.settings.namespace}.{name}, made to try commits, cannot be dropped ({reason(error)})",
+            allowing(error) or "drop it by hand",
+        ) from error
+    sweep(table.location())
+
+
+def swept(address: str) -> None:
+    """Remove a folder of this machine, and the one that it is in where that is empty then."""
+    place = Path(address.removeprefix("file://"))
+    shutil.rmtree(place)
+    with suppress(OSError):
+        place.parent.rmdir()

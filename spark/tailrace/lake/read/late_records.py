@@ -1,0 +1,206 @@
+"""What came too late for its window, by ranges of event time that a backfill would repair (rule X6), without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.contracts import LATE, ledger_contract
+from tailrace.lake.schema.filters import after, equal, every, up_to
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.panes import Key
+from tailrace.model.windows.windows import Window
+
+SPAN, VERSION = ("window_start", "window_end"), ("generation", "epoch", "pane_index")
+
+MOST_APART = 3
+"""Of more ranges than these, one backfill over all of them is proposed."""
+
+
+@dataclass(frozen=True)
+class LateRange:
+    """Windows end to end that records came too late for, as the half-open range of a backfill that takes those in.
+
+    `behind` is how far the watermark was past a window's end at most; all in microseconds. `first_epoch` to
+    `last_epoch` is when they came.
+    """
+
+    first: int
+    last: int
+    records: int
+    windows: int
+    behind: int
+    first_epoch: int
+    last_epoch: int
+
+
+@dataclass(frozen=True)
+class LateReport:
+    """What is in a ledger's late rows: how many records, how many of them a backfill has taken in, and the rest.
+
+    A record in several windows counts once for each that it was too late for. Ranges that end by `closed` can be
+    backfilled now; the others once the watermark has gone on.
+    """
+
+    pipeline: Pipeline
+    records: int
+    repaired: int
+    ranges: tuple[LateRange, ...]
+    closed: int
+
+    @property
+    def ready(self) -> tuple[LateRange, ...]:
+        """The ranges that can be backfilled now."""
+        return tuple(one for one in self.ranges if self.wait(one) == 0)
+
+    def wait(self, one: LateRange) -> int:
+        """How far the watermark has yet to go until a range can be backfilled, in microseconds."""
+        return max(0, one.last - self.closed)
+
+
+@dataclass(frozen=True)
+class _Came:
+    """What came too late for one window in one epoch; `span` is the window that it belongs to after merging."""
+
+    span: Window
+    epoch: int
+    records: int
+    behind: int
+
+
+def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
+    """What came too late for the windows of one stage.
+
+    Raises `LakeError` where it has no ledger, and `OtherDefinitionError` where that is another definition's.
+    """
+    check_definition(lake, pipeline)
+    ledger = lake.table(ledger_contract(pipeline).table)
+    watermark = head_of(ledger).number("watermark", BEGINNING)
+    names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
+    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow_batch_reader()
+    came = list(_came(lake, pipeline, _counted(rows, names)))
+    runs = Runs(lake, pipeline).all() if lake.has(f"{pipeline.name}__runs") else []
+    open_ = [one for one in came if not _repaired(one, runs)]
+    total, left = (sum(one.records for one in of) for of in (came, open_))
+    return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))
+
+
+def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
+    """The ranges of the backfills that take these in: one for each, or where they are many or overlap one over all.
+
+    What comes out equal is left alone, so that one over all does no more than it has to.
+    """
+    spans = sorted({(one.first, one.last) for one in ready})
+    apart = all(one[1] <= two[0] for one, two in pairwise(spans))
+    if len(spans) > MOST_APART or not apart:
+        spans = [(spans[0][0], max(last for _, last in spans))]
+    return spans
+
+
+def _counted(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows by these columns, with how many there are and the largest `behind`; a batch is in memory at a time."""
+    many = [
+        pa.Table.from_batches([batch]).group_by(names).aggregate([([], "count_all"), ("behind", "max")])
+        for batch in rows
+    ]
+    if not many:
+        return []
+    totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
+    found: list[dict[str, Any]] = totals.rename_columns(
+        {"count_all_sum": "count_all", "behind_max_max": "behind_max"}
+    ).to_pylist()
+    return found
+
+
+def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -> Iterator[_Came]:
+    by_key: dict[Key, list[Mapping[str, Any]]] = {}
+    for group in groups:
+        key = tuple(group[name] for name in pipeline.key) if pipeline.where.merges else ()
+        by_key.setdefault(key, []).append(group)
+    held = _answers(lake, pipeline, by_key) if pipeline.where.merges else {}
+    for key, of in by_key.items():
+        windows = {_window(group) for group in of}
+        spans = {window: window for window in windows}
+        if pipeline.where.merges:
+            # The session that a late record belongs to reaches as far as those that it joins.
+            gathered = pipeline.where.gathered(windows | held.get(key, set()))
+            spans = {member: span for span, members in gathered.items() for member in members}
+        for group in of:
+            yield _Came(spans[_window(group)], group["epoch"], group["count_all"], group["behind_max"])
+
+
+def _window(row: Mapping[str, Any]) -> Window:
+    return Window(instant(row["window_start"]), instant(row["window_end"]))
+
+
+def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
+    """The windows that have an answer, of the keys that records came too late for, in the span of those."""
+    windows = [_window(row) for rows in late.values() for row in rows]
+    if not windows:
+        return {}
+    table, of = held_by(lake, pipeline)
+    inside = [of]
+    first, last = min(window.start for window in windows), max(window.end for window in windows)
+    if first > BEGINNING:
+        inside.append(after("window_end", first))
+    if last < END_OF_TIME:
+        inside.append(up_to("window_start", last))
+    names = (*pipeline.key, *SPAN, *VERSION, *(() if table == pipeline.name else ("retraction",)))
+    scan = lake.table(table).scan(row_filter=every(*inside), selected_fields=names)
+    said_last: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
+    for batch in scan.to_arrow_batch_reader():
+        for row in batch.to_pylist():
+            key = tuple(row[name] for name in pipeline.key)
+            if key in late:
+                # Of a ledger's panes the last says whether there is an answer; a retraction shares a pane's version.
+                said = (*(row[name] for name in VERSION), not row.get("retraction"))
+                place = key, _window(row)
+                said_last[place] = max(said, said_last.get(place, said))
+    found: dict[Key, set[Window]] = {}
+    for (key, window), said in said_last.items():
+        if said[-1]:
+            found.setdefault(key, set()).add(window)
+    return found
+
+
+def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
+    """Whether a backfill of a log that held these records has computed their window (rule V5)."""
+    return any(
+        run.kind == "backfill"
+        and run.status == "committed"
+        and run.log_epoch is not None
+        and run.log_epoch >= one.epoch
+        and run.first <= one.span.timestamp < run.last
+        for run in runs
+    )
+
+
+def _ranges(came: Iterable[_Came]) -> Iterator[LateRange]:
+    """The ranges of the windows, those that touch as one, by event time."""
+    ranges: list[list[_Came]] = []
+    reached = BEGINNING
+    for one in sorted(came, key=lambda one: one.span):
+        if not ranges or one.span.start > reached:
+            ranges.append([])
+        ranges[-1].append(one)
+        reached = max(reached, one.span.end)
+    for of in ranges:
+        yield LateRange(
+            first=min(one.span.start for one in of),
+            last=max(one.span.end for one in of),
+            records=sum(one.records for one in of),
+            windows=len({one.span for one in of}),
+            behind=max(one.behind for one in of),
+            first_epoch=min(one.epoch for one in of),
+            last_epoch=max(one.epoch for one in of),
+        )

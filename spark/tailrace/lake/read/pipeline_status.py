@@ -1,0 +1,255 @@
+"""How a pipeline stands, read from its tables without a JVM: watermark, epochs, open windows, counts, runs.
+
+Counts come from the tables' manifests wherever those have them, so that asking stays cheap as tables grow. Instants are
+microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import TimestamptzType
+
+from tailrace.lake.catalog.lake import Head, Lake, head_of, properties
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, progress_in
+from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION
+from tailrace.lake.schema.layouts import LEDGER
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.progress import Progress
+from tailrace.model.step.transition import Transition
+
+
+@dataclass(frozen=True)
+class LogStatus:
+    """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
+
+    `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
+    last epoch was committed. `progress` is how far its source's partitions are, None before the first epoch, and
+    `duplicates` how many records came again and are not in it.
+    """
+
+    log: str
+    epoch: int
+    records: int
+    rejected: int
+    latest: int | None
+    committed: int | None
+    progress: Progress | None = None
+    duplicates: int = 0
+
+
+@dataclass(frozen=True)
+class OpenWindows:
+    """The windows that records may still reach: how many, and the ends of the oldest and the newest."""
+
+    count: int
+    oldest: int | None
+    newest: int | None
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """A pipeline as its tables have it.
+
+    `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
+    `answers` is None of an earlier stage that has no such table, and of a map. `rewritten` is how many answers the last
+    change of `p` wrote anew, with the files that held what changed; a stream does that less often where it is dear
+    (`TAILRACE_FRESHNESS`). `panes` counts retractions too, and so do the `productions` of a map or a computation.
+    `engine` is what folded the last epoch, and why. `same_definition` says whether the ledger was made by a definition
+    of this meaning; it and `open` are None, and `runs` empty, where the definition is not at hand. A map has no `open`.
+    """
+
+    pipeline: str
+    epoch: int
+    answers_epoch: int
+    watermark: int
+    processing_time: int | None
+    generation: int
+    token: int
+    engine: str | None
+    committed: int | None
+    answers: int | None
+    rewritten: int
+    panes: int
+    late: int
+    productions: int
+    open: OpenWindows | None
+    same_definition: bool | None
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline and its log; None for one that no stream has made tables for yet."""
+
+    log: LogStatus | None
+    pipeline: PipelineStatus | None
+
+
+def status(lake: Lake, pipeline: Ranged) -> Status:
+    """How a pipeline or a map and its log stand. Raises `LakeError` where the catalog cannot be opened."""
+    log, ledger = lake.found(pipeline.source.name), lake.found(pipeline.name + LEDGER)
+    return Status(
+        None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
+        None if ledger is None else _pipeline_status(lake, ledger, pipeline.name, pipeline),
+    )
+
+
+def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
+    """Every log and every pipeline of the namespace, as far as their tables tell without a definition."""
+    if not lake.exists:
+        return [], []
+    tables = lake.tables
+    logs = [name.removesuffix("__rejected") for name in tables if name.endswith("__rejected")]
+    pipelines = [name.removesuffix(LEDGER) for name in tables if name.endswith(LEDGER)]
+    return [log_status(lake, name) for name in logs], [pipeline_status(lake, name) for name in pipelines]
+
+
+def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
+    """How a log stands. Raises `LakeError` where there is none."""
+    return _log_status(lake, lake.table(name), name, log)
+
+
+def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStatus:
+    rejected, head = lake.found(f"{name}__rejected"), head_of(table)
+    return LogStatus(
+        log=name,
+        epoch=head.number("epoch"),
+        records=_total(table),
+        rejected=0 if rejected is None else _total(rejected),
+        latest=latest_in(table, log.event_time) if log is not None else None,
+        committed=_committed(table),
+        progress=progress_in(head),
+        duplicates=head.number(DUPLICATES, 0),
+    )
+
+
+def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> PipelineStatus:
+    """How a pipeline stands. Raises `LakeError` where it has no ledger."""
+    return _pipeline_status(lake, lake.table(name + LEDGER), name, pipeline)
+
+
+def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:
+    answers, head, files = lake.found(name), head_of(ledger), _files(ledger)
+    counts = _by_kind(files)
+    return PipelineStatus(
+        pipeline=name,
+        epoch=head.number("epoch"),
+        answers_epoch=head_of(answers).number("epoch") if answers is not None else -1,
+        watermark=head.number("watermark", BEGINNING),
+        processing_time=int(head.said["processing_time"]) if "processing_time" in head.said else None,
+        generation=head.number("generation", 0),
+        token=head.number("token", 0),
+        engine=head.said.get(ENGINE),
+        committed=_committed(ledger),
+        answers=answers.scan().count() if answers is not None else None,
+        rewritten=_rewritten(answers) if answers is not None else 0,
+        panes=counts[PANE],
+        late=counts[LATE],
+        productions=counts[PRODUCTION],
+        open=_open(ledger, files, head, pipeline) if isinstance(pipeline, Pipeline) else None,
+        same_definition=head.said.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
+        runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(f"{name}__runs") else (),
+    )
+
+
+def _files(table: Table) -> list[FileScanTask]:
+    """Every file of a table; the manifests of one that a stream writes are many, so they are read but once."""
+    return list(table.scan().plan_files())
+
+
+def _by_kind(files: Iterable[FileScanTask]) -> Counter[str]:
+    """How many rows of each kind a ledger has, by its files, which are of one kind each."""
+    counts: Counter[str] = Counter()
+    for task in files:
+        counts[task.file.partition[0]] += task.file.record_count
+    return counts
+
+
+def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pipeline) -> OpenWindows:
+    """The open windows: the latest partial of each, less those that merged away or are out of reach."""
+    watermark = head.number("watermark", BEGINNING)
+    rules = Transition(pipeline, Scalars())
+    keys = [*pipeline.key, "window_start", "window_end"]
+    missing = [name for name in keys if name not in ledger.schema().column_names]
+    if missing:  # another definition's ledger
+        return OpenWindows(0, None, None)
+    # Only files that have a window that late: the rule itself is applied below.
+    floor = watermark - pipeline.lateness - pipeline.where.reach
+    ends = ledger.schema().find_field("window_end").field_id
+    partials = [task for task in files if task.file.partition[0] == PARTIAL]
+    reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
+    # Here, for it brings pandas along where that is not kept out.
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ledger.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
+    rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(reachable)
+    latest = latest_by(rows, keys)
+    found = [
+        instant(end)
+        for end, gone in zip(latest["window_end"].to_pylist(), latest["gone"].to_pylist(), strict=True)
+        if not gone and not rules.out_of_reach(instant(end), watermark)
+    ]
+    return OpenWindows(len(found), min(found, default=None), max(found, default=None))
+
+
+def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
+    """Of partials the latest of each key and window, by version; one that is gone comes before one that is not."""
+    order = [("generation", "ascending"), ("epoch", "ascending"), ("gone", "descending")]
+    ordered = partials.sort_by(order)
+    numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
+    last = numbered.group_by(keys).aggregate([("place", "max")])["place_max"]
+    return ordered.take(last)
+
+
+def _total(table: Table) -> int:
+    """The records of a table that is only ever appended to."""
+    return _counted(table.current_snapshot(), "total-records")
+
+
+def _rewritten(answers: Table) -> int:
+    """How many rows the last commit that brought the answers up took out of the table to write them anew."""
+    for snapshot in reversed(answers.snapshots()):
+        said = properties(snapshot)
+        if STAMP in said and MAINTAINED not in said:
+            return _counted(snapshot, "deleted-records")
+    return 0
+
+
+def _counted(snapshot: Snapshot | None, what: str) -> int:
+    """Read a count that a commit's summary has; 0 where it has none."""
+    summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get(what, 0))
+
+
+def latest_in(table: Table, column: str) -> int | None:
+    """The latest instant in a column, by the files' statistics."""
+    number = table.schema().find_field(column).field_id
+    highest = (_highest(task, number) for task in _files(table))
+    return max((at for at in highest if at is not None), default=None)
+
+
+def _highest(task: FileScanTask, number: int) -> int | None:
+    """The latest instant in a column of a file, as its statistics have it; None where they do not."""
+    bound = (task.file.upper_bounds or {}).get(number)
+    return None if bound is None else int(from_bytes(TimestamptzType(), bound))
+
+
+def _committed(table: Table) -> int | None:
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.timestamp_ms * 1000

@@ -1,0 +1,141 @@
+"""SQL over a lake's tables, and over names for the kinds of a ledger's rows, by whichever engine; it only reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow as pa
+
+from tailrace.lake.catalog.backends import endpoint
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.layouts import LEDGER
+
+KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
+"""How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
+
+ROWS = "rows"
+"""How the name ends of what stands of what a map gave: no retractions, and nothing that a backfill gave again since."""
+
+
+class QueryError(LakeError, ValueError):
+    """SQL that an engine does not take. The message is one line."""
+
+
+def views(lake: Lake, query: str) -> dict[str, str]:
+    """The names in a query that stand for the rows of a ledger of one kind, each with the SQL that gives them."""
+    found = {}
+    for table in tables(lake):
+        if table.endswith(LEDGER):
+            for name, kind in KINDS.items():
+                view = f"{table.removesuffix(LEDGER)}__{name}"
+                if _named(view, query):
+                    found[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
+            view = f"{table.removesuffix(LEDGER)}__{ROWS}"
+            if _named(view, query):
+                found[view] = _standing(table)
+    return found
+
+
+def _standing(ledger: str) -> str:
+    """The rows of a map's ledger that stand (`sql.results.map_rows.current`), in any dialect."""
+    place = ("source_epoch", "source_partition", "source_offset")
+    same = " AND ".join(f"m.{name} IS NOT DISTINCT FROM r.{name}" for name in place)
+    higher = f"SELECT 1 FROM {ledger} m WHERE m.writer = 'backfill' AND {same} AND m.generation > r.generation"
+    rows = f"SELECT * FROM {ledger} r WHERE r.kind = '{PRODUCTION}' AND NOT r.retraction"
+    return f"{rows} AND NOT EXISTS ({higher})"
+
+
+def tables(lake: Lake) -> list[str]:
+    """The tables of the lake's namespace, by name."""
+    if not lake.exists:
+        raise LakeError(
+            f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
+        )
+    return lake.tables
+
+
+def by_duckdb(lake: Lake, query: str) -> pa.Table:
+    """The rows of a query by DuckDB, each table as it stands now.
+
+    Raises `QueryError` for SQL that it does not take or that does more than read, and `LakeError` where there is no
+    DuckDB.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise LakeError("DuckDB is not installed: install the extra `duckdb`, or leave --engine out") from None
+    inner = views(lake, query)
+    with duckdb.connect() as connection:
+        for name in ("avro", "iceberg", *(("httpfs",) if lake.settings.on_s3 else ())):
+            connection.execute(f"LOAD '{extension(name)}'")
+        if lake.settings.on_s3:
+            connection.execute(_access())
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            statements = connection.extract_statements(query)
+            if len(statements) != 1 or statements[0].type.name not in ("SELECT", "EXPLAIN"):
+                raise QueryError("expected one statement that reads, such as SELECT")
+            wanted = " ".join([query, *inner.values()])
+            for table in tables(lake):
+                if _named(table, wanted):
+                    place = lake.table(table).metadata_location.replace("'", "''")
+                    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM iceberg_scan('{place}')")
+            for name, text in inner.items():
+                connection.execute(f"CREATE VIEW {name} AS {text}")
+            return connection.execute(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(first_line(str(error))) from None
+
+
+def first_line(text: str) -> str:
+    """The first line of an engine's message that says anything, without its code.
+
+    >>> first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'. SQLSTATE: 42601 (line 1, pos 7)\\n\\n== SQL ==")
+    "Syntax error at 'x'. (line 1, pos 7)"
+    """
+    line = next((one.strip() for one in text.splitlines() if one.strip()), "the engine says nothing")
+    return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()
+
+
+def _named(name: str, query: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
+
+
+def _access() -> str:
+    """DuckDB's secret for S3: the credentials that AWS's own tools would find, and the server that they would ask.
+
+    Raises `LakeError` where there are none.
+    """
+    try:
+        import boto3
+    except ImportError:
+        raise LakeError("boto3 is not installed: install the extra `aws`, or leave --engine out") from None
+    session = boto3.Session()
+    found = session.get_credentials()
+    if found is None:
+        raise LakeError("there are no credentials for S3: set AWS_PROFILE, or log in, or leave --engine out")
+    keys, at = found.get_frozen_credentials(), endpoint("s3")
+    said = {"KEY_ID": keys.access_key, "SECRET": keys.secret_key, "SESSION_TOKEN": keys.token}
+    said |= {"REGION": session.region_name}
+    if at is not None:
+        place = urlparse(at)
+        said |= {"ENDPOINT": place.netloc, "URL_STYLE": "path", "USE_SSL": str(place.scheme == "https").lower()}
+    words = (f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in said.items() if value)
+    return f"CREATE SECRET lake (TYPE s3, {', '.join(words)})"
+
+
+def extension(name: str) -> Path:
+    """The file of a DuckDB extension that was installed as a package: nothing is downloaded."""
+    found = importlib.util.find_spec(f"duckdb_extension_{name}")
+    place = None if found is None or found.origin is None else Path(found.origin).parent
+    file = None if place is None else next(place.rglob("*.duckdb_extension"), None)
+    if file is None:
+        raise LakeError(
+            f"DuckDB's extension {name} is not installed: install the extra `duckdb`, or leave --engine out"
+        )
+    return file

@@ -1,0 +1,141 @@
+"""The contracts as files: one JSON file a table, a line a column, for people and other tools to read.
+
+A file has two parts. What the definition says of a table (its columns with their types, its key) is printed into it,
+and a test holds it to the code. What people agree on beside that is the file's own, and is what holds: owner,
+retention, docs, former names of columns, partitioning, sort order, properties and format version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tailrace.lake.schema.contracts import Contract, spark_type
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.layouts import layout_faults
+from tailrace.model.base.errors import Fault
+
+
+class ContractError(LakeError, ValueError):
+    """A contract's file that makes no sense; the message has every fault of it."""
+
+
+def contract_data(contract: Contract) -> dict[str, Any]:
+    """A contract as JSON data; types are Spark SQL's."""
+    return {
+        "table": contract.table,
+        "doc": contract.doc,
+        "owner": contract.owner,
+        "retention": contract.retention,
+        "format_version": contract.format_version,
+        "key": list(contract.key),
+        "partition_by": list(contract.partition_by),
+        "sort_by": list(contract.sort_by),
+        "columns": [
+            {"name": name, "type": spark_type(column.shape), "required": column.required, "doc": column.doc}
+            | ({"was": list(column.was)} if column.was else {})
+            for name, column in contract.columns.items()
+        ],
+        "properties": dict(contract.properties),
+    }
+
+
+def contract_text(contract: Contract) -> str:
+    """The text of a contract's file: the same for the same contract."""
+    data = contract_data(contract)
+    columns = ",\n".join(f"    {json.dumps(column, ensure_ascii=False)}" for column in data.pop("columns"))
+    properties = data.pop("properties")
+    lines = [f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in data.items()]
+    lines.append(f'  "columns": [\n{columns}\n  ]')
+    lines.append(f'  "properties": {_mapping(properties)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def agreed(contract: Contract, folder: Path) -> Contract:
+    """A contract with what its file in a folder says beside the definition; as it is where there is no file.
+
+    Raises `ContractError` where the file makes no sense, with all that is wrong in it.
+    """
+    path = folder / f"{contract.table}.json"
+    if not path.is_file():
+        return contract
+    try:
+        said = json.loads(path.read_text())
+    except ValueError as error:
+        raise ContractError(
+            f"{path}: not JSON ({error}): mend it, or write it anew with `tailrace tables write`"
+        ) from None
+    faults = list(_faults(said, contract))
+    if faults:
+        listed = "\n".join(f"  {place}. {fault}" for place, fault in enumerate(faults, 1))
+        raise ContractError(f"{path}: the contract does not hold:\n{listed}")
+    columns = dict(contract.columns)
+    for one in said.get("columns", []):
+        if (own := columns.get(one["name"])) is not None:
+            columns[one["name"]] = replace(own, doc=one.get("doc", own.doc), was=tuple(one.get("was", ())))
+    told: dict[str, Any] = {
+        name: said[name] for name in ("doc", "owner", "retention", "format_version") if name in said
+    }
+    told |= {name: tuple(said[name]) for name in ("partition_by", "sort_by") if name in said}
+    return replace(
+        contract,
+        columns=columns,
+        **told,
+        # What the code has learned to set since the file was written is not left out.
+        properties={**contract.properties, **said.get("properties", {})},
+    )
+
+
+def _faults(said: Any, contract: Contract) -> Iterator[Fault]:
+    if not isinstance(said, dict):
+        yield Fault("the file", type(said).__name__, "an object", "write it anew with `tailrace tables write`")
+        return
+    if unknown := sorted(set(said) - set(contract_data(contract))):
+        yield Fault(unknown[0], said[unknown[0]], f"one of {', '.join(contract_data(contract))}", "take it out")
+    for name in ("doc", "owner", "retention"):
+        if not isinstance(said.get(name, " "), str) or not said.get(name, " "):
+            yield Fault(name, said[name], "a text", "say it in a few words")
+    if said.get("format_version", 2) != 2:
+        yield Fault("format_version", said["format_version"], "2, the one that pyiceberg commits to", "write 2")
+    properties = said.get("properties", {})
+    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
+        yield Fault("properties", properties, "names with texts", 'write {"write.parquet.compression-codec": "zstd"}')
+    elif own := sorted(name for name in properties if name.startswith("tailrace.")):
+        yield Fault(f"properties[{own[0]!r}]", properties[own[0]], "none that Tailrace keeps for itself", "take it out")
+    columns = said.get("columns", [])
+    if not isinstance(columns, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) for one in columns
+    ):
+        yield Fault("columns", columns, "a list of columns with names", "write it anew with `tailrace tables write`")
+        return
+    for one in columns:
+        if not isinstance(one.get("doc", ""), str):
+            yield Fault(f"columns[{one['name']!r}].doc", one["doc"], "a text", "say what it holds, with its unit")
+        former = one.get("was", [])
+        if not isinstance(former, list) or not all(isinstance(name, str) for name in former):
+            yield Fault(f"columns[{one['name']!r}].was", former, "a list of former names", 'write ["delay"]')
+    yield from layout_faults(said, contract)
+
+
+def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[Path, bool]]:
+    """Write each contract's file into a folder; gives the files, each with whether it changed.
+
+    What a file that is there says beside the definition stays. Raises `OSError` where the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for contract in contracts:
+        path, text = folder / f"{contract.table}.json", contract_text(agreed(contract, folder))
+        changed = not path.is_file() or path.read_text() != text
+        if changed:
+            path.write_text(text)
+        written.append((path, changed))
+    return written
+
+
+def _mapping(values: Mapping[str, str]) -> str:
+    items = ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in sorted(values.items()))
+    return f"{{\n{items}\n  }}" if items else "{}"

@@ -1,0 +1,397 @@
+"""What the tables of a log and of a pipeline hold, column by column.
+
+A contract is data: the columns with their shapes and docs, the partitioning, the properties. The tables are made from
+it, the native execution writes by it, and the files in `iceberg_schemas/` are printed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.definition.chain import Definition, Ranged, chain, keeping_answers
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME, PLACE, Log
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.triggers.combinators import slot_types
+
+Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
+"""A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
+
+PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
+"""The kinds of rows in a ledger, each a partition of its own."""
+
+PRODUCTION = "production"
+"""The kind that the ledger of a computation or a map has in place of panes."""
+
+FEEDBACK = "feedback"
+"""The kind of what a computation fed back to itself: in flight between the epoch that wrote it and the next."""
+
+CLAIMED = "claimed"
+"""The kind of what a computation would have produced, and another had claimed (`tailrace.model.definition.once`)."""
+
+PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "history.expire.max-snapshot-age-ms": str(30 * 24 * 3600 * 1000),
+}
+
+KEPT = "every row, for good"
+"""How long the rows of a table stay, where nobody says otherwise. Nothing here deletes any."""
+
+MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its shape, what it means (units included), and whether every row has it; `was` are former names."""
+
+    shape: Shape
+    doc: str
+    required: bool = False
+    was: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One table: its name in the namespace, its columns in order, and how it is laid out.
+
+    `key` are the columns that no two rows have the same of. `partition_by` and `sort_by` name columns, transforms of
+    them such as `day(at)` or `bucket(16, who)`, and for the order `desc`. `owner` is who answers for the table, and
+    `retention` says in words how long its rows stay.
+    """
+
+    table: str
+    doc: str
+    columns: Mapping[str, Column]
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(PROPERTIES))
+    format_version: int = 2
+    key: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    owner: str = "unnamed"
+    retention: str = KEPT
+
+
+def log_contract(log: Log) -> Contract:
+    """The log: every record once, as declared, with where it came from."""
+    declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
+    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=PLACE)
+
+
+def rejected_contract(log: Log) -> Contract:
+    """The records that could not be read as the log declares them."""
+    columns = {
+        "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
+        "error": Column("string", "why it was rejected", required=True),
+    }
+    doc = f"records that log {log.name} rejected"
+    return Contract(f"{log.name}__rejected", doc, columns | _provenance(), key=PLACE)
+
+
+def _provenance() -> dict[str, Column]:
+    return {
+        "_epoch": Column("bigint", "the epoch that landed it", required=True),
+        "_source": Column("string", "the source's partition: a file, or topic-partition"),
+        "_offset": Column("bigint", "its place in the source's partition; with the epoch and partition it is unique"),
+        "_arrival": Column("timestamp", "when it reached the log, or became known where the source says so"),
+    }
+
+
+_KIND = "partial (state after the epoch), pane (what came out), late, or rejected by a step"
+_LEFT = "late, rejected"
+_STAMPED = "; pane: when its answer happened"
+
+
+def signals_contract(log: Log) -> Contract:
+    """The signals from outside that triggers of the log's pipelines wait for. Append only."""
+    columns = {
+        "name": Column("string", "which signal", required=True),
+        "at": Column("timestamp", "when it was sent", required=True),
+        "note": Column("string", "why, for people"),
+    }
+    return Contract(f"{log.name}__signals", f"signals to the pipelines of log {log.name}", columns)
+
+
+def complete_contract(log: Log) -> Contract:
+    """Until when the log's input is complete, by who knows: it moves the watermark (rule T3). Append only."""
+    columns = {
+        "complete_until": Column("timestamp", "all records before this instant have come", required=True),
+        "partition": Column("string", "of which partition of the source; null for the whole log"),
+        "at": Column("timestamp", "when it was said", required=True),
+        "note": Column("string", "why, for people"),
+    }
+    return Contract(f"{log.name}__complete", f"until when the input of log {log.name} is complete", columns)
+
+
+def key_columns(pipeline: Pipeline) -> dict[str, str]:
+    """The key columns' types, in order."""
+    return {name: pipeline.columns[name] for name in pipeline.key}
+
+
+def part_types(pipeline: Pipeline) -> dict[str, Shape]:
+    """The accumulator's parts' shapes, by column name."""
+    return {name: shape_of(part.type) for name, part in pipeline.parts.items()}
+
+
+def shape_of(type: str) -> Shape:
+    """The shape of a column or accumulator type.
+
+    >>> shape_of("array<bigint>"), shape_of("bigint")
+    (['bigint'], 'bigint')
+    >>> shape_of("array<struct<value:decimal(8,2),n:bigint>>")
+    [{'value': 'decimal(8,2)', 'n': 'bigint'}]
+    """
+    if element := element_type(type):
+        return [shape_of(element)]
+    fields = struct_fields(type)
+    return type if fields is None else {name: shape_of(own) for name, own in fields.items()}
+
+
+def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
+    """A window that merged away after it had fired, and is to be taken back."""
+    span: dict[str, Shape] = {"window_start": "bigint", "window_end": "bigint", "generation": "bigint"}
+    return span | {"panes": "bigint"} | part_types(pipeline)
+
+
+def ledger_contract(pipeline: Pipeline) -> Contract:
+    """The ledger: partials, panes and late records, one commit an epoch."""
+    keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
+    slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
+    parts = part_types(pipeline)
+    columns = {
+        "kind": Column("string", _KIND, required=True),
+        **keys,
+        "window_start": Column("timestamp", "the window's start, inclusive"),
+        "window_end": Column("timestamp", "the window's end, exclusive"),
+        "generation": Column("bigint", "the generation of the window (rule V2)"),
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "pane_index": Column("bigint", "pane: its place among the window's; partial: how many have fired"),
+        "timing": Column("string", "pane: early, on_time, late or correction"),
+        "retraction": Column("boolean", "pane: whether it takes the window's answer back"),
+        "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        "writer": Column("string", "pane: stream or backfill"),
+        **{name: Column(shape_of(type), f"pane: {pipeline.what[name]!r}") for name, type in pipeline.results.items()},
+        "fresh": Column("bigint", "partial: records in no pane yet"),
+        "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),
+        "waiting_since": Column("timestamp", "partial: processing time of the first of them"),
+        "settled": Column("boolean", "partial: whether a pane fired after the watermark passed"),
+        "gone": Column("boolean", "partial: whether the window merged away"),
+        "fired": Column(parts, "partial: accumulator of the records in panes"),
+        "pending": Column(parts, "partial: accumulator of the records since; pane, discarding: its accumulator"),
+        "event_time": Column("timestamp", f"{_LEFT}: the record's event time{_STAMPED if pipeline.stamp else ''}"),
+        "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
+        "reason": Column("string", "late: expired or finished; rejected: what was wrong"),
+        "source_epoch": Column("bigint", f"{_LEFT}: the record's _epoch in the log"),
+        "source_partition": Column("string", f"{_LEFT}: the record's _source in the log"),
+        "source_offset": Column("bigint", f"{_LEFT}: the record's _offset in the log"),
+    }
+    if slots:
+        columns["trigger"] = Column(dict(slots), "partial: what the trigger remembers")
+    if pipeline.how.value == "discarding":
+        answer = {name: shape_of(type) for name, type in pipeline.results.items()}
+        columns["answer"] = Column(answer, "pane: the answer of everything so far")
+    if pipeline.where.merges:
+        shape = predecessor_shape(pipeline)
+        columns["predecessors"] = Column([shape], "partial: windows merged into this one that are to be taken back")
+    doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
+    return Contract(f"{pipeline.name}__ledger", doc, columns, partition_by=("kind",))
+
+
+def answer_contract(pipeline: Pipeline) -> Contract:
+    """The current answer: one row for each key and window, the latest version."""
+    columns = {
+        **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
+        "window_start": Column("timestamp", "the window's start, inclusive", required=True),
+        "window_end": Column("timestamp", "the window's end, exclusive", required=True),
+        **{name: Column(shape_of(type), repr(pipeline.what[name])) for name, type in pipeline.results.items()},
+        "timing": Column("string", "of the pane that gave it: early, on_time, late or correction"),
+        "generation": Column("bigint", "version: generation", required=True),
+        "epoch": Column("bigint", "version: epoch", required=True),
+        "pane_index": Column("bigint", "version: pane index", required=True),
+    }
+    doc = f"the current answer of pipeline {pipeline.name}"
+    layout = MappingProxyType(PROPERTIES | MERGE_ON_READ)
+    key = (*key_columns(pipeline), "window_start", "window_end")
+    retention = "every answer until it is taken back; one that another took the place of is in the ledger"
+    return Contract(pipeline.name, doc, columns, properties=layout, key=key, retention=retention)
+
+
+def runs_contract(pipeline: Ranged) -> Contract:
+    """Which range of event time was computed by which run. Append only: a run's latest row says how it stands."""
+    columns = {
+        "run": Column("string", "the run's id", required=True),
+        "kind": Column("string", "stream, backfill, apply or rollback", required=True),
+        "status": Column("string", "started, committed, gave_way, failed or taken_back", required=True),
+        "generation": Column("bigint", "the generation it writes in", required=True),
+        "range_start": Column("timestamp", "first instant of the range of window timestamps"),
+        "range_end": Column("timestamp", "the instant after the range"),
+        "fingerprint": Column("string", "the definition's fingerprint", required=True),
+        "log_epoch": Column("bigint", "the epoch that it pinned the log at"),
+        "at": Column("timestamp", "when the row was written", required=True),
+        "changed": Column("bigint", "windows fired again with another answer, or for the first time"),
+        "untouched": Column("bigint", "windows that came out equal"),
+        "retracted": Column("bigint", "windows taken back"),
+        "reason": Column("string", "why it was run, or why it gave way"),
+        "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
+    }
+    kind = "map" if isinstance(pipeline, Map) else "pipeline"
+    return Contract(f"{pipeline.name}__runs", f"runs of {kind} {pipeline.name}", columns)
+
+
+def map_contract(definition: Map) -> Contract:
+    """The ledger of a map: what it made of each record, and what a step rejected, one commit an epoch."""
+    columns = {
+        "kind": Column("string", "production (what came out), or rejected by a step", required=True),
+        **{name: Column(type, "production") for name, type in definition.results.items()},
+        PANE_TIME: Column("timestamp", "the record's event time", required=True),
+        "generation": Column("bigint", "production: the generation that it is of (rule V2)"),
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "retraction": Column("boolean", "production: whether it takes back what the record had given"),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        "writer": Column("string", "production: stream or backfill"),
+        "reason": Column("string", "rejected: what was wrong"),
+        "source_epoch": Column("bigint", "the record's _epoch in the log"),
+        "source_partition": Column("string", "the record's _source in the log"),
+        "source_offset": Column("bigint", "the record's _offset in the log"),
+    }
+    doc = f"what map {definition.name} made of the records of log {definition.log.name}, one commit an epoch"
+    return Contract(f"{definition.name}__ledger", doc, columns, partition_by=("kind",))
+
+
+def ledger_of(definition: Definition) -> Contract:
+    """The ledger of any definition."""
+    if isinstance(definition, Map):
+        return map_contract(definition)
+    return ledger_contract(definition) if isinstance(definition, Pipeline) else computation_contract(definition)
+
+
+def computation_contract(computation: Computation) -> Contract:
+    """The ledger of a computation: what each key has, what was produced and what was left out, one commit an epoch."""
+    keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
+    came = "production" if computation.once is None else "production, claimed"
+    made = {name: Column(type, came) for name, type in type(computation).produces.items()}
+    fed_back = ", feedback" if computation.loops else ""
+    place = f"the record's {{0}} in the log; {came}{fed_back}: {{1}}"
+    columns = {
+        "kind": Column("string", _computed(computation), required=True),
+        **keys,
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        **made,
+        PANE_TIME: Column("timestamp", f"{came}{fed_back}: when it happened; late, rejected: the record's event time"),
+        "timers": Column([_timer()], "partial: the pending timers, in the order in which they are due"),
+        "gone": Column("boolean", "partial: whether the key has nothing any more"),
+        "taken": Column("bigint", "partial: records that the key took in the epoch"),
+        "timers_set": Column("bigint", "partial: timers that were set in the epoch"),
+        "timers_fired": Column("bigint", "partial: timers that fired in the epoch"),
+        "timers_dropped": Column("bigint", "partial: timers that were deleted or set anew in the epoch"),
+        "watermark": Column("timestamp", "late: the watermark that it was judged by"),
+        "behind": Column("bigint", "late: how far the watermark was past the record, in microseconds"),
+        "reason": Column("string", "rejected: what was wrong"),
+        "source_epoch": Column("bigint", place.format("_epoch", "its epoch")),
+        "source_partition": Column("string", place.format("_source", "the key that it is of, as text")),
+        "source_offset": Column("bigint", place.format("_offset", "its place among the key's of the epoch")),
+    }
+    if computation.fields:
+        fields = {name: shape_of(one.type) for name, one in computation.fields.items()}
+        columns["state"] = Column(fields, "partial: the fields of the key's state")
+    if computation.loops:
+        columns["returned"] = Column("bigint", "partial: records that came round the loop; rejected: 1 for one of them")
+        if round_ := {name: shape_of(type) for name, type in type(computation).feedback.items()}:
+            columns["feedback"] = Column(round_, "feedback: what the key is to take in the next epoch")
+    if computation.ordered:
+        record: dict[str, Shape] = {
+            **computation.log.columns,
+            "_epoch": "bigint",
+            "_source": "string",
+            "_offset": "bigint",
+        }
+        columns["waiting"] = Column([record], "partial: records that the watermark has not passed yet, in order")
+    doc = f"what computation {computation.name} keeps and produced, one commit an epoch"
+    return Contract(f"{computation.name}__ledger", doc, columns, partition_by=("kind",))
+
+
+def _computed(computation: Computation) -> str:
+    loop = "feedback (in flight to its key), " if computation.loops else ""
+    loop += "claimed (what would have come out, but was another's), " if computation.once is not None else ""
+    return f"partial (a key after the epoch), production (what came out), {loop}late, or rejected by the computation"
+
+
+def _timer() -> dict[str, Shape]:
+    return {"name": "string", "domain": "string", "at": "timestamp", "holds": "timestamp"}
+
+
+def contracts(definition: Definition) -> list[Contract]:
+    """Every table that a definition and its log own; one that reads another has no log of its own."""
+    log = definition.log
+    landed = [log_contract(log), rejected_contract(log)] if log.landed else []
+    if isinstance(definition, Pipeline) and definition.when.signals():
+        landed.append(signals_contract(definition.source))
+    if log.landed and not log.strategy.follows_records:
+        landed.append(complete_contract(log))
+    landed.append(ledger_of(definition))
+    if isinstance(definition, Computation):
+        return landed
+    answers = [] if isinstance(definition, Map) else [answer_contract(definition)]
+    return [*landed, *answers, runs_contract(definition)]
+
+
+def commits_contract(table: str) -> Contract:
+    """What the commits of a log or a ledger have said whose snapshots have expired. Append only."""
+    columns = {
+        "snapshot": Column("bigint", "the commit's snapshot", required=True),
+        "parent": Column("bigint", "the snapshot before it, where that was known"),
+        "sequence": Column("bigint", "Iceberg's sequence number of the commit", required=True),
+        "at": Column("timestamp", "when it was committed", required=True),
+        "epoch": Column("bigint", "the epoch that it is of; null for one that says nothing of an epoch"),
+        "added": Column("bigint", "how many rows it brought", required=True),
+        "said": Column("string", "what it says of itself, as JSON", required=True),
+    }
+    name = f"{table.removesuffix('__ledger')}__commits"
+    return Contract(name, f"what the commits of {table} said whose snapshots expired", columns, key=("snapshot",))
+
+
+def archives(definition: Definition) -> list[Contract]:
+    """The tables that maintenance makes beside a definition's own, for what the commits of those have said."""
+    log = definition.log
+    landed = [log.name, f"{log.name}__rejected"] if log.landed else []
+    return [commits_contract(table) for table in (*landed, f"{definition.name}__ledger")]
+
+
+def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:
+    """The tables of a definition and of those that it reads, with what maintenance makes beside them; each once.
+
+    Of an earlier stage's answers there is none unless they are asked for, or the table is `there` already.
+    """
+    made: dict[str, Contract] = {}
+    own, wanted = (
+        {stage.name for stage in chain(definition) if isinstance(stage, Pipeline)},
+        keeping_answers([definition]),
+    )
+    for stage in chain(definition):
+        for contract in (*contracts(stage), *archives(stage)):
+            if contract.table not in own or contract.table in wanted or there(contract.table):
+                made.setdefault(contract.table, contract)
+    return list(made.values())
+
+
+def spark_type(shape: Shape) -> str:
+    """A shape as a Spark SQL type.
+
+    >>> spark_type([{"at": "timestamp", "n": "bigint"}])
+    'array<struct<at:timestamp,n:bigint>>'
+    """
+    if isinstance(shape, str):
+        return shape
+    if isinstance(shape, list):
+        return f"array<{spark_type(shape[0])}>"
+    return f"struct<{','.join(f'{name}:{spark_type(inner)}' for name, inner in shape.items())}>"

@@ -1,0 +1,60 @@
+"""The sources of a dbt project, printed from the contracts: every table with its columns, docs, key and freshness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tailrace.lake.schema.contracts import Contract
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.pipeline import Pipeline
+
+HEADING = "# Printed from the contracts by `tailrace tables sources`: edit those.\n"
+
+_VERSION = ("generation", "epoch", "pane_index", "timing")
+
+
+def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
+    """The text of `sources.yml` for definitions and the contracts of their tables; the same for the same ones.
+
+    YAML takes JSON for its values. Freshness is in the watermark's time (`dbt/macros/freshness.sql`).
+    """
+    by_name = {stage.name: stage for one in definitions for stage in chain(one)}
+    logs = {one.source.name: one.source for one in definitions}
+    lines = [
+        "version: 2\nsources:\n  - name: tailrace\n"
+        "    schema: \"{{ env_var('TAILRACE_NAMESPACE', 'main') }}\"\n    tables:\n"
+    ]
+    for contract in contracts:
+        owner = by_name.get(contract.table.removesuffix("__ledger"))
+        lines.append(f"      - name: {contract.table}\n        description: {_json(contract.doc)}\n")
+        told: dict[str, Any] = {"owner": contract.owner, "retention": contract.retention, "key": list(contract.key)}
+        read = contract.table in logs or (owner is not None and contract.table.endswith("__ledger"))
+        if read:
+            log = owner.source if owner is not None else logs[contract.table]
+            told["clock"] = "wall" if log.arrival_time is None else "records"
+        if isinstance(owner, Pipeline) and contract.table.endswith("__ledger"):
+            told |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.results)}
+        config: dict[str, Any] = {"meta": told}
+        if read:
+            config |= {
+                "loaded_at_query": "{{ watermark_of(this) }}",
+                "freshness": {"warn_after": {"count": 12, "period": "hour"}},
+            }
+        lines.append(f"        config: {_json(config)}\n        columns:\n")
+        lines.extend(_columns(contract))
+    return HEADING + "".join(lines)
+
+
+def _columns(contract: Contract) -> Iterator[str]:
+    for name, column in contract.columns.items():
+        machinery = name.startswith("_") or name in _VERSION
+        meta = {"meta": {"machinery": True}} if machinery else {}
+        tests = {"data_tests": ["not_null"]} if column.required else {}
+        said = {"name": name, "description": column.doc, **({"config": meta} if meta else {}), **tests}
+        yield f"          - {_json(said)}\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,80 @@
+"""Row filters for pyiceberg, which it pushes down to partitions and files' statistics. Instants are microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from tailrace.model.base.time import moment
+
+Filter: TypeAlias = BooleanExpression
+
+EVERYTHING: Filter = AlwaysTrue()
+
+# As plain callables: the types that these classes declare are those of their JSON form.
+_every: Callable[..., Filter] = And
+_equal: Callable[..., Filter] = EqualTo
+_above: Callable[..., Filter] = GreaterThan
+_since: Callable[..., Filter] = GreaterThanOrEqual
+_before: Callable[..., Filter] = LessThan
+_up_to: Callable[..., Filter] = LessThanOrEqual
+_among: Callable[..., Filter] = In
+_missing: Callable[..., Filter] = IsNull
+
+
+def every(*filters: Filter) -> Filter:
+    """Rows that pass all of the filters; there must be one."""
+    return filters[0] if len(filters) == 1 else _every(*filters)
+
+
+def equal(column: str, value: Any) -> Filter:
+    """Rows with this value; None for those with none."""
+    return _missing(column) if value is None else _equal(column, value)
+
+
+def above(column: str, value: int) -> Filter:
+    """Rows with a larger number."""
+    return _above(column, value)
+
+
+def at_most(column: str, value: int) -> Filter:
+    """Rows with this number or a smaller one."""
+    return _up_to(column, value)
+
+
+def among(column: str, values: Iterable[str]) -> Filter:
+    """Rows with one of these values."""
+    return _among(column, set(values))
+
+
+def after(column: str, micros: int) -> Filter:
+    """Rows with a later instant."""
+    return _above(column, moment(micros).isoformat())
+
+
+def up_to(column: str, micros: int) -> Filter:
+    """Rows with this instant or an earlier one."""
+    return _up_to(column, moment(micros).isoformat())
+
+
+def since(column: str, micros: int) -> Filter:
+    """Rows with this instant or a later one."""
+    return _since(column, moment(micros).isoformat())
+
+
+def before(column: str, micros: int) -> Filter:
+    """Rows with an earlier instant."""
+    return _before(column, moment(micros).isoformat())

@@ -1,0 +1,172 @@
+"""Partitioning and sort order as contracts say them: `kind`, `day(at)`, `bucket(16, who)`, `who desc`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import Transform, VoidTransform, parse_transform
+from pyiceberg.types import IcebergType
+
+from tailrace.lake.schema.contracts import PANE, Contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.base.errors import Fault
+
+_TERM = re.compile(
+    r"(?:(?P<time>year|month|day|hour)\((?P<of>\w+)\)"
+    r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d{0,8}), ?(?P<from>\w+)\)"
+    r"|(?P<column>\w+))(?: (?P<direction>asc|desc))?"
+)
+
+
+SMALL = ("__runs", "__commits", "__signals", "__complete")
+"""How the names of tables end that are written without Spark, which takes no transform."""
+
+LEDGER = "__ledger"
+"""How the name of a pipeline's ledger ends."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A column or a transform of one, by Iceberg's name of it; `direction` counts in an order alone."""
+
+    column: str
+    transform: str = "identity"
+    direction: SortDirection = SortDirection.ASC
+
+    @property
+    def name(self) -> str:
+        """What a partition field of it is called."""
+        made = re.sub(r"[^a-z0-9]+", "_", self.transform).strip("_")
+        return self.column if self.transform == "identity" else f"{self.column}_{made}"
+
+    def __str__(self) -> str:
+        return _said(self.column, self.transform) + (" desc" if self.direction is SortDirection.DESC else "")
+
+
+def term(text: str) -> Term:
+    """The term that a text says. Raises `ValueError` where it says none.
+
+    >>> str(term("bucket(16, who) desc")), term("day(at)").name
+    ('bucket(16, who) desc', 'at_day')
+    """
+    found = _TERM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no column, and no transform of one")
+    way = SortDirection.DESC if found["direction"] == "desc" else SortDirection.ASC
+    if found["column"]:
+        return Term(found["column"], direction=way)
+    if found["time"]:
+        return Term(found["of"], found["time"], way)
+    return Term(found["from"], f"{found['sized']}[{found['size']}]", way)
+
+
+def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
+    """The partitioning of a contract's table, whose columns are a schema's."""
+    fields = []
+    for place, one in enumerate(map(term, contract.partition_by)):
+        source = schema.find_field(one.column).field_id
+        fields.append(
+            PartitionField(source, PARTITION_FIELD_ID_START + place, parse_transform(one.transform), one.name)
+        )
+    return PartitionSpec(*fields)
+
+
+def sort_order(contract: Contract, schema: Schema) -> SortOrder:
+    """The sort order of a contract's table, whose columns are a schema's; nulls come last."""
+    if not contract.sort_by:
+        return UNSORTED_SORT_ORDER
+    return SortOrder(*(sort_field(one, schema) for one in map(term, contract.sort_by)), order_id=1)
+
+
+def sort_field(one: Term, schema: Schema) -> SortField:
+    """A term of a sort order."""
+    source = schema.find_field(one.column).field_id
+    return SortField(source, parse_transform(one.transform), one.direction, NullOrder.NULLS_LAST)
+
+
+def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
+    """What a spec partitions by: the terms as contracts say them, with the names of its fields."""
+    fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
+    return {
+        _said(schema.find_column_name(field.source_id) or "?", str(field.transform)): field.name for field in fields
+    }
+
+
+def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
+    """What a table is sorted by, as contracts say it."""
+    found = []
+    for field in order.fields:
+        text = _said(schema.find_column_name(field.source_id) or "?", str(field.transform))
+        first = " nulls first" if field.null_order is NullOrder.NULLS_FIRST else ""
+        found.append(text + (" desc" if field.direction is SortDirection.DESC else "") + first)
+    return found
+
+
+def _said(column: str, transform: str) -> str:
+    """
+    >>> _said("who", "bucket[16]"), _said("at", "day"), _said("kind", "identity")
+    ('bucket(16, who)', 'day(at)', 'kind')
+    """
+    if transform == "identity":
+        return column
+    name, _, size = transform.removesuffix("]").partition("[")
+    return f"{name}({size}, {column})" if size else f"{name}({column})"
+
+
+def layout_faults(said: Mapping[str, Any], contract: Contract) -> Iterator[Fault]:
+    """What is wrong with the partitioning and the order that a contract's file says."""
+    schema = iceberg_schema(contract)
+    for name in ("partition_by", "sort_by"):
+        given = said.get(name, [])
+        if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+            yield Fault(name, given, "a list of texts", 'write ["day(at)"]')
+            continue
+        yield from _term_faults(name, given, schema)
+        if given and name == "partition_by" and contract.table.endswith(SMALL):
+            yield Fault(name, given, "nothing: it has few rows, and is written without Spark", "write []")
+        read = contract.table.endswith("__ledger") and name == "partition_by"
+        if read and "kind" not in given:
+            yield Fault(name, given, f"kind among them: {PANE}s and partials are read apart", 'write ["kind"]')
+
+
+def _term_faults(name: str, given: Iterable[str], schema: Schema) -> Iterator[Fault]:
+    seen, timed = set[str](), set[str]()
+    for place, text in enumerate(given):
+        path = f"{name}[{place}]"
+        try:
+            one = term(text)
+        except ValueError:
+            yield Fault(
+                path, text, "a column, or year, month, day, hour, bucket(N, ...), truncate(N, ...) of one", "mend it"
+            )
+            continue
+        if one.name in seen:
+            yield Fault(path, text, "each term once", "take it out")
+        seen.add(one.name)
+        if name == "partition_by" and one.transform in ("year", "month", "day", "hour"):
+            if one.column in timed:
+                yield Fault(path, text, f"one span of {one.column}", "keep the shortest alone")
+            timed.add(one.column)
+        if name == "partition_by" and one.direction is SortDirection.DESC:
+            yield Fault(path, text, "no direction", "leave desc out")
+        type = _type_of(schema, one.column)
+        if type is None:
+            yield Fault(
+                path, text, f"one of the columns {', '.join(schema.column_names)}", "name a column of the table"
+            )
+        elif not _transform(one).can_transform(type):
+            yield Fault(path, text, f"a transform that takes a {type}", "take another transform or column")
+
+
+def _type_of(schema: Schema, column: str) -> IcebergType | None:
+    return next((field.field_type for field in schema.fields if field.name == column), None)
+
+
+def _transform(one: Term) -> Transform[Any, Any]:
+    return parse_transform(one.transform)

@@ -1,0 +1,1 @@
+"""Say what tables need to stay small, and what dead writers left."""

@@ -1,0 +1,1 @@
+"""Hold what every part of a definition is written with: instants, types, values, names, terms and conditions."""

@@ -1,0 +1,31 @@
+"""The clock of an epoch: an input of the step, recorded with it (rules T2 and T3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.model.base.errors import ClockError
+from tailrace.model.base.time import text
+
+
+@dataclass(frozen=True)
+class Clock:
+    """An epoch's number, the watermark it ends with, and its processing time; the last two in microseconds.
+
+    `signals` are the names of the signals from outside that came with it.
+    """
+
+    epoch: int
+    watermark: int
+    processing_time: int
+    signals: tuple[str, ...] = ()
+
+    def after(self, before: Clock | None) -> Clock:
+        """This clock, checked to follow `before`. Raises `ClockError` if anything went back (rule T3)."""
+        if before is not None:
+            for name in ("epoch", "watermark", "processing_time"):
+                was, now = getattr(before, name), getattr(self, name)
+                if now < was or (name == "epoch" and now == was):
+                    shown = (str(was), str(now)) if name == "epoch" else (text(was), text(now))
+                    raise ClockError(f"the {name} went from {shown[0]} to {shown[1]}: a clock never goes back")
+        return self

@@ -1,0 +1,271 @@
+"""What is computed of one record's columns, as data: terms of the algebra, which mean the same in every execution.
+
+A column of instants counts as its microseconds since 1970, and a duration as its microseconds, so that the difference
+of two instants can be counted in minutes. What is computed with a missing value is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from functools import reduce
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.time import duration
+from tailrace.model.base.types import MAX_PRECISION, decimal_parts, is_exact_number
+
+_BIGINT_DIGITS = 20
+"""The digits of a bigint in a decimal, as `Arithmetic` counts them."""
+
+Constant = str | int | bool | Decimal | timedelta
+
+
+class Expression:
+    """The base of every expression. Numbers are computed with `+`, `-`, `*` and `//`, exactly or not at all."""
+
+    def type(self, types: Mapping[str, str]) -> str:
+        """Its column type, over columns of these types."""
+        raise NotImplementedError
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        """Its value for a record with these column values."""
+        raise NotImplementedError
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        """What is wrong with it over columns of these types."""
+        raise NotImplementedError
+
+    def __add__(self, other: Expression | Constant) -> Expression:
+        return Arithmetic(self, "+", _expression(other))
+
+    def __sub__(self, other: Expression | Constant) -> Expression:
+        return Arithmetic(self, "-", _expression(other))
+
+    def __mul__(self, other: Expression | Constant) -> Expression:
+        return Arithmetic(self, "*", _expression(other))
+
+    def __floordiv__(self, by: int | timedelta) -> Expression:
+        return Whole(self, by)
+
+
+@dataclass(frozen=True)
+class Col(Expression):
+    """A column's value.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> from tailrace.model.base.time import minutes
+    >>> length = (Col("until") - Col("since")) // minutes(1)
+    >>> types = {"since": "timestamp", "until": "timestamp"}
+    >>> length.term(Scalars(), {"since": 0, "until": 150_000_000}, types), length.type(types)
+    (2, 'bigint')
+    """
+
+    name: str
+
+    def type(self, types: Mapping[str, str]) -> str:
+        return "bigint" if types[self.name] in ("timestamp", "int") else types[self.name]
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        value = record.get(self.name)
+        if types[self.name] == "timestamp":
+            return o.micros(value)
+        return o.wide(value) if types[self.name] == "int" else value
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if self.name not in types:
+            yield unknown_column(path, self.name, types)
+
+
+@dataclass(frozen=True)
+class Value(Expression):
+    """The same for every record."""
+
+    value: Constant
+
+    def type(self, types: Mapping[str, str]) -> str:
+        if isinstance(self.value, bool):
+            return "boolean"
+        if isinstance(self.value, Decimal):
+            _, digits, exponent = self.value.as_tuple()
+            scale, whole = max(0, -int(exponent)), len(digits) + max(0, int(exponent))
+            return f"decimal({max(scale, whole)},{scale})"
+        return "string" if isinstance(self.value, str) else "bigint"
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        value = duration(self.value) if isinstance(self.value, timedelta) else self.value
+        return o.literal(value, self.type(types))
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        value = self.value
+        if not isinstance(value, Constant) or (isinstance(value, Decimal) and not value.is_finite()):
+            expected = "a string, truth value, whole number, Decimal or duration"
+            yield Fault(path, self.value, expected, 'write for example Col("price") * Decimal("1.19")')
+
+
+@dataclass(frozen=True)
+class Arithmetic(Expression):
+    """Two exact numbers added, subtracted or multiplied; missing if either is.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> cost = Col("clicks") * Decimal("0.05")
+    >>> cost.term(Scalars(), {"clicks": 3}, {"clicks": "int"}), cost.type({"clicks": "int"})
+    (Decimal('0.15'), 'decimal(23,2)')
+    """
+
+    left: Expression
+    operator: str
+    right: Expression
+
+    def type(self, types: Mapping[str, str]) -> str:
+        left, right = self.left.type(types), self.right.type(types)
+        if decimal_parts(left) is None and decimal_parts(right) is None:
+            return "bigint"
+        (p, s), (q, r) = (decimal_parts(one) or (_BIGINT_DIGITS, 0) for one in (left, right))
+        if self.operator == "*":
+            return f"decimal({p + q + 1},{s + r})"
+        return f"decimal({max(p - s, q - r) + max(s, r) + 1},{max(s, r)})"
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        type = self.type(types)
+        terms = [(one.term(o, record, types), one.type(types)) for one in (self.left, self.right)]
+        missing = o.some(*(o.missing(term) for term, _ in terms))
+        # Both branches are computed, so there is a number where one is missing.
+        left, right = (o.choose(o.missing(term), o.literal(0, own), term) for term, own in terms)
+        made = {"+": o.add, "-": o.subtract, "*": o.multiply}[self.operator](left, right, type)
+        return o.choose(missing, o.literal(None, type), made)
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        found = False
+        for one, place in ((self.left, "left"), (self.right, "right")):
+            for fault in one.faults(f"{path}.{place}", types):
+                found = True
+                yield fault
+        if found:
+            return
+        for one, place in ((self.left, "left"), (self.right, "right")):
+            if not is_exact_number(one.type(types)):
+                found = True
+                expected = "a whole number, a decimal or an instant, which are exact"
+                yield Fault(f"{path}.{place}", f"{one!r}: {one.type(types)}", expected, "declare it as decimal(p,s)")
+        digits = None if found else decimal_parts(self.type(types))
+        if digits and digits[0] > MAX_PRECISION:
+            expected = f"numbers whose result has at most {MAX_PRECISION} digits"
+            yield Fault(path, f"{digits[0]} digits", expected, "declare the columns with fewer digits")
+
+
+@dataclass(frozen=True)
+class Whole(Expression):
+    """How many times a number or duration goes into a whole number, rounded down; missing if that is."""
+
+    of: Expression
+    by: int | timedelta
+
+    def type(self, types: Mapping[str, str]) -> str:
+        return "bigint"
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        term = self.of.term(o, record, types)
+        by = duration(self.by) if isinstance(self.by, timedelta) else self.by
+        given = o.choose(o.missing(term), o.literal(0, "bigint"), term)
+        return o.choose(o.missing(term), o.literal(None, "bigint"), o.periods(given, by, 0))
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        by: object = self.by
+        good = isinstance(by, timedelta | int) and not isinstance(by, bool)
+        if not good or by <= (timedelta(0) if isinstance(by, timedelta) else 0):  # type: ignore[operator]
+            yield Fault(f"{path}.by", by, "a whole number or duration of more than zero", "write // minutes(1)")
+        faults = list(self.of.faults(f"{path}.of", types))
+        yield from faults
+        if not faults and self.of.type(types) != "bigint":
+            expected = "a whole number or an instant"
+            yield Fault(f"{path}.of", f"{self.of!r}: {self.of.type(types)}", expected, "take another column")
+
+
+@dataclass(frozen=True)
+class If(Expression):
+    """One of two values of one type, by a condition on the record. Of two exact numbers it has the digits of both.
+
+    Without `otherwise` there is no value where the condition does not hold: what is counted or added up then leaves the
+    record out.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> from tailrace.model.base.conditions import Match
+    >>> size = If(Match("price", ">=", 100), "large", "small")
+    >>> [size.term(Scalars(), {"price": price}, {"price": "bigint"}) for price in (7, 700, None)]
+    ['small', 'large', 'small']
+    >>> capped, types = If(Match("cost", ">", 2), Decimal("2.00"), Col("cost")), {"cost": "decimal(9,4)"}
+    >>> [str(capped.term(Scalars(), {"cost": Decimal(cost)}, types)) for cost in ("3.5000", "1.2345")]
+    ['2.0000', '1.2345']
+    >>> cheap = If(Match("price", "<", 100), Col("price"))
+    >>> [cheap.term(Scalars(), {"price": price}, {"price": "bigint"}) for price in (7, 700)]
+    [7, None]
+    """
+
+    condition: Condition
+    then: Expression | Constant
+    otherwise: Expression | Constant | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "then", _expression(self.then))
+        if self.otherwise is not None:
+            object.__setattr__(self, "otherwise", _expression(self.otherwise))
+
+    @property
+    def _branches(self) -> tuple[Expression, ...]:
+        return tuple(_expression(one) for one in (self.then, self.otherwise) if one is not None)
+
+    def type(self, types: Mapping[str, str]) -> str:
+        return reduce(_common, (one.type(types) for one in self._branches))
+
+    def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        holds, type = self.condition.holds(o, record, types), self.type(types)
+        then, *otherwise = (_widened(o, one.term(o, record, types), one.type(types), type) for one in self._branches)
+        return o.choose(holds, then, otherwise[0] if otherwise else o.literal(None, type))
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        faults = list(condition_faults(f"{path}.condition", self.condition, types))
+        for place, one in zip(("then", "otherwise"), self._branches, strict=False):
+            faults += one.faults(f"{path}.{place}", types)
+        yield from faults
+        if faults:
+            return
+        kinds = [one.type(types) for one in self._branches]
+        if len(set(kinds)) > 1 and not all(map(is_exact_number, kinds)):
+            expected, mend = "two values of one type", "write both alike, for example 0 and 1"
+            yield Fault(path, " and ".join(kinds), expected, mend)
+        elif (digits := decimal_parts(self.type(types))) and digits[0] > MAX_PRECISION:
+            expected = f"numbers that have at most {MAX_PRECISION} digits together"
+            yield Fault(path, " and ".join(kinds), expected, "declare the columns with fewer digits")
+
+
+def _common(one: str, other: str) -> str:
+    """The type that has the digits of two types of exact numbers; of others the first."""
+    if one == other or not (is_exact_number(one) and is_exact_number(other)):
+        return one
+    (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (one, other))
+    return f"decimal({max(p - s, q - r) + max(s, r)},{max(s, r)})"
+
+
+def _widened(o: Algebra, term: Term, own: str, type: str) -> Term:
+    """A number as one of a type with more digits; missing if it is."""
+    if own == type:
+        return term
+    _, scale = decimal_parts(type) or (0, 0)
+    given = o.choose(o.missing(term), o.literal(0, own), term)
+    there = o.add(given, o.literal(Decimal(0).scaleb(-scale), type), type)
+    return o.choose(o.missing(term), o.literal(None, type), there)
+
+
+def _expression(value: Expression | Constant) -> Expression:
+    return value if isinstance(value, Expression) else Value(value)
+
+
+def expression_faults(path: str, value: object, types: Mapping[str, str]) -> Iterable[Fault]:
+    """What is wrong with what stands where an expression should."""
+    if isinstance(value, Expression):
+        return value.faults(path, types)
+    return [Fault(path, value, "an expression", 'write for example Col("price") * 2')]

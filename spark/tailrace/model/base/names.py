@@ -1,0 +1,42 @@
+"""The names that a definition gives its parts: what they may be, and those that the tables use themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tailrace.model.base.errors import Fault
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+# fmt: off
+RESERVED = frozenset({
+    "kind", "window_start", "window_end", "generation", "epoch", "pane_index", "timing", "retraction", "watermark",
+    "processing_time", "writer", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
+    "fresh_on_time", "waiting_since", "panes", "settled", "arrived", "latest", "event_time", "behind", "reason",
+    "source_partition", "source_offset", "when",
+})
+# fmt: on
+"""Column names that the tables of a pipeline use themselves."""
+
+# fmt: off
+RESERVED_KEYS = RESERVED | {
+    "absorbed", "alike", "answered", "apart", "at", "before", "change", "closing", "computed", "entry", "fires",
+    "held", "island", "merged_away", "new_generation", "now", "open", "refused", "remains", "right", "told", "touched",
+    "watermark_after", "watermark_before", "wrong",
+}
+# fmt: on
+"""Names that no key column may have: an epoch's own columns stand beside it."""
+
+
+def name_faults(path: str, name: object) -> Iterable[Fault]:
+    """What is wrong with the name of a log, a column, a pipeline or a result."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        expected = "a name of up to 63 lower-case letters, digits and _"
+        yield Fault(path, name, expected, "rename it, for example hourly_rides")
+
+
+def reserved(path: str, name: object) -> Fault:
+    """The fault of a name that the tables use themselves."""
+    other = "my_" + str(name).replace("__", "_")
+    return Fault(path, name, "a name that the tables do not use themselves", f"rename it, for example {other}")

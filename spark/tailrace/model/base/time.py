@@ -1,0 +1,106 @@
+"""Instants and durations: UTC, in microseconds, as plain integers inside the model (rule T1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from tailrace.model.base.errors import Fault
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+BEGINNING = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
+"""Before every event: where a watermark starts, and the start of the global window."""
+
+END_OF_TIME = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
+"""After every event: where the watermark of an input that has ended stands, and the global window's end."""
+
+
+def seconds(count: float) -> timedelta:
+    """A duration of so many seconds."""
+    return timedelta(seconds=count)
+
+
+def minutes(count: float) -> timedelta:
+    """A duration of so many minutes.
+
+    >>> minutes(60) == hours(1)
+    True
+    """
+    return timedelta(minutes=count)
+
+
+def hours(count: float) -> timedelta:
+    """A duration of so many hours."""
+    return timedelta(hours=count)
+
+
+def days(count: float) -> timedelta:
+    """A duration of so many days of 24 hours."""
+    return timedelta(days=count)
+
+
+def waits(value: object) -> bool:
+    """Whether it is a duration of zero or more."""
+    return isinstance(value, timedelta) and value >= timedelta(0)
+
+
+def duration(length: timedelta) -> int:
+    """The microseconds of a duration.
+
+    >>> duration(seconds(1.5))
+    1500000
+    """
+    return length // _MICROSECOND
+
+
+def instant(moment: datetime | int) -> int:
+    """The microseconds since 1970 of an instant; an integer is taken to be that already.
+
+    Raises `ValueError` for a `datetime` with no zone: an instant without a zone is a guess.
+
+    >>> instant(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    1000000
+    """
+    if isinstance(moment, int):
+        return moment
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment.isoformat()} has no time zone: write it with one, for example +00:00")
+    since = moment - EPOCH
+    # A division by a duration gives the same and takes twice as long.
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def moment(micros: int) -> datetime:
+    """The UTC `datetime` of an instant. The inverse of `instant`.
+
+    >>> instant(moment(1_357_000_000_123_456))
+    1357000000123456
+    """
+    return EPOCH + micros * _MICROSECOND
+
+
+def text(micros: int) -> str:
+    """An instant for people to read; the two ends of time by their names.
+
+    >>> text(0), text(END_OF_TIME), text(BEGINNING)
+    ('1970-01-01T00:00:00Z', 'end of time', 'beginning')
+    """
+    if micros <= BEGINNING:
+        return "beginning"
+    if micros >= END_OF_TIME:
+        return "end of time"
+    return moment(micros).isoformat().replace("+00:00", "Z")
+
+
+def duration_faults(path: str, value: object, example: str) -> Iterable[Fault]:
+    """What is wrong with a duration that has to be more than zero; `example` shows a right one."""
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        yield Fault(path, value, "a duration of more than zero", f"write for example {example}")
+
+
+def offset_faults(path: str, value: object) -> Iterable[Fault]:
+    """What is wrong with the offset of something aligned to 1970."""
+    if not isinstance(value, timedelta):
+        yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")

@@ -1,0 +1,1 @@
+"""Say what is computed of a window: combiners whose accumulators merge in any order."""

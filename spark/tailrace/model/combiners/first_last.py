@@ -1,0 +1,61 @@
+"""Combiners that go by when a record happened: the first and the last value of a window, in event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.combiners.basic import Combiner, Merge, Part
+
+
+class ByTime:
+    """The base of combiners whose `lift` takes a value with the event time of its record (`Algebra.stamped`)."""
+
+
+@dataclass(frozen=True)
+class _End(ByTime, Combiner):
+    """What `First` and `Last` share."""
+
+    column: str
+    uncombines: ClassVar[bool] = False
+    _merge: ClassVar[Merge]
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("seen", f"struct<at:bigint,value:{type or 'string'}>", self._merge),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        return (value,)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return o.unstamped(parts["seen"])
+
+    def result_type(self, type: str | None) -> str:
+        return type or "string"
+
+
+@dataclass(frozen=True)
+class First(_End):
+    """A column's value in the record that happened first, of those with a value; of several at once the smallest.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> o, first = Scalars(), First("page")
+    >>> seen = o.least(o.stamped(2, "b"), o.stamped(1, "c"))
+    >>> first.result(o, {"seen": seen}, "string")
+    'c'
+    """
+
+    _merge: ClassVar[Merge] = Merge.LEAST
+
+
+@dataclass(frozen=True)
+class Last(_End):
+    """A column's value in the record that happened last, of those with a value; of several at once the largest."""
+
+    _merge: ClassVar[Merge] = Merge.GREATEST
+
+
+def seen(o: Algebra, combiner: Combiner, value: Term, at: Term) -> Term:
+    """What a combiner's `lift` takes of a record that happened at `at`, in microseconds."""
+    return o.stamped(at, value) if isinstance(getattr(combiner, "combiner", combiner), ByTime) else value

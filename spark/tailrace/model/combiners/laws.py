@@ -1,0 +1,54 @@
+"""Whether a combiner of one's own obeys the laws that its answers rest on: for the tests of whoever writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.combiners.own import OwnCombiner
+
+
+class LawError(TailraceError, AssertionError):
+    """A law that a combiner breaks, with the values that show it."""
+
+
+def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
+    """Raises `LawError` where these values, added and merged in another order or grouping, give another result.
+
+    >>> from tailrace.model.combiners.sketches import ApproxDistinct
+    >>> obeys(ApproxDistinct("user"), ["a", "b", "a"])
+    """
+
+    def all_of(given: Sequence[Any]) -> Any:
+        state = combiner.zero()
+        for value in given:
+            state = combiner.add(state, value)
+        return state
+
+    expected = combiner.output(all_of(values))
+    for order in list(permutations(values))[:120]:
+        for cut in range(len(values) + 1):
+            one, other = all_of(order[:cut]), all_of(order[cut:])
+            for a, b, how in ((one, other, "merged"), (other, one, "merged the other way round")):
+                found = combiner.output(combiner.merge(a, b))
+                if found != expected:
+                    raise LawError(
+                        f"{combiner!r}: {list(order[:cut])} {how} with {list(order[cut:])} gives {found!r}, and "
+                        f"{list(values)} added one by one {expected!r}: merge must not mind order or grouping"
+                    )
+    for cut in range(len(values) + 1 if combiner.uncombines else 0):
+        one, other = all_of(values[:cut]), all_of(values[cut:])
+        found, left = combiner.output(combiner.uncombine(combiner.merge(one, other), other)), combiner.output(one)
+        if found != left:
+            raise LawError(
+                f"{combiner!r}: {list(values[cut:])} taken out of {list(values)} leaves {found!r}, and what is left "
+                f"gives {left!r} by itself: uncombine must undo merge"
+            )
+    whole = all_of(values)
+    for a, b in ((whole, combiner.zero()), (combiner.zero(), whole)):
+        if combiner.output(combiner.merge(a, b)) != expected:
+            raise LawError(
+                f"{combiner!r}: merging {list(values)} with zero gives another result: zero must be the unit"
+            )

@@ -1,0 +1,156 @@
+"""Combiners that keep values and not only totals of them: all, the largest, the distinct ones, or a quantile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.errors import Fault
+from tailrace.model.base.types import is_type, struct_fields
+from tailrace.model.combiners.basic import Combiner, Merge, Part
+
+
+class Gathering(Combiner):
+    """What they share: an accumulator that is a list of a column's values."""
+
+    column: str
+    uncombines: ClassVar[bool] = False
+    _merge: ClassVar[Merge] = Merge.GATHER
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("state", f"array<{type}>", self._merge),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        return (o.alone(value, f"array<{type}>"),)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return parts["state"]
+
+    def result_type(self, type: str | None) -> str:
+        return f"array<{type}>"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        if "double" in (type, *(struct_fields(type or "") or {}).values()):
+            given, expected = f"{self.column}: {type}", "a column whose values have an order without exceptions"
+            yield Fault(f"{path}.column", given, expected, "declare it as decimal(p,s)")
+
+
+@dataclass(frozen=True)
+class Collect(Gathering):
+    """All of a column's values, in order; the accumulator grows with them.
+
+    A column that is several in one (`tailrace.model.definition.joins.Pack`) is ordered by them, the first one first.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> (part,) = Collect("price").parts("bigint")
+    >>> part.merged(Scalars(), [1, 3], [3])
+    [1, 3, 3]
+    """
+
+    column: str
+
+
+@dataclass(frozen=True)
+class TopK(Gathering):
+    """The `count` largest of a column's values, the largest first.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> (part,) = TopK("price", 2).parts("bigint")
+    >>> part.merged(Scalars(), [5, 3], [4])
+    [5, 4]
+    """
+
+    column: str
+    count: int
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("state", f"array<{type}>", Merge.TOP, self.count),)
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        count: object = self.count
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            yield Fault(f"{path}.count", count, "a whole number of at least 1", f"write TopK({self.column!r}, 3)")
+        yield from super().faults(path, type)
+
+
+@dataclass(frozen=True)
+class Highest(Gathering):
+    """All of a packed column's values that have the highest value of one of its fields, in order.
+
+    What is alike in that field is all there; what has none is not. The accumulator holds no more than the result, where
+    `Collect` beside `Max` and a condition after `Unpack` hold every value.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> bids = [{"price": price, "bidder": bidder} for price, bidder in ((5, "a"), (7, "b"), (7, "c"))]
+    >>> (part,) = Highest("bid", by="price").parts("struct<price:bigint,bidder:string>")
+    >>> [bid["bidder"] for bid in part.merged(Scalars(), bids[:1], bids[1:])]
+    ['b', 'c']
+    """
+
+    column: str
+    by: str
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("state", f"array<{type}>", Merge.HIGHEST, by=self.by),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        list_ = f"array<{type}>"
+        return (o.choose(o.missing(o.field(value, self.by)), o.no_values(list_), o.alone(value, list_)),)
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        fields = struct_fields(type or "") or {}
+        if not fields:
+            expected = "a column that is several in one"
+            yield Fault(f"{path}.column", f"{self.column}: {type}", expected, 'write each=Pack("bid", ("price", "by"))')
+        elif not is_type(fields.get(self.by)):
+            yield Fault(f"{path}.by", self.by, f"one of the packed columns {', '.join(fields)}", "pack it, too")
+        yield from super().faults(path, type)
+
+
+@dataclass(frozen=True)
+class Distinct(Gathering):
+    """How many different values a column has, exactly; the accumulator holds each of them once.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> (part,) = Distinct("user").parts("string")
+    >>> part.merged(Scalars(), ["a"], ["b", "a"])
+    ['a', 'b']
+    """
+
+    column: str
+    _merge: ClassVar[Merge] = Merge.UNITE
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return o.length(parts["state"])
+
+    def result_type(self, type: str | None) -> str:
+        return "bigint"
+
+
+@dataclass(frozen=True)
+class Quantile(Gathering):
+    """The smallest of a column's values that a share of them does not exceed: exact, and one of the values.
+
+    Null when there are none. The accumulator grows with the values.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> [Quantile("delay", share).result(Scalars(), {"state": [1, 5, 9]}, "bigint") for share in (0.5, 1)]
+    [5, 9]
+    """
+
+    column: str
+    share: float
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return o.ranked(parts["state"], self.share)
+
+    def result_type(self, type: str | None) -> str:
+        return type or "string"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        share: object = self.share
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+            yield Fault(f"{path}.share", share, "a share between 0 and 1", f"write Quantile({self.column!r}, 0.95)")
+        yield from super().faults(path, type)

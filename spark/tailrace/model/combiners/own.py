@@ -1,0 +1,128 @@
+"""What a user writes in plain Python where the built-in kinds do not do: windows and combiners of one's own.
+
+They run in the reference execution and, on Spark, in the `python` execution; never natively, for nobody can compile
+them. Triggers of one's own need nothing from here: a `Trigger` is written in the algebra, and runs everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any, ClassVar
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.errors import Fault
+from tailrace.model.base.types import element_type, is_type
+from tailrace.model.combiners.basic import Combiner, Merge, Part
+from tailrace.model.windows.windows import Windowing
+
+
+class OwnWindows(Windowing):
+    """The base of windowings of one's own: write `assign`, and `merges`, `reach` and `gathered` where windows merge.
+
+    Make it a frozen dataclass, so that its options are part of the definition's meaning.
+    """
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        """What is wrong with its options."""
+        if not is_dataclass(self):
+            expected = "a frozen dataclass, whose options are part of what the definition means"
+            yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")
+
+
+@dataclass(frozen=True)
+class OwnPart(Part):
+    """The one part of an accumulator of one's own."""
+
+    combiner: Any = None
+
+    def zero(self, o: Algebra) -> Term:
+        return self.combiner.zero()
+
+    def merged(self, o: Algebra, a: Term, b: Term) -> Term:
+        return self.combiner.merge(a, b)
+
+
+_COUNTS = "array<struct<value:bigint,n:bigint>>"
+"""How often each of some numbers is there: the one state that is no column type and no list of one."""
+
+
+def _is_state(given: object) -> bool:
+    if not isinstance(given, str):
+        return False
+    return given == _COUNTS or is_type(element_type(given) or given)
+
+
+class OwnCombiner(Combiner):
+    """The base of combiners of one's own: write `zero`, `add`, `merge` and `output`, and say the types.
+
+    `state` is the type of the accumulator: a column type, or `array<...>` of one. `gives` is the result's type. Where
+    they depend on the column's type, write `state_type` and `result_type`. A record without a value in `column` is not
+    added. Make it a frozen dataclass.
+
+    Laws, of what accumulators stand for: `merge` is associative and commutative with `zero` for its unit, and adding a
+    value is merging what it alone makes (`tailrace.model.combiners.laws` checks them).
+    """
+
+    column: str | None
+    state: str = "bigint"
+    gives: str = "bigint"
+    uncombines: ClassVar[bool] = False
+
+    def zero(self) -> Any:
+        """The accumulator of no record."""
+        raise NotImplementedError
+
+    def add(self, state: Any, value: Any) -> Any:
+        """The accumulator with one value more. It must not change the one that it is given."""
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """The accumulator of both."""
+        raise NotImplementedError
+
+    def output(self, state: Any) -> Any:
+        """The result that the accumulator stands for."""
+        raise NotImplementedError
+
+    def uncombine(self, a: Any, b: Any) -> Any:
+        """The accumulator of what is in `a` and not in `b`, all of which is in `a`; set `uncombines` if you write it.
+
+        Where a later stage takes records back, one that cannot is computed from all the values, which are kept.
+        """
+        raise NotImplementedError
+
+    def state_type(self, type: str | None) -> str:
+        """The accumulator's type over a column of this type."""
+        return self.state
+
+    def check(self, path: str, type: str | None) -> Iterable[Fault]:
+        """What is wrong with it over a column of this type, besides what every combiner has to have."""
+        return ()
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        """The one part."""
+        return (OwnPart("state", self.state_type(type), Merge.OWN, combiner=self),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        """The accumulator of one record."""
+        return (self.zero() if value is None and self.column is not None else self.add(self.zero(), value),)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        """The result of an accumulator."""
+        return self.output(parts["state"])
+
+    def result_type(self, type: str | None) -> str:
+        """The result's type."""
+        return self.gives
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        """What is wrong with it."""
+        if not is_dataclass(self):
+            expected = "a frozen dataclass, whose options are part of what the definition means"
+            yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")
+        for name, given in (("state", self.state_type(type)), ("gives", self.result_type(type))):
+            if not _is_state(given):
+                expected = "a column type, or array<...> of one"
+                yield Fault(f"{path}.{name}", given, expected, 'write for example state = "array<bigint>"')
+        yield from self.check(path, type)

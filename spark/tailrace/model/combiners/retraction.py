@@ -1,0 +1,173 @@
+"""Combiners over records that may be taken back: what a later stage makes of another's panes.
+
+A combiner whose parts add up takes a record back by adding its opposite. One of a user's own that can uncombine keeps
+what was added and what was taken back side by side. Any other is recomputed from the values, which are kept with how
+often each is there: so no answer is ever wrong because something was taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tailrace.model.base.algebra import Algebra, Scalars, Term
+from tailrace.model.base.errors import Fault
+from tailrace.model.combiners.balanced_merge import Merging
+from tailrace.model.combiners.basic import Combiner, Extreme, Merge, Part
+from tailrace.model.combiners.first_last import ByTime
+from tailrace.model.combiners.lists import Gathering
+from tailrace.model.combiners.own import OwnCombiner, OwnPart
+
+
+def taking_back(combiner: Combiner, type: str | None) -> Combiner:
+    """The combiner that gives the same results and can take records back; `type` is its column's.
+
+    >>> from tailrace.model.combiners.basic import Max, Sum
+    >>> taking_back(Sum("price"), "bigint"), taking_back(Max("price"), "bigint")
+    (Sum(column='price'), ByCounts(combiner=Max(column='price')))
+    """
+    if all(part.merge is Merge.ADD for part in combiner.parts(type)):
+        return combiner
+    if isinstance(combiner, OwnCombiner) and combiner.uncombines:
+        return BothSides(combiner)
+    own = combiner.parts(type)
+    known = isinstance(combiner, BY_VALUE) and len(own) == 1 and "double" not in own[0].type
+    return ByCounts(combiner) if known else Kept(combiner)
+
+
+def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
+    """What taking back a record adds to each part, if `terms` is what the record added."""
+    if isinstance(combiner, BothSides):
+        return terms[::-1]
+    if isinstance(combiner, ByCounts):
+        return (o.opposite(terms[0]),)
+    if isinstance(combiner, Kept):
+        return ([row | {"n": -row["n"]} for row in terms[0]],)
+    parts = combiner.parts(type)
+    return tuple(o.subtract(o.literal(0, part.type), term, part.type) for part, term in zip(parts, terms, strict=True))
+
+
+@dataclass(frozen=True)
+class _Wrapped(Combiner):
+    """What both kinds take from the combiner that they stand for."""
+
+    combiner: Any
+    uncombines: ClassVar[bool] = True
+
+    @property
+    def column(self) -> str | None:
+        return self.combiner.column  # type: ignore[no-any-return]
+
+    def result_type(self, type: str | None) -> str:
+        return self.combiner.result_type(type)  # type: ignore[no-any-return]
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        return self.combiner.faults(path, type)  # type: ignore[no-any-return]
+
+
+BY_VALUE = (Extreme, Gathering, ByTime)
+"""The kinds of combiners whose one part is a value, or values, of the records' own: counted values give it."""
+
+
+@dataclass(frozen=True)
+class ByCounts(_Wrapped):
+    """A built-in combiner that is computed from the values of the records that are there, each with how many have it.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> from tailrace.model.combiners.basic import Max
+    >>> o, most = Scalars(), ByCounts(Max("price"))
+    >>> (part,) = most.parts("bigint")
+    >>> two = part.merged(o, *most.lift(o, 2, "bigint"), *most.lift(o, 5, "bigint"))
+    >>> most.result(o, {"kept": two}, "bigint")
+    5
+    >>> one = part.merged(o, two, *taken_back(o, most, most.lift(o, 5, "bigint"), "bigint"))
+    >>> most.result(o, {"kept": one}, "bigint")
+    2
+    """
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("kept", _kept_type(self.combiner, type), Merge.COUNT),)
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        return (o.once(value, _kept_type(self.combiner, type)),)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        (own,), held = self.combiner.parts(type), parts["kept"]
+        match own.merge:
+            case Merge.LEAST | Merge.GREATEST:
+                found = o.end(held, last=own.merge is Merge.GREATEST)
+            case Merge.UNITE:
+                found = o.told_apart(held)
+            case Merge.TOP:
+                found = o.largest(o.spread(held), o.no_values(own.type), own.most)
+            case Merge.HIGHEST:
+                found = o.highest(o.spread(held), own.by)
+            case _:
+                found = o.spread(held)
+        return self.combiner.result(o, {own.name: found}, type)
+
+
+def _kept_type(combiner: Combiner, type: str | None) -> str:
+    """The type of the values that are kept for a combiner over a column of this type, each with how many there are."""
+    value = type or "boolean"
+    return (
+        f"array<struct<value:{f'struct<at:bigint,value:{value}>' if isinstance(combiner, ByTime) else value},n:bigint>>"
+    )
+
+
+@dataclass(frozen=True)
+class Kept(_Wrapped):
+    """Any other combiner, which is computed anew from the values, record by record."""
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
+
+    def zero(self) -> list[dict[str, Any]]:
+        """No value."""
+        return []
+
+    def merge(self, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The values of both, with how often each is there; those that are there no more are left out."""
+        counted: list[dict[str, Any]] = Scalars().counted(a, b, "")
+        return counted
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        left_out = value is None and self.combiner.column is not None
+        return ([] if left_out else [{"value": value, "n": 1}],)
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        own = self.combiner.parts(type)
+
+        def merged(a: tuple[Term, ...], b: tuple[Term, ...]) -> tuple[Term, ...]:
+            return tuple(part.merged(o, x, y) for part, x, y in zip(own, a, b, strict=True))
+
+        held = Merging[tuple[Term, ...]]()
+        held.add(tuple(part.zero(o) for part in own), merged)
+        for row in parts["kept"]:
+            lifted = self.combiner.lift(o, row["value"], type)
+            for _ in range(row["n"]):
+                held.add(lifted, merged)
+        total = held.total(merged)
+        return self.combiner.result(o, {part.name: term for part, term in zip(own, total, strict=True)}, type)
+
+
+@dataclass(frozen=True)
+class BothSides(_Wrapped):
+    """A combiner of a user's own that can uncombine: the accumulators of all that came and of all that was taken back.
+
+    Law: `uncombine(merge(a, b), b)` stands for what `a` stands for (`tailrace.model.combiners.laws` checks it).
+    """
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        (state,) = self.combiner.parts(type)
+        return (
+            OwnPart("came", state.type, Merge.OWN, combiner=self.combiner),
+            OwnPart("taken", state.type, Merge.OWN, combiner=self.combiner),
+        )
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        return (*self.combiner.lift(o, value, type), self.combiner.zero())
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return self.combiner.output(self.combiner.uncombine(parts["came"], parts["taken"]))

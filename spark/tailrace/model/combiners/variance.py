@@ -1,0 +1,80 @@
+"""How far a column's values lie apart: the variance, from totals that are exact in any order.
+
+Values are counted in units of the column's last decimal, so that their total and the total of their squares are whole
+numbers: the one rounding is the division at the end, which makes the result the same in every execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.errors import Fault
+from tailrace.model.base.types import decimal_parts, is_exact_number
+from tailrace.model.combiners.basic import Combiner, Merge, Part
+
+_WHOLE = "decimal(38,0)"
+_DIGITS = 18
+"""More digits than these, and a square would not fit."""
+
+
+@dataclass(frozen=True)
+class Variance(Combiner):
+    """The variance of a column's values as a double; of a sample, or of all there are (`population=True`).
+
+    Null with no value, and of a sample also with one.
+
+    Law: moving every value by the same number changes nothing.
+
+    >>> from tailrace.model.base.algebra import Scalars
+    >>> values = {"total": 9, "squares": 41, "n": 2}
+    >>> Variance("delay").result(Scalars(), values, "int"), Variance("delay", True).result(Scalars(), values, "int")
+    (0.5, 0.25)
+    """
+
+    column: str
+    population: bool = False
+    uncombines: ClassVar[bool] = True
+
+    def parts(self, type: str | None) -> tuple[Part, ...]:
+        return (Part("total", _WHOLE, Merge.ADD), Part("squares", _WHOLE, Merge.ADD), Part("n", "bigint", Merge.ADD))
+
+    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
+        scale = _scale(type)
+        unit = o.literal(10**scale, f"decimal({scale + 1},0)")
+        given = o.choose(o.missing(value), o.literal(0, type or "bigint"), value)
+        whole = o.multiply(given, unit, _WHOLE)
+        one, zero = o.literal(1, "bigint"), o.literal(0, "bigint")
+        return (whole, o.multiply(whole, whole, _WHOLE), o.choose(o.missing(value), zero, one))
+
+    def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        n, total = parts["n"], parts["total"]
+        one = o.literal(1, "bigint")
+        enough = o.at_least(n, one if self.population else o.literal(2, "bigint"))
+        # The divisor is kept off zero because an SQL engine may compute both branches.
+        divisor = o.choose(enough, o.multiply(n, n if self.population else o.subtract(n, one, "bigint"), "bigint"), one)
+        squares = o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), _WHOLE), parts["squares"], _WHOLE)
+        spread = o.ratio(o.subtract(squares, o.multiply(total, total, _WHOLE), _WHOLE), divisor)
+        scale = _scale(type)
+        if scale:
+            spread = o.ratio(spread, o.literal(10 ** (2 * scale), _WHOLE))
+        return o.choose(enough, spread, o.literal(None, "null"))
+
+    def result_type(self, type: str | None) -> str:
+        return "double"
+
+    def faults(self, path: str, type: str | None) -> Iterable[Fault]:
+        given = f"{self.column}: {type}"
+        if type is not None and not is_exact_number(type):
+            expected = "an integer or decimal column"
+            remedy = "declare it for example decimal(18,6) in the log, so that its totals are exact in any order"
+            yield Fault(f"{path}.column", given, expected, remedy)
+        elif type is not None and (decimal_parts(type) or (0, 0))[0] > _DIGITS:
+            expected = f"a column of at most {_DIGITS} digits"
+            yield Fault(f"{path}.column", given, expected, "declare it with fewer, so that its squares fit")
+
+
+def _scale(type: str | None) -> int:
+    return (decimal_parts(type or "bigint") or (0, 0))[1]

@@ -1,0 +1,46 @@
+"""Definitions that read one another, from the log that a source fills on: pipelines, computations and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.derived_logs import Panes, Productions
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+
+Definition: TypeAlias = Pipeline | Computation | Map
+
+Ranged: TypeAlias = Pipeline | Map
+"""A definition of which a range of event time can be computed anew: it says what it gives by the log alone."""
+
+
+def before(definition: Definition) -> Definition | None:
+    """The definition whose panes or productions it reads; None where it reads a source's log."""
+    log = definition.log
+    return log.of if isinstance(log, Panes | Productions) else None
+
+
+def chain(definition: Definition) -> tuple[Definition, ...]:
+    """The definition after those that it is made of, the one that reads the source's log first.
+
+    >>> from tailrace.model.samples.visits import example
+    >>> [one.name for one in chain(example())]
+    ['visits']
+    """
+    earlier = before(definition)
+    return (definition,) if earlier is None else (*chain(earlier), definition)
+
+
+def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
+    """Name the pipelines whose current answers are kept in a table, where these definitions are deployed.
+
+    They are the last stages, for those are what somebody reads, and the earlier ones that ask for it.
+    """
+    return frozenset(
+        stage.name
+        for one in definitions
+        for stage in chain(one)
+        if isinstance(stage, Pipeline) and (stage is one or stage.answers)
+    )

@@ -1,0 +1,330 @@
+"""MillWheel's computations: code of one's own for each key, with state and timers that last (MillWheel, 4 and 5).
+
+A computation is a class with `process_record` and `process_timer`. What they may touch is the `Context`: the key's
+state, its timers, and what goes out. What an epoch of it means is in `computation_step.step`. One with
+`process_feedback` has a loop: what it feeds back is input of its next epoch, and part of the cut between them
+(asynchronous snapshots of graphs with cycles).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from functools import cache, cached_property, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tailrace.model.base.errors import DefinitionError, Fault, TailraceError, unknown_column
+from tailrace.model.base.names import RESERVED, name_faults, reserved
+from tailrace.model.base.several import Several
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
+from tailrace.model.base.types import element_type, is_type
+from tailrace.model.base.values import fitting
+from tailrace.model.definition.derived_logs import Panes, Productions
+from tailrace.model.definition.log import PANE_TIME, Log
+from tailrace.model.definition.once import Once
+from tailrace.model.definition.source_text import written
+
+if TYPE_CHECKING:
+    from tailrace.model.definition.context import Context, Timer
+
+OWN = frozenset(
+    {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
+)
+"""Column names that the ledger of a computation uses, besides those of every ledger."""
+
+
+class ComputationError(TailraceError, RuntimeError):
+    """A computation that failed, or did what it may not: its epoch fails, and nothing of it is committed."""
+
+
+class NotKeptError(TailraceError, ValueError):
+    """Productions that are wanted again, of a computation that does not keep them."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a key's state: its type, a column type or `array<...>` of one, and its value before one was set."""
+
+    type: str
+    default: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation:
+    """The base of computations: write `process_record`, and `process_timer` where timers are set.
+
+    `state` declares the fields of a key's state and `produces` the columns of what goes out, besides the key and
+    `event_time`. Make it a frozen dataclass where it has options, which are part of what it means; its code is not:
+    give it another name as you change that. The code must give the same for the same, whenever it is called, for an
+    epoch that is folded again calls it again.
+
+    `key` names the columns whose values are the key, none for one key. A record whose event time is behind the
+    watermark by more than `allowed_lateness` is too late. With `ordered` records wait in the state until the watermark
+    has passed them, and come in the order of their event times, timers in between: what comes out is then the same
+    however the input arrives and is cut into epochs. Without it they come at once, those of an epoch in that order.
+
+    `feedback` declares the columns of what goes round the loop of one with `process_feedback`, besides the key that it
+    goes to and `event_time`. What the keys feed back in an epoch is in flight between it and the next, in which it
+    comes before that epoch's records. It is in the ledger, in the commit of the state that it comes from, so every
+    epoch is a consistent cut with what was in flight. It is never late, and those who read the productions wait for it.
+
+    `productions` says whether they are kept in the ledger: "strong" ones are, with the state that they come from and in
+    the same commit; "weak" ones go no further than to the definitions that read them, and are computed again where one
+    of those has to catch up (MillWheel, 6.1.2 and 6.1.3).
+
+    With `once` productions are claimed in a registry that computations elsewhere may share, before they count; what is
+    another's is in the ledger as `claimed`, and goes no further (`model.definition.once`).
+    """
+
+    name: str
+    log: Log
+    key: Several[str] = Several()
+    allowed_lateness: timedelta = timedelta(0)
+    ordered: bool = False
+    productions: Literal["strong", "weak"] = "strong"
+    once: Once | None = None
+
+    state: ClassVar[Mapping[str, Field | str]] = {}
+    produces: ClassVar[Mapping[str, str]] = {}
+    feedback: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        faults = list(computation_faults(self))
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        """Take a record of the key: its declared columns by name.
+
+        Raise `RecordError` for one that is to be rejected: the key is then as it was before the record.
+        """
+        raise NotImplementedError
+
+    def process_timer(self, context: Context, timer: Timer) -> None:
+        """Take a timer of the key that is due."""
+        raise NotImplementedError
+
+    def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
+        """Take what was fed back to the key in the epoch before: the key, the columns of `feedback`, `event_time`.
+
+        Raise `RecordError` for what is to be rejected.
+        """
+        raise NotImplementedError
+
+    @property
+    def loops(self) -> bool:
+        """Whether it may feed records back to itself."""
+        return type(self).process_feedback is not Computation.process_feedback
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """The declared fields of a key's state."""
+        given = {name: Field(one) if isinstance(one, str) else one for name, one in type(self).state.items()}
+        return MappingProxyType({n: Field(one.type, value_of(one.default, one.type)) for n, one in given.items()})
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The fields' values before one was set."""
+        return {name: one.default for name, one in self.fields.items()}
+
+    @cached_property
+    def lists(self) -> tuple[str, ...]:
+        """The fields that are lists, which code may change where they are."""
+        return tuple([name for name, one in self.fields.items() if element_type(one.type)])
+
+    @property
+    def source(self) -> Log:
+        """The log that a source fills, which it reads, or what is made of it."""
+        return self.log.source
+
+    @property
+    def produced(self) -> Productions:
+        """Its productions as the log of another definition."""
+        columns = {name: self.log.columns[name] for name in self.key} | dict(type(self).produces)
+        return Productions(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
+
+    @cached_property
+    def lateness(self) -> int:
+        """The allowed lateness in microseconds."""
+        return duration(self.allowed_lateness)
+
+    def reached(self, watermark: int) -> int:
+        """How far behind the watermark a record may still be, in microseconds: what it makes is not earlier."""
+        if watermark >= END_OF_TIME:
+            return END_OF_TIME
+        return max(BEGINNING, watermark - self.lateness)
+
+    @cached_property
+    def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """List the columns that are produced, each with the check that turns a value into its type."""
+        return tuple((name, fitting(type_)) for name, type_ in type(self).produces.items())
+
+    @cached_property
+    def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """List the columns that are fed back, each with the check that turns a value into its type."""
+        return tuple((name, fitting(type_)) for name, type_ in type(self).feedback.items())
+
+    @cached_property
+    def _storing(self) -> Mapping[str, Callable[[Any], Any]]:
+        return {name: _kept_as(one.type) for name, one in self.fields.items()}
+
+    def stored(self, name: str, given: Any) -> Any:
+        """A value for a field of the state. Raises `ComputationError` where it is none of the field's type."""
+        try:
+            return self._storing[name](given)
+        except (ValueError, TypeError, ArithmeticError):
+            type_ = self.fields[name].type
+            raise ComputationError(f"{self.name}: state.{name} = {given!r:.200}: expected {type_}") from None
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
+        log: tuple[object, ...] = (self.log.event_time, follows)
+        if isinstance(self.log, Productions):
+            log = (self.log.of.name, self.log.of.fingerprint)
+        base = {one.name for one in fields(Computation)}
+        options = [(one.name, written(getattr(self, one.name))) for one in fields(self) if one.name not in base]
+        meaning: tuple[object, ...] = (
+            (type(self).__qualname__, options),
+            sorted(self.log.columns.items()),
+            log,
+            (self.key, sorted((name, one.type, repr(one.default)) for name, one in self.fields.items())),
+            sorted(type(self).produces.items()),
+            (self.allowed_lateness, self.ordered, self.productions),
+        )
+        if self.loops:
+            meaning = (*meaning, sorted(type(self).feedback.items()))
+        if self.once is not None:
+            meaning = (*meaning, written(self.once))
+        return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
+
+
+def value_of(given: Any, type: str) -> Any:
+    """A value as one of a field's type. Raises `ValueError` or `TypeError` where it is none.
+
+    >>> value_of([1, None], "array<bigint>"), value_of(None, "string")
+    ([1, None], None)
+    """
+    return _kept_as(type)(given)
+
+
+@cache
+def _kept_as(type: str) -> Callable[[Any], Any]:
+    """Make the check that turns a value into a field's type, or raises."""
+    inner = element_type(type)
+    return partial(_listed, fitting(inner)) if inner else fitting(type)
+
+
+def _listed(each: Callable[[Any], Any], given: Any) -> Any:
+    if given is None:
+        return None
+    if not isinstance(given, list) and isinstance(given, str | Mapping):
+        raise TypeError
+    return [each(one) for one in given]
+
+
+def computation_faults(computation: Computation) -> Iterable[Fault]:
+    """Everything that is wrong with a definition."""
+    yield from name_faults("name", computation.name)
+    kind, log = type(computation), computation.log
+    given: object = log
+    if not isinstance(given, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...), or log=earlier.produced'
+        yield Fault("log", given, "a log", remedy)
+        return
+    if isinstance(given, Panes):
+        expected = "a log of which nothing is taken back"
+        yield Fault("log", f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
+    for option in ("process_record",) if kind.process_record is Computation.process_record else ():
+        yield Fault(option, None, "a method of the class", "write def process_record(self, context, record)")
+    yield from _key_faults(computation)
+    yield from _state_faults(kind.state)
+    for name, type_ in kind.produces.items():
+        path = f"produces[{name!r}]"
+        yield from name_faults(path, name)
+        if name in RESERVED | OWN or "__" in str(name):
+            yield reserved(path, name)
+        if name in computation.key:
+            yield Fault(path, name, "a name that the key does not have", "leave it out: the key goes with a record")
+        if not is_type(type_):
+            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+            yield Fault(path, type_, "a column type", remedy)
+    yield from _loop_faults(computation)
+    if not waits(computation.allowed_lateness):
+        found = computation.allowed_lateness
+        yield Fault("allowed_lateness", found, "a duration of zero or more", "write hours(3)")
+    elif computation.ordered and computation.allowed_lateness:
+        expected = "no lateness where records come in order, for a late one would not"
+        remedy = "leave it out, and let the log wait: disorder=hours(1)"
+        yield Fault("allowed_lateness", str(computation.allowed_lateness), expected, remedy)
+    if computation.productions not in ("strong", "weak"):
+        yield Fault("productions", computation.productions, '"strong" or "weak"', 'leave it out for "strong"')
+    if computation.once is not None:
+        yield from _once_faults(computation, computation.once)
+
+
+def _once_faults(computation: Computation, once: object) -> Iterable[Fault]:
+    if not isinstance(once, Once):
+        yield Fault(
+            "once", once, "a registry, and the column that is the id", 'write once=Once("joined", by="click_id")'
+        )
+        return
+    columns = {name: computation.log.columns[name] for name in computation.key if name in computation.log.columns}
+    yield from once.faults("once", columns | dict(type(computation).produces))
+    if computation.productions == "weak":
+        expected = "strong productions, for what is claimed has to be kept with the state that it comes from"
+        yield Fault("productions", "weak", expected, "leave productions or once out")
+
+
+def _loop_faults(computation: Computation) -> Iterable[Fault]:
+    columns = type(computation).feedback
+    if columns and not computation.loops:
+        remedy = "write def process_feedback(self, context, record), or leave feedback out"
+        yield Fault("process_feedback", None, "a method of the class that takes what is fed back", remedy)
+    for name, type_ in columns.items():
+        path = f"feedback[{name!r}]"
+        yield from name_faults(path, name)
+        if name in computation.key or name == PANE_TIME:
+            yield Fault(path, name, "a name that the key and the event time do not have", "rename it")
+        if not is_type(type_):
+            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+            yield Fault(path, type_, "a column type", remedy)
+    if computation.loops and computation.ordered:
+        remedy = "leave ordered out: what is fed back comes an epoch later, whatever its event time"
+        yield Fault("ordered", True, "no order by event time where records are fed back", remedy)
+
+
+def _key_faults(computation: Computation) -> Iterable[Fault]:
+    columns = computation.log.columns
+    for place, column in enumerate(computation.key):
+        path = f"key[{place}]"
+        if column not in columns:
+            yield unknown_column(path, column, columns)
+        elif columns[column] == "double":
+            yield Fault(path, column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif column in RESERVED | OWN:
+            yield reserved(path, column)
+    if len(set(computation.key)) < len(computation.key):
+        yield Fault("key", computation.key, "each column once", "leave out the repeated one")
+
+
+def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:
+    for name, given in state.items():
+        path, one = f"state[{name!r}]", Field(given) if isinstance(given, str) else given
+        yield from name_faults(path, name)
+        if name == "clear":
+            yield Fault(path, name, "a name other than that of context.state.clear()", "rename it, for example cleared")
+        if not isinstance(one, Field) or not isinstance(one.type, str):
+            yield Fault(path, given, "a type, or a Field", 'write for example Field("bigint", 0)')
+            continue
+        if not is_type(element_type(one.type) or one.type):
+            yield Fault(path, one.type, "a column type, or array<...> of one", 'write for example "array<bigint>"')
+            continue
+        try:
+            value_of(one.default, one.type)
+        except (ValueError, TypeError, ArithmeticError):
+            yield Fault(f"{path}.default", one.default, f"a value of type {one.type}", "leave it out for none")

@@ -1,0 +1,255 @@
+"""What the code of a computation may touch as it takes a record or a timer: its key's state, timers, and what goes out.
+
+Nothing that a call does counts before it has returned: one that rejects its record leaves the key as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment, text
+from tailrace.model.base.values import of_value
+from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.windows.panes import Key
+
+
+class Domain(Enum):
+    """Which time a timer waits for: the watermark's, or the processing time of the epochs (MillWheel, 4.6)."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
+
+
+Fits: TypeAlias = Callable[[Any], Any]
+"""Takes a value as one of a column's type."""
+
+EVENT = Domain.EVENT
+PROCESSING = Domain.PROCESSING
+
+
+class Timer(NamedTuple):
+    """A timer of a key, known by its name. `time` and `holds` are microseconds.
+
+    `holds` is the event time that it holds for what it may produce (rule T3); None where it holds none.
+    """
+
+    name: str
+    time: int
+    domain: Domain
+    holds: int | None
+
+    @property
+    def at(self) -> datetime:
+        """The instant that it was set for."""
+        return moment(self.time)
+
+
+class Values:
+    """The fields of a key's state, as attributes.
+
+    >>> from tailrace.model.samples.visits import example
+    >>> values = Values(example(), example().defaults)
+    >>> values.clicks += 1
+    >>> values.clicks
+    1
+    """
+
+    __slots__ = ("__dict__", "_computation")
+
+    _computation: Computation
+
+    def __init__(self, computation: Computation, held: Mapping[str, Any]) -> None:
+        copied = dict(held)
+        for name in computation.lists:
+            if copied[name] is not None:
+                # It may be changed where it is.
+                copied[name] = list(copied[name])
+        _set_computation(self, computation)
+        # As attributes of its own they are read without a call.
+        _set_fields(self, copied)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._unknown(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        fields = self.__dict__
+        if name not in fields:
+            raise self._unknown(name)
+        fields[name] = self._computation.stored(name, value)
+
+    def clear(self) -> None:
+        """Let every field have its default again."""
+        fields = self.__dict__
+        for name, one in self._computation.fields.items():
+            fields[name] = self._computation.stored(name, one.default)
+
+    def __dir__(self) -> list[str]:
+        return [*self.__dict__, "clear"]
+
+    def _unknown(self, name: str) -> ComputationError:
+        known = ", ".join(self.__dict__) or "none"
+        return ComputationError(f"{self._computation.name}: state.{name}: expected a declared field ({known})")
+
+
+_set_computation: Any = Values.__dict__["_computation"].__set__
+_set_fields: Any = Values.__dict__["__dict__"].__set__
+"""Set the two attributes that are no fields of the state."""
+
+
+class FedBack(NamedTuple):
+    """One record that a call fed back: the key that it goes to, its columns, and its event time in microseconds."""
+
+    key: Key
+    values: Mapping[str, Any]
+    at: int
+
+
+class Context:
+    """What a call of a computation has at hand.
+
+    `key` is the key. `floor` is the earliest event time that the call may produce at, and `default` the one where it
+    names none; in microseconds. `held` has a value for every field.
+    """
+
+    __slots__ = (
+        "_computation", "_default", "_dropped", "_fed_back", "_floor", "_given", "_now", "_set", "_timers",
+        "_watermark", "key", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        computation: Computation,
+        key: Key,
+        held: Mapping[str, Any],
+        timers: Mapping[str, Timer],
+        floor: int,
+        default: int,
+        watermark: int,
+        now: int,
+    ) -> None:
+        self.key = key
+        self.state = Values(computation, held)
+        self._computation, self._floor, self._default = computation, floor, default
+        self._watermark, self._now = watermark, now
+        self._timers = dict(timers)
+        self._given: list[tuple[Mapping[str, Any], int]] = []
+        self._fed_back: list[FedBack] = []
+        self._set = self._dropped = 0
+
+    @property
+    def watermark(self) -> datetime:
+        """The watermark: for a record that before the epoch, for a timer the epoch's. It depends on the cut."""
+        return moment(self._watermark)
+
+    @property
+    def processing_time(self) -> datetime:
+        """The epoch's processing time."""
+        return moment(self._now)
+
+    def produce(self, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None) -> None:
+        """Send a record on, with the columns that the computation says it produces; the key goes with it.
+
+        It happened at `event_time`: that of the record or timer at hand, if left out, and no earlier than that or than
+        what one of the key's timers holds (MillWheel, 4.5). Raises `ComputationError` otherwise.
+        """
+        values = self._typed("produced", "produces", self._computation.going_out, record)
+        self._given.append((values, self._at("produced", event_time)))
+
+    def feed_back(
+        self, key: object, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None
+    ) -> None:
+        """Have `process_feedback` of a key, this or another one, take a record in the next epoch.
+
+        `key` is a tuple, or a value where the key is one column; the columns are those of `feedback`. `event_time` is
+        as of `produce`. Raises `ComputationError` where a column or the key is not as declared, or it is too early.
+        """
+        computation, name = self._computation, self._computation.name
+        if not computation.loops:
+            raise ComputationError(f"{name}: fed a record back: expected process_feedback, which is to take it")
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) != len(computation.key):
+            expected = ", ".join(computation.key) or "none: feed back to ()"
+            raise ComputationError(f"{name}: fed back to key {key!r:.200}: expected a value for each of {expected}")
+        columns = computation.log.columns
+        to = tuple(
+            self._value("fed back to", part, value, columns[part])
+            for part, value in zip(computation.key, parts, strict=True)
+        )
+        values = self._typed("fed back", "feedback", computation.going_back, record)
+        self._fed_back.append(FedBack(to, values, self._at("fed back", event_time)))
+
+    def _typed(
+        self, did: str, declared: str, fits: Sequence[tuple[str, Fits]], record: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A record's columns, as they are declared."""
+        given: Mapping[str, Any] = record or {}
+        types: Mapping[str, str] = getattr(self._computation, declared)
+        if not given.keys() <= types.keys():
+            unknown = sorted(set(given) - set(types))
+            raise ComputationError(
+                f"{self._computation.name}: {did} {', '.join(unknown)}: expected the columns "
+                f"{', '.join(types) or '(none)'}; declare it in {declared}"
+            )
+        try:
+            return {column: fit(given.get(column)) for column, fit in fits}
+        except (ValueError, TypeError, ArithmeticError):
+            # Which of them it was is looked for where it is to be told.
+            return {column: self._value(did, column, given.get(column), type_) for column, type_ in types.items()}
+
+    def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
+        try:
+            return None if value is None else of_value(value, type_)
+        except (ValueError, TypeError, ArithmeticError):
+            raise ComputationError(
+                f"{self._computation.name}: {did} {column} = {value!r:.200}: expected {type_}"
+            ) from None
+
+    def _at(self, did: str, event_time: datetime | int | None) -> int:
+        """The event time of what goes out."""
+        at = self._default if event_time is None else instant(event_time)
+        if not self._floor <= at <= END_OF_TIME:
+            raise ComputationError(
+                f"{self._computation.name}: {did} a record of {text(at)}: expected no earlier than {text(self._floor)},"
+                " for those who read it may be past that; set a timer with holds= to be able to"
+            )
+        return at
+
+    def set_timer(
+        self, name: str, at: datetime | int, domain: Domain = EVENT, *, holds: datetime | int | None = None
+    ) -> None:
+        """Set a timer of the key: `process_timer` is called once, when the domain's time has reached `at`.
+
+        One of the same name that was set before is no more. `holds` is the earliest event time that it may produce at,
+        and what reads the productions waits for it; if left out, that is `at` in event time, and nothing is held in
+        processing time (MillWheel, 4.5, 4.6 and 5.2). Raises `ComputationError` where that was let go of already.
+        """
+        if not isinstance(name, str) or not name:
+            raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")
+        time = instant(at)
+        if not BEGINNING <= time <= END_OF_TIME:
+            time = min(max(time, BEGINNING), END_OF_TIME)
+        held = None if holds is None else instant(holds)
+        if held is not None and held < self._floor:
+            raise ComputationError(
+                f"{self._computation.name}: timer {name!r} holds {text(held)}: expected no earlier than "
+                f"{text(self._floor)}, for those who read may be past that"
+            )
+        if held is None and domain is EVENT:
+            held = max(time, self._floor)
+        if name in self._timers:
+            self._dropped += 1
+        self._timers[name] = Timer(name, time, domain, held)
+        self._set += 1
+
+    def delete_timer(self, name: str) -> bool:
+        """Take a timer back; gives whether there was one."""
+        found = self._timers.pop(name, None) is not None
+        self._dropped += found
+        return found
+
+    def timer(self, name: str) -> Timer | None:
+        """The pending timer of this name; None where there is none."""
+        return self._timers.get(name)

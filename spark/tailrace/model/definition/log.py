@@ -1,0 +1,176 @@
+"""What the records of a log look like, and how far out of order they may come.
+
+A log is a source's, or it is what another stage's panes are to a later one (`Panes`): its answers, each with its event
+time, and its retractions, which take such a record back. What a computation or a map produces is a log, too
+(`Productions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.names import name_faults
+from tailrace.model.base.time import duration, waits
+from tailrace.model.base.types import is_type
+from tailrace.model.definition.watermark_strategies import BoundedDisorder, WatermarkStrategy
+
+EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What the records of a log look like, and how far out of order they may come.
+
+    `columns` maps names to types; `event_time` names the timestamp column that says when a record happened, and
+    `arrival_time` one that says when it became known, where the source has such a column (else the epoch's processing
+    time stands). Records with an event time outside `[earliest, latest)` are rejected, for one of them would carry the
+    watermark to the end of time. `disorder` bounds how far the watermark trails the latest event of each partition, and
+    is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.definition.watermark_strategies`.
+    `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3). `unknown`
+    says what happens to a record with a column that is not declared: "reject" or "ignore". `record_id` names the
+    columns that say which record it is, where a source may bring one again: what comes again within `remembered` of
+    processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without it, a record is known by
+    its place in the source.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    event_time: str
+    arrival_time: str | None = None
+    disorder: timedelta = timedelta(0)
+    watermark: WatermarkStrategy | None = None
+    percentiles: Mapping[int, timedelta] = field(default_factory=dict)
+    earliest: datetime = EARLIEST
+    latest: datetime = LATEST
+    unknown: Literal["reject", "ignore"] = "reject"
+    record_id: str | tuple[str, ...] = ()
+    remembered: timedelta = timedelta(days=1)
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "percentiles"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        faults = list(self._faults())
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    @property
+    def landed(self) -> bool:
+        """Whether a source fills it, and a table of its own has its records."""
+        return True
+
+    @property
+    def source(self) -> Log:
+        """The log that a source fills, which this one is made of in the end."""
+        return self
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns that say which record it is; none where its place in the source does."""
+        return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
+
+    @property
+    def strategy(self) -> WatermarkStrategy:
+        """How the watermark of each of the source's partitions follows its records."""
+        return BoundedDisorder(self.disorder) if self.watermark is None else self.watermark
+
+    @property
+    def ahead(self) -> dict[int, int]:
+        """How far each percentile's watermark is ahead of the log's, in microseconds."""
+        return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
+
+    def _faults(self) -> Iterable[Fault]:
+        yield from name_faults("log.name", self.name)
+        if not self.columns:
+            yield Fault("log.columns", {}, "at least one column", 'write columns={"at": "timestamp"}')
+        for name, type in self.columns.items():
+            yield from name_faults(f"log.columns[{name!r}]", name)
+            if not is_type(type):
+                yield Fault(
+                    f"log.columns[{name!r}]",
+                    type,
+                    "a column type",
+                    "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp",
+                )
+        for role in ("event_time", "arrival_time"):
+            column = getattr(self, role)
+            if column is None and role == "arrival_time":
+                continue
+            if column not in self.columns:
+                yield unknown_column(f"log.{role}", column, self.columns)
+            elif self.columns[column] != "timestamp":
+                yield Fault(f"log.{role}", column, "a timestamp column", f"declare {column!r} as timestamp")
+        yield from self._id_faults()
+        if not waits(self.disorder):
+            yield Fault("log.disorder", self.disorder, "a duration of zero or more", "write minutes(10)")
+        yield from self._watermark_faults()
+        for share, bound in self.percentiles.items():
+            path = f"log.percentiles[{share!r}]"
+            if not isinstance(share, int) or isinstance(share, bool) or not 0 < share < 100:
+                yield Fault(path, share, "a whole number of per cent between 1 and 99", "write {90: minutes(1)}")
+            if not waits(bound) or (waits(self.disorder) and bound > self.disorder):
+                yield Fault(path, bound, "a duration of no more than disorder", "write {90: minutes(1)}")
+        yield from self._bounds_faults()
+        if self.unknown not in ("reject", "ignore"):
+            yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+
+    def _id_faults(self) -> Iterable[Fault]:
+        names: object = self.id_columns
+        if not isinstance(names, tuple):
+            yield Fault("log.record_id", names, "a column or several", 'write record_id="id"')
+            return
+        for column in self.id_columns:
+            if column not in self.columns:
+                yield unknown_column("log.record_id", column, self.columns)
+        if not (waits(self.remembered) and self.remembered):
+            yield Fault("log.remembered", self.remembered, "a duration above zero", "write remembered=days(1)")
+
+    def _watermark_faults(self) -> Iterable[Fault]:
+        given: object = self.watermark
+        if given is None:
+            return
+        if not isinstance(given, WatermarkStrategy):
+            yield Fault("log.watermark", given, "a watermark strategy", "write watermark=BoundedDisorder(minutes(10))")
+            return
+        yield from given.faults("log.watermark")
+        if self.disorder:
+            yield Fault("log.disorder", self.disorder, "nothing beside watermark", "say it in the strategy")
+        if self.percentiles:
+            found, mend = dict(self.percentiles), "write disorder=minutes(10) in its place"
+            yield Fault("log.percentiles", found, "nothing beside watermark", mend)
+
+    def _bounds_faults(self) -> Iterable[Fault]:
+        zoned = True
+        for bound in ("earliest", "latest"):
+            value = getattr(self, bound)
+            if not isinstance(value, datetime) or value.tzinfo is None:
+                zoned = False
+                yield Fault(
+                    f"log.{bound}", value, "an instant", "write datetime(2020, 1, 1, tzinfo=UTC), or leave it out"
+                )
+        if zoned and not self.earliest < self.latest:
+            yield Fault("log.earliest", str(self.earliest), "before latest", "swap earliest and latest")
+
+
+PANE_TIME = "event_time"
+"""The column of a stage's panes that says when an answer happened: its timestamp (`Pipeline.timestamp`)."""
+
+SIGN = "_sign"
+"""What a record of a stage's panes carries besides its columns: 1 for an answer, -1 for one that is taken back."""
+
+PLACE = ("_epoch", "_source", "_offset")
+"""What a record carries besides its columns: where it came from."""
+
+
+def sign_of(record: Mapping[str, Any]) -> int:
+    """Whether a record adds (1) or takes back (-1); a record of a source's log adds.
+
+    >>> sign_of({"value": 1}), sign_of({"value": 1, SIGN: -1})
+    (1, -1)
+    """
+    return int(record.get(SIGN, 1))

@@ -1,0 +1,136 @@
+"""A map: a definition without key and window that turns records into records (the ParDo of Dataflow Model, 2.1).
+
+What it gives of a record depends on that record alone. So it keeps no state, nothing is ever late for it, and it says
+what it has to say in the record's own epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from tailrace.model.base.conditions import Condition
+from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.several import Several
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.fingerprint import digest, of_log
+from tailrace.model.definition.log import PANE_TIME, PLACE, Log
+from tailrace.model.definition.record_steps import ElementWise, Prepared, Record, columns_after, meets, taken_through
+from tailrace.model.definition.source_text import written
+from tailrace.model.definition.validation import map_faults
+from tailrace.model.windows.panes import Rejected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map:
+    """A definition that turns each record of a log into records: rows out, exactly once, in the record's own epoch.
+
+    `each` are the steps that every record goes through, and `keep` leaves out the records that do not meet a condition,
+    as in a `Pipeline`. `what` names the columns that go out, all of them where it is left out; the event time goes out
+    with them, as `event_time`. A record that a step cannot take is rejected with the reason.
+
+    It reads a source's log, or what a computation or another map produces; `produced` is its own output as the log of
+    another definition.
+    """
+
+    name: str
+    log: Log
+    each: Several[ElementWise] = Several()
+    keep: Condition | None = None
+    what: Several[str] = Several()
+
+    def __post_init__(self) -> None:
+        faults = list(map_faults(self))
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    @property
+    def stages(self) -> tuple[Map, ...]:
+        """Itself: what it reads of another definition is as that has it."""
+        return (self,)
+
+    @property
+    def source(self) -> Log:
+        """The log that a source fills, which it reads, or what it reads is made of."""
+        return self.log.source
+
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """The columns of its records and their types, after the steps."""
+        return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The columns that go out and their types, but for the event time."""
+        return {name: self.columns[name] for name in self.what or self.columns if name != PANE_TIME}
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be several rows of one record of the source's log."""
+        before = self.log.of if isinstance(self.log, Productions) else None
+        return any(one.several for one in self.each) or (isinstance(before, Map) and before.several)
+
+    @property
+    def produced(self) -> Productions:
+        """What goes out as the log of another definition."""
+        columns = self.results | {PANE_TIME: "timestamp"}
+        return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
+
+    def prepared(self, record: Record) -> Prepared:
+        """What the steps make of a record of the log, less what the definition leaves out."""
+        made, reasons = taken_through(self.each, record, self.log.columns)
+        return Prepared([one for one in made if meets(self.keep, one, self.columns)], reasons)
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The parts that give it its meaning, by their names; what is left out leaves no mark."""
+        found = of_log(self.log) | {"what": list(self.results)}
+        if self.keep is not None:
+            found["keep"] = written(self.keep)
+        if self.each:
+            found["each"] = [written(one) for one in self.each]
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        return digest(("map", sorted(self.meaning.items())))
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A record that a map gave. `at` is its event time, in microseconds; `place` is the one that it was made of."""
+
+    values: Mapping[str, Any]
+    at: int
+    epoch: int
+    place: tuple[Any, ...]
+
+
+def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Mapped], list[Rejected]]:
+    """What a map makes of the records of an epoch, and those that a step rejects: the reference for every engine.
+
+    >>> from tailrace.model.base.expressions import Col
+    >>> from tailrace.model.definition.record_steps import Derive
+    >>> log = Log(name="sales", columns={"at": "timestamp", "cents": "bigint"}, event_time="at")
+    >>> euros = Map(name="euros", log=log, each=Derive({"euros": Col("cents") // 100}), what="euros")
+    >>> [dict(one.values) for one in step(euros, [{"at": moment(0), "cents": 250}], 0)[0]]
+    [{'euros': 2}]
+    """
+    made: list[Mapped] = []
+    rejected: list[Rejected] = []
+    for record in bundle:
+        at, place = instant(record[definition.log.event_time]), tuple(record.get(name) for name in PLACE)
+        given, reasons = definition.prepared(record)
+        made += [Mapped({name: one[name] for name in definition.results}, at, epoch, place) for one in given]
+        rejected += [Rejected(record, reason, epoch) for reason in reasons]
+    return made, rejected
+
+
+def record_of(mapped: Mapped) -> dict[str, Any]:
+    """What a map gave as a record of those who read it."""
+    return {**mapped.values, PANE_TIME: moment(mapped.at), **dict(zip(PLACE, mapped.place, strict=True))}

@@ -1,0 +1,86 @@
+"""That of what several computations produce each thing counts once: Photon's registry of ids (Photon, as of 003).
+
+Computations in several regions may read copies of one log, each with its own delays, and each must be able to do all of
+the work while another is down. So each claims what it produces in a registry that they share before it counts; what
+another has claimed is left out. What is claimed is claimed for good, so folding an epoch again gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.names import name_faults
+
+
+class Id(NamedTuple):
+    """What is known to be the same wherever it is produced: an id as text, and its event time in microseconds."""
+
+    id: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Once:
+    """That of the productions with the same id and event time one counts, of all computations with this registry.
+
+    `by` names the column that is the id, of the productions or of the key. `keep` says which productions it is about;
+    the others count each, and so do those whose id is null.
+    """
+
+    registry: str
+    by: str
+    keep: Condition | None = None
+
+    def id_of(self, record: Mapping[str, Any], at: int, types: Mapping[str, str]) -> Id | None:
+        """The id of a production with these columns of these types; None of one that it is not about.
+
+        >>> from tailrace.model.base.conditions import Match
+        >>> joined = Once("joined", by="click", keep=Match("query", ">", 0))
+        >>> types = {"click": "bigint", "query": "bigint"}
+        >>> [joined.id_of({"click": 7, "query": query}, 5, types) for query in (3, None)]
+        [Id(id='7', at=5), None]
+        """
+        if record.get(self.by) is None:
+            return None
+        if self.keep is not None and not self.keep.holds(Scalars(), {n: record.get(n) for n in types}, types):
+            return None
+        return Id(str(record[self.by]), at)
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        """What is wrong with it, of productions with these columns."""
+        yield from name_faults(f"{path}.registry", self.registry)
+        if self.by not in types:
+            yield unknown_column(f"{path}.by", self.by, types)
+        elif types[self.by] == "double":
+            yield Fault(f"{path}.by", self.by, "a column that compares exactly", "declare it as decimal(p,s)")
+        if self.keep is not None:
+            yield from condition_faults(f"{path}.keep", self.keep, types)
+
+
+@dataclass
+class Claims:
+    """What one computation, `who`, has claimed and counted, in a registry that others may hold, too.
+
+    Law: however many claim, in whatever order and however often, each id counts once.
+
+    >>> shared = {}
+    >>> here, there = Claims(shared, "eu"), Claims(shared, "us")
+    >>> here.claim(Id("a", 1)), there.claim(Id("a", 1)), there.claim(Id("b", 1)), here.claim(Id("a", 1))
+    (True, False, True, False)
+    """
+
+    registry: MutableMapping[Id, str] = field(default_factory=dict)
+    who: str = ""
+    counted: set[Id] = field(default_factory=set)
+
+    def claim(self, one: Id) -> bool:
+        """Claim an id; gives whether it counts: it is ours, and this is the first time."""
+        ours = self.registry.setdefault(one, self.who) == self.who and one not in self.counted
+        if ours:
+            self.counted.add(one)
+        return ours

@@ -1,0 +1,226 @@
+"""A definition: what is computed, where in event time, when in processing time, and how panes relate.
+
+`Pipeline` asks the paper's four questions of a log's records (Dataflow Model, 1 and 2); a log is a source's, or another
+pipeline's panes, and then it is a later stage of one definition. It is frozen and checked as a whole: a definition that
+makes no sense is refused with every fault at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tailrace.model.base.conditions import Condition
+from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.several import Several
+from tailrace.model.base.time import END_OF_TIME, duration
+from tailrace.model.combiners.basic import Combiner, Merge, Part
+from tailrace.model.combiners.retraction import taking_back
+from tailrace.model.definition.derived_logs import Panes
+from tailrace.model.definition.fingerprint import fingerprint, parts
+from tailrace.model.definition.log import PANE_TIME, Log
+from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, taken_through
+from tailrace.model.definition.validation import pipeline_faults
+from tailrace.model.triggers.combinators import AtWatermark, Trigger
+from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
+from tailrace.model.windows.windows import Windowing
+
+MEASURED = "when"
+"""What stands before those parts of the accumulator that the trigger measures, as a result's name before its own."""
+
+NET = "answer__records"
+"""The part of a later stage's accumulator that counts its records: those that came less those taken back."""
+
+
+def is_measure(part: str) -> bool:
+    """Whether a part of the accumulator is one of the trigger's measures, and of no result.
+
+    >>> is_measure("when__bytes"), is_measure("total__n")
+    (True, False)
+    """
+    return part.startswith(f"{MEASURED}__")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """One windowed definition, the same for stream, backfill and reference.
+
+    what: the named results and the combiner of each. where: the windowing. when: the trigger. how: the accumulation.
+    `each` are the steps that every record goes through first. `key` names the columns that the records are grouped by;
+    none for one group. `keep` leaves out the records that do not meet a condition; the watermark is the log's, and
+    follows them all. `on_time` says whether the pane at the watermark fires with nothing fresh, `closing` whether a
+    window's last pane does (rule M3). `finishing` must be "close" for a trigger that can be done while records may
+    still come: they are then too late (rule M4). `timestamp` says when an answer happened, for a later stage.
+    `answers=True` keeps its current answers in a table where a later stage alone would read them: the last stage of
+    what is deployed has such a table, an earlier one its ledger. It is no part of what a definition means.
+
+    The log of a later stage is `earlier.panes`. It takes records back as the earlier stage retracts them, so that its
+    answers are always those of the earlier one's current answers. It waits for corrections at least as long as they may
+    come: `allowed_lateness` is that where it is left out, else none. The log of a pipeline over what a computation
+    produces is `computation.produced`; nothing of it is taken back.
+    """
+
+    name: str
+    log: Log
+    what: Mapping[str, Combiner]
+    where: Windowing
+    key: Several[str] = Several()
+    each: Several[ElementWise] = Several()
+    keep: Condition | None = None
+    when: Trigger = field(default_factory=AtWatermark)
+    how: Accumulation = ACCUMULATING
+    allowed_lateness: timedelta | None = None
+    on_time: Literal["always", "if_non_empty"] = "always"
+    closing: Literal["always", "if_non_empty"] = "if_non_empty"
+    finishing: Literal["refuse", "close"] = "refuse"
+    timestamp: Timestamp = END_OF_WINDOW
+    answers: Literal[True] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "what", MappingProxyType(dict(self.what)))
+        faults = list(pipeline_faults(self))
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    @property
+    def earlier(self) -> Pipeline | None:
+        """The stage whose panes it reads; None for the first stage, which reads a source's log or productions."""
+        return self.log.of if isinstance(self.log, Panes) else None
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether a record of its log may be taken back."""
+        return self.earlier is not None
+
+    @property
+    def finished(self) -> Pipeline:
+        """The same over input that is there as a whole: nothing of it is taken back, and no combiner has to be able to.
+
+        >>> from tailrace.model.samples import examples
+        >>> (first := examples.figure(10)).finished is first
+        True
+        """
+        if self.earlier is None:
+            return self
+        return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
+
+    @property
+    def stages(self) -> tuple[Pipeline, ...]:
+        """The stages of the definition, the first one first and this one last."""
+        return (self,) if self.earlier is None else (*self.earlier.stages, self)
+
+    @property
+    def source(self) -> Log:
+        """The log that a source fills, which the first stage reads, or what is produced of it."""
+        return self.log.source
+
+    @property
+    def panes(self) -> Panes:
+        """Its panes as the log of a later stage."""
+        spans = {"window_start": "timestamp", "window_end": "timestamp"}
+        columns = {name: self.columns[name] for name in self.key} | spans | self.results
+        return Panes(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
+
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """The columns of its records and their types, after the steps."""
+        return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
+
+    def prepared(self, record: Mapping[str, Any]) -> Prepared:
+        """What the steps make of a record of the log, less what the definition leaves out."""
+        made, reasons = taken_through(self.each, record, self.log.columns)
+        return Prepared(list(filter(self.keeps, made)), reasons)
+
+    def closes(self, end: int) -> int:
+        """When the watermark closes a window that ends at `end`, in microseconds (rule M1)."""
+        return min(END_OF_TIME, end + self.lateness)
+
+    def closed_until(self, watermark: int) -> int:
+        """The end of the windows that no record can reach any more at this watermark, in microseconds (rule X4)."""
+        return END_OF_TIME if watermark >= END_OF_TIME else watermark - self.lateness - self.where.reach
+
+    @cached_property
+    def lateness(self) -> int:
+        """The allowed lateness in microseconds."""
+        if self.allowed_lateness is None:
+            return 0 if self.earlier is None else self.earlier.trails
+        return duration(self.allowed_lateness)
+
+    @property
+    def trails(self) -> int:
+        """How far a pane's timestamp may be behind the watermark that a later stage has when it comes, in microseconds.
+
+        A window is corrected for as long as it is within reach. A timestamp before its end is further behind by up to
+        the window's length; of windows that merge, the later watermark waits for those that are open.
+        """
+        within = self.lateness + self.where.reach
+        if self.timestamp is END_OF_WINDOW:
+            return within
+        return within + (self.where.reach if self.where.merges else self.where.longest or 0)
+
+    def keeps(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record, after the steps, is one of the definition's."""
+        return meets(self.keep, record, self.columns)
+
+    @cached_property
+    def combiners(self) -> Mapping[str, Combiner]:
+        """How each result is computed: in a later stage, so that records can be taken back."""
+        if not self.takes_back:
+            return self.what
+        return {name: taking_back(combiner, self.type_of(combiner)) for name, combiner in self.what.items()}
+
+    @cached_property
+    def parts(self) -> dict[str, Part]:
+        """Every part of the accumulator, by the result's name and the part's: `mean_delay__total`.
+
+        What the trigger measures is added up beside them, and so are what the timestamp is and, in a later stage, how
+        many records there are.
+        """
+        parts = {
+            f"{name}__{part.name}": part
+            for name, combiner in self.combiners.items()
+            for part in combiner.parts(self.type_of(combiner))
+        }
+        parts |= {f"{MEASURED}__{name}": Part(name, "bigint", Merge.ADD) for name in self.when.measures()}
+        if self.takes_back:
+            parts[NET] = Part("records", "bigint", Merge.ADD)
+        if self.stamp is not None:
+            merge = Merge.LEAST if self.timestamp is EARLIEST else Merge.GREATEST
+            parts[self.stamp] = Part(self.timestamp.value, "bigint", merge)
+        return parts
+
+    @property
+    def stamp(self) -> str | None:
+        """The part of the accumulator that holds an answer's timestamp; None where that is the window's end."""
+        return None if self.timestamp is END_OF_WINDOW else f"{PANE_TIME}__{self.timestamp.value}"
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The named results' column types."""
+        return {name: combiner.result_type(self.type_of(combiner)) for name, combiner in self.what.items()}
+
+    def type_of(self, combiner: Combiner) -> str | None:
+        """The type of the column that a combiner reads, None if it reads none."""
+        return None if combiner.column is None else self.columns[combiner.column]
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The parts that give it its meaning, by their names (`model.definition.fingerprint`)."""
+        return parts(self)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that gives the definition its meaning (`model.definition.fingerprint`)."""
+        return fingerprint(self)
+
+
+class _Finished(Pipeline):
+    """A later stage over finished input."""
+
+    @property
+    def takes_back(self) -> bool:
+        return False

@@ -1,0 +1,262 @@
+"""What is done with each record before it is grouped: the paper's ParDo (Dataflow Model, 2.1).
+
+A step makes of one record any number of records, and says the types of the columns that it adds. Records that do not
+meet a condition are left out by `Pipeline.keep`, after all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.conditions import Condition
+from tailrace.model.base.errors import Fault, TailraceError
+from tailrace.model.base.expressions import Expression, expression_faults
+from tailrace.model.base.names import RESERVED, name_faults, reserved
+from tailrace.model.base.types import is_type
+from tailrace.model.base.values import of_value
+
+Record = Mapping[str, Any]
+
+
+class RecordError(TailraceError, ValueError):
+    """A record that a step cannot take: it is rejected with this reason, and the others go on."""
+
+
+class NeedsSparkError(TailraceError, NotImplementedError):
+    """A step that only Spark can take, met where there is none."""
+
+
+class ElementWise:
+    """The base of what is done with each record. `several` says whether it may make more than one of it."""
+
+    several: ClassVar[bool] = False
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        """The columns of what it gives, of records with columns of these types."""
+        raise NotImplementedError
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
+        """What it makes of one record. Raises `RecordError` where it cannot take it."""
+        raise NotImplementedError
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        """What is wrong with it, of records with columns of these types."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Derive(ElementWise):
+    """Columns computed by expressions of the record's own, which run in every execution.
+
+    >>> from tailrace.model.base.expressions import Col
+    >>> euros = Derive({"euros": Col("cents") // 100})
+    >>> list(euros.records({"cents": 250}, {"cents": "bigint"}))
+    [{'cents': 250, 'euros': 2}]
+    """
+
+    values: Mapping[str, Expression]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **{name: value.type(types) for name, value in self.values.items()}}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
+        o = Scalars()
+        yield {**record, **{name: value.term(o, record, types) for name, value in self.values.items()}}
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if not self.values:
+            yield Fault(f"{path}.values", {}, "at least one column", 'write Derive({"euros": Col("cents") // 100})')
+        for name, value in self.values.items():
+            yield from new_column_faults(f"{path}.values[{name!r}]", name, types)
+            yield from expression_faults(f"{path}.values[{name!r}]", value, types)
+
+
+@dataclass(frozen=True)
+class Each(ElementWise):
+    """A Python function of a record: it gives the new columns as a mapping, several as a list, or None to leave it out.
+
+    `gives` are the new columns' types. A record that makes the function fail, or for which it gives what does not fit,
+    is rejected with the reason; the others go on. The function must give the same for the same record, whenever it is
+    called. Its code is not part of what the definition means: give that another name as you change it.
+
+    >>> words = Each(lambda record: [{"word": word} for word in record["text"].split()], {"word": "string"})
+    >>> [made["word"] for made in words.records({"text": "so it goes"}, {"text": "string"})]
+    ['so', 'it', 'goes']
+    >>> list(words.records({"text": None}, {"text": "string"}))
+    Traceback (most recent call last):
+        ...
+    tailrace.model.definition.record_steps.RecordError: AttributeError: 'NoneType' object has no attribute 'split'
+    """
+
+    function: Callable[[Record], Record | Iterable[Record] | None]
+    gives: Mapping[str, str]
+
+    several: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **self.gives}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> list[Record]:
+        own = {name: record.get(name) for name in types}
+        try:
+            given = self.function(MappingProxyType(own))
+            made = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
+        except Exception as error:
+            raise RecordError(f"{type(error).__name__}: {error}"[:_MOST]) from error
+        return [{**record, **self._checked(one)} for one in made]
+
+    def _checked(self, given: Record) -> dict[str, Any]:
+        """The new columns' values, each of its type."""
+        if not isinstance(given, Mapping) or not set(given) <= set(self.gives):
+            raise RecordError(f"it gave {given!r:.200}: expected the columns {', '.join(self.gives)}")
+        values = {}
+        for name, type_ in self.gives.items():
+            value = given.get(name)
+            try:
+                values[name] = None if value is None else of_value(value, type_)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise RecordError(f"it gave {name} = {value!r:.200}: expected {type_}") from error
+        return values
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if not callable(self.function):
+            yield Fault(
+                f"{path}.function", self.function, "a function of a record", 'write for example Each(f, {"n": "int"})'
+            )
+        yield from _gives_faults(path, self.gives, types)
+
+
+@dataclass(frozen=True)
+class SparkColumns(ElementWise):
+    """Columns computed by expressions of Spark SQL: for each its type and its text. Only on Spark.
+
+    A failing expression stops the stream, as Spark has it: write `try_divide` for `/`, and so on.
+    """
+
+    values: Mapping[str, tuple[str, str]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **{name: type for name, (type, _) in self.values.items()}}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
+        raise NeedsSparkError(
+            f"{', '.join(self.values)}: computed by Spark SQL: use Derive or Each to run without Spark"
+        )
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        pairs = {name: one for name, one in self.values.items() if isinstance(one, tuple) and len(one) == 2}
+        for name in self.values.keys() - pairs.keys():
+            example = 'write for example {"word": ("string", "lower(text)")}'
+            yield Fault(f"{path}.values[{name!r}]", self.values[name], "a type and an expression", example)
+        yield from _gives_faults(path, {name: type for name, (type, _) in pairs.items()}, types, "values")
+
+
+@dataclass(frozen=True)
+class SparkFrame(ElementWise):
+    """A function of a DataFrame: it may add the columns of `gives`, leave records out, or make several of one.
+
+    It must keep all the columns that it gets, those whose names begin with _ as well, and look at one record at a time.
+    Only on Spark.
+    """
+
+    function: Callable[[Any], Any]
+    gives: Mapping[str, str]
+
+    several: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **self.gives}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
+        raise NeedsSparkError("a function of a DataFrame: use Derive or Each to run without Spark")
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if not callable(self.function):
+            yield Fault(
+                f"{path}.function", self.function, "a function of a DataFrame", "write SparkFrame(f, gives={...})"
+            )
+        yield from _gives_faults(path, self.gives, types, least=0)
+
+
+def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Mapping[str, str]:
+    """The columns and their types after steps, of records with columns of these types."""
+    for one in steps:
+        types = one.columns(types)
+    return types
+
+
+class Prepared(NamedTuple):
+    """What steps made of one record, and of what they rejected the reasons."""
+
+    records: list[Record]
+    reasons: list[str]
+
+
+def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Prepared:
+    """Take one record through steps. Where one makes several of it, those that a later one rejects go by themselves."""
+    records, reasons = [record], list[str]()
+    for one in steps:
+        made = list[Record]()
+        for each in records:
+            try:
+                made += list(one.records(each, types))
+            except RecordError as error:
+                reasons.append(str(error))
+        records, types = made, one.columns(types)
+    return Prepared(records, reasons)
+
+
+def meets(condition: Condition | None, record: Record, types: Mapping[str, str]) -> bool:
+    """Whether a record meets a condition; each does where there is none."""
+    if condition is None:
+        return True
+    values = {column: record.get(column) for column in condition.columns}
+    return bool(condition.holds(Scalars(), values, types))
+
+
+_MOST = 500
+"""How much of an error's text is kept, in characters."""
+
+
+def _gives_faults(
+    path: str, gives: Mapping[str, str], types: Mapping[str, str], field: str = "gives", least: int = 1
+) -> Iterable[Fault]:
+    if len(gives) < least:
+        yield Fault(f"{path}.{field}", {}, "the new columns with their types", 'write for example {"word": "string"}')
+    for name, type_ in gives.items():
+        yield from new_column_faults(f"{path}.{field}[{name!r}]", name, types)
+        if not is_type(type_):
+            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+            yield Fault(f"{path}.{field}[{name!r}]", type_, "a column type", remedy)
+
+
+def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:
+    """What is wrong with the name of a column that a step adds to these."""
+    yield from name_faults(path, name)
+    if name in RESERVED:
+        yield reserved(path, name)
+    if name in types:
+        yield Fault(path, name, "a name that no column has yet", "rename it, for example to my_" + str(name))
+
+
+def element_faults(path: str, step: object, types: Mapping[str, str]) -> Iterable[Fault]:
+    """What is wrong with what stands where a step should."""
+    if isinstance(step, ElementWise):
+        return step.faults(path, types)
+    return [Fault(path, step, "a step", 'write for example Derive({"euros": Col("cents") // 100})')]

@@ -1,0 +1,86 @@
+"""The parts of a definition as one would write them: `Every(minutes(15))` and not the repr of its durations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from types import FunctionType
+
+from tailrace.model.base.time import duration
+from tailrace.model.triggers.combinators import (
+    AfterWatermark,
+    AllOf,
+    AnyOf,
+    AtWatermark,
+    Repeat,
+    Sequence,
+    Trigger,
+    Until,
+)
+
+
+def written(part: object) -> str:
+    """A windowing, trigger, combiner or duration as a definition says it.
+
+    >>> from tailrace.model.base.time import hours, minutes
+    >>> from tailrace.model.triggers.combinators import AfterCount, Every
+    >>> from tailrace.model.windows.windows import Sliding
+    >>> written(Sliding(hours(1), every=minutes(90)))
+    'Sliding(hours(1), every=minutes(90))'
+    >>> written(AfterWatermark(early=Every(minutes(15)), late=AfterCount(1)))
+    'AfterWatermark(early=Every(minutes(15)), late=AfterCount(1))'
+    """
+    if isinstance(part, timedelta):
+        return _duration(part)
+    if isinstance(part, Trigger) and (shorthand := _after_watermark(part)):
+        return shorthand
+    if isinstance(part, Sequence | AllOf | AnyOf):
+        return f"{type(part).__name__}({', '.join(map(written, part.parts))})"
+    if isinstance(part, Mapping):
+        return "{" + ", ".join(f"{name!r}: {written(value)}" for name, value in part.items()) + "}"
+    if is_dataclass(part) and not isinstance(part, type):
+        given = []
+        for place, field in enumerate(fields(part)):
+            value = getattr(part, field.name)
+            if field.default is not MISSING and value == field.default:
+                continue
+            # The first says what it is by itself, as one writes it.
+            given.append(written(value) if place == 0 else f"{field.name}={written(value)}")
+        return f"{type(part).__name__}({', '.join(given)})"
+    # A function has no meaning of its own but its name; its address is another in each run.
+    return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
+
+
+def length(micros: int) -> str:
+    """A length of time in the largest unit that says it exactly.
+
+    >>> length(10_800_000_000), length(5_400_000_000), length(0)
+    ('3 hours', '90 minutes', '0 seconds')
+    """
+    for name, unit in _UNITS:
+        if micros and micros % unit == 0:
+            return f"{micros // unit} {name[:-1] if micros == unit else name}"
+    return f"{micros / 1e6:.10g} seconds"
+
+
+_UNITS = (("days", 86_400_000_000), ("hours", 3_600_000_000), ("minutes", 60_000_000), ("seconds", 1_000_000))
+
+
+def _duration(value: timedelta) -> str:
+    count, _, unit = length(duration(value)).partition(" ")
+    return f"{unit if unit.endswith('s') else unit + 's'}({count})"
+
+
+def _after_watermark(trigger: Trigger) -> str | None:
+    """The shorthand that a trigger is, if it is one with an early or a late part."""
+    on_time, late = (trigger, None)
+    if isinstance(trigger, Sequence) and len(trigger.parts) == 2:
+        on_time, late = trigger.parts
+    early = on_time.part if isinstance(on_time, Until) and on_time.stop == AtWatermark() else None
+    # Repeating is implied where it has to be.
+    bare_early, bare_late = (one.part if isinstance(one, Repeat) else one for one in (early, late))
+    if (early is None and late is None) or AfterWatermark(early=bare_early, late=bare_late) != trigger:
+        return None
+    said = {"early": bare_early, "late": bare_late}
+    return f"AfterWatermark({', '.join(f'{name}={written(one)}' for name, one in said.items() if one is not None)})"

@@ -1,0 +1,297 @@
+"""What is wrong with a definition, all of it at once: each fault with its place and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tailrace.model.base.conditions import condition_faults
+from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.names import RESERVED, RESERVED_KEYS, name_faults, reserved
+from tailrace.model.base.time import duration, waits
+from tailrace.model.base.types import element_type, is_type
+from tailrace.model.combiners.basic import Combiner, Count
+from tailrace.model.combiners.lists import Collect, Highest
+from tailrace.model.combiners.own import OwnWindows
+from tailrace.model.definition.derived_logs import Panes, Productions
+from tailrace.model.definition.joins import Pairs
+from tailrace.model.definition.log import PANE_TIME, Log
+from tailrace.model.definition.record_steps import Each, element_faults
+from tailrace.model.definition.source_text import length, written
+from tailrace.model.triggers.combinators import Sequence, Trigger, trigger_faults
+from tailrace.model.windows.panes import Accumulation, Timestamp
+from tailrace.model.windows.windows import PHASE_TYPES, Fixed
+
+if TYPE_CHECKING:
+    from tailrace.model.definition.map import Map
+    from tailrace.model.definition.pipeline import Pipeline
+
+
+def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """Everything that is wrong with a definition."""
+    yield from name_faults("name", pipeline.name)
+    log: object = pipeline.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.panes for a later stage")
+        return
+    steps = list(_each_faults(pipeline))
+    yield from steps
+    if steps:
+        # What the others look at are the columns after the steps.
+        return
+    yield from _key_faults(pipeline)
+    if pipeline.keep is not None:
+        yield from condition_faults("keep", pipeline.keep, pipeline.columns)
+    yield from _what_faults(pipeline)
+    if isinstance(pipeline.where, type) or not hasattr(pipeline.where, "assign"):
+        yield Fault("where", pipeline.where, "a windowing", "write for example where=Fixed(hours(1))")
+        return
+    yield from pipeline.where.faults("where")
+    yield from _where_faults(pipeline)
+    if not isinstance(pipeline.how, Accumulation):
+        yield Fault("how", pipeline.how, "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING")
+    for option in ("on_time", "closing"):
+        if getattr(pipeline, option) not in ("always", "if_non_empty"):
+            yield Fault(option, getattr(pipeline, option), '"always" or "if_non_empty"', "leave it out")
+    if pipeline.answers not in (True, None):
+        yield Fault("answers", pipeline.answers, "True", "leave it out, and the last stage has them")
+    yield from _timestamp_faults(pipeline)
+    yield from _weak_faults(pipeline)
+    later = list(_later_faults(pipeline)) if pipeline.earlier is not None else []
+    yield from later
+    if not later:
+        yield from _when_faults(pipeline)
+
+
+def map_faults(definition: Map) -> Iterable[Fault]:
+    """Everything that is wrong with a map."""
+    yield from name_faults("name", definition.name)
+    log: object = definition.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
+        return
+    if isinstance(log, Panes):
+        expected = "a log of which nothing is taken back"
+        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.panes"
+        yield Fault("log", f"the panes of {log.name}", expected, remedy)
+        return
+    steps = list(_each_faults(definition))
+    yield from steps
+    if steps:
+        return
+    if definition.keep is not None:
+        yield from condition_faults("keep", definition.keep, definition.columns)
+    yield from _given_faults(definition)
+    yield from _weak_step_faults(definition)
+
+
+def _given_faults(definition: Map) -> Iterable[Fault]:
+    """What is wrong with the columns that go out."""
+    columns = definition.columns
+    for place, column in enumerate(definition.what or columns):
+        path = f"what[{place}]"
+        if column not in columns:
+            yield unknown_column(path, column, columns)
+        elif column in RESERVED | {"source_epoch"} and not column == PANE_TIME == definition.log.event_time:
+            mend = f'leave it out of what, or let it go out as another: each=Derive({{"my_{column}": Col("{column}")}})'
+            yield Fault(path, column, "a name that the tables do not use themselves", mend)
+        elif not is_type(columns[column]):
+            yield Fault(path, f"{column}: {columns[column]}", "a plain column", "name others: what=(...)")
+    if len(set(definition.what)) < len(definition.what):
+        yield Fault("what", definition.what, "each column once", "leave out the repeated one")
+
+
+def _each_faults(definition: Pipeline | Map) -> Iterable[Fault]:
+    types = definition.log.columns
+    for place, one in enumerate(definition.each):
+        faults = list(element_faults(f"each[{place}]", one, types))
+        yield from faults
+        if faults:
+            return
+        types = one.columns(types)
+
+
+def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    columns = pipeline.columns
+    for place, column in enumerate(pipeline.key):
+        if column not in columns:
+            yield unknown_column(f"key[{place}]", column, columns)
+        elif columns[column] == "double":
+            yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif not is_type(columns[column]):
+            yield Fault(f"key[{place}]", f"{column}: {columns[column]}", "a plain column", "take another column")
+        elif column in RESERVED_KEYS:
+            yield reserved(f"key[{place}]", column)
+    if len(set(pipeline.key)) < len(pipeline.key):
+        yield Fault("key", pipeline.key, "each column once", "leave out the repeated one")
+
+
+def _where_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    where = pipeline.where
+    if isinstance(where, OwnWindows) and where.merges and where.reach <= 0:
+        expected = "how long after it closes a window can be reached through one that is open, in microseconds"
+        yield Fault("where.reach", where.reach, expected, "give the longest gap that its windows merge over")
+    for column in where.columns if isinstance(where, Fixed) else ():
+        if column not in pipeline.key:
+            expected = f"a column of the key ({', '.join(pipeline.key) or 'there is none'})"
+            yield Fault("where.phase", column, expected, f"write key=({column!r},), or leave phase out")
+        elif pipeline.columns.get(column) not in (*PHASE_TYPES, None):
+            expected = f"a column of type {', '.join(PHASE_TYPES)}"
+            yield Fault("where.phase", f"{column}: {pipeline.columns[column]}", expected, "take another column")
+
+
+def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    if not pipeline.what:
+        yield Fault("what", {}, "at least one result", 'write what={"records": Count()}')
+    for name, combiner in pipeline.what.items():
+        path = f"what[{name!r}]"
+        yield from name_faults(path, name)
+        if name in RESERVED or "__" in str(name):
+            yield reserved(path, name)
+        if name in pipeline.key:
+            yield Fault(path, name, "a name that the key does not have", "rename the result")
+        if isinstance(combiner, type) or not hasattr(combiner, "parts"):
+            yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
+        elif combiner.column is not None and combiner.column not in pipeline.columns:
+            yield unknown_column(f"{path}.column", combiner.column, pipeline.columns)
+        elif not _combines(combiner, type_ := pipeline.type_of(combiner)):
+            expected = "a plain column, or of several in one no more than Count, Collect and Highest"
+            yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, "take another column")
+        else:
+            yield from combiner.faults(path, type_)
+
+
+def _combines(combiner: Combiner, type: str | None) -> bool:
+    """Whether a combiner can be over a column of this type at all."""
+    if type is None or is_type(type) or isinstance(combiner, Count):
+        return True
+    return isinstance(combiner, Collect | Highest) and not element_type(type)
+
+
+def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    chosen, where = pipeline.timestamp, pipeline.where
+    if not isinstance(chosen, Timestamp):
+        yield Fault("timestamp", chosen, "when an answer happened", "use END_OF_WINDOW, EARLIEST or LATEST")
+    elif chosen is not Timestamp.END_OF_WINDOW and not where.merges and where.longest is None:
+        expected = "END_OF_WINDOW for windows that may be of any length"
+        yield Fault("timestamp", chosen, expected, "a later stage would wait for them for ever: leave it out")
+
+
+def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """What is wrong with how a stage goes with the one whose panes it reads."""
+    earlier, late = pipeline.earlier, pipeline.allowed_lateness
+    assert earlier is not None
+    if earlier.how is not Accumulation.RETRACTING:
+        remedy = f"set how=RETRACTING in {earlier.name}"
+        yield Fault(
+            "log", f"{earlier.name}, {earlier.how.value}", "a stage that takes back what it said before", remedy
+        )
+    for place, one in enumerate(pipeline.each):
+        if isinstance(one, Pairs) and one.near is not None and one.near.windows != earlier.where:
+            expected = f"{written(one.near.windows)} in {earlier.name}, else pairs would be missing or double"
+            yield Fault(f"each[{place}].near", written(earlier.where), expected, "write where=near.windows there")
+    if pipeline.where.merges:
+        expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
+        yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
+    elif earlier.where.longest is None and not earlier.where.merges and pipeline.where.longest is not None:
+        expected = "one window for all, as the earlier stage has"
+        yield Fault("where", pipeline.where, expected, f"use Global(), or windows that end in {earlier.name}")
+    if pipeline.how is Accumulation.DISCARDING:
+        expected = "panes of everything so far, for what is fresh may be records taken back"
+        yield Fault("how", pipeline.how, expected, "use ACCUMULATING or RETRACTING")
+    if pipeline.finishing == "close":
+        expected = '"refuse", for records that came too late would stay in no answer'
+        yield Fault("finishing", pipeline.finishing, expected, "leave it out")
+    if pipeline.timestamp is not Timestamp.END_OF_WINDOW:
+        expected = "END_OF_WINDOW in a later stage, whose first or last record may be taken back"
+        yield Fault("timestamp", pipeline.timestamp, expected, "leave it out")
+    if late is not None and waits(late) and duration(late) < earlier.trails:
+        expected = f"at least {length(earlier.trails)}, for so long {earlier.name} corrects its answers"
+        yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
+
+
+def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """What needs records that are kept, over productions that are not (MillWheel, 6.1.3).
+
+    A record that is left out is in the ledger by its place, from which a backfill or a person finds it again.
+    """
+    if pipeline.finishing == "close" and _weak(pipeline.log):
+        remedy = _STRONG.format(pipeline.log.name)
+        yield Fault("finishing", "close", "records that are kept, for some may come too late", remedy)
+    yield from _weak_step_faults(pipeline)
+
+
+def _weak_step_faults(definition: Pipeline | Map) -> Iterable[Fault]:
+    for place, one in enumerate(definition.each):
+        if isinstance(one, Each) and _weak(definition.log):
+            expected = "records that are kept, for it may reject some"
+            yield Fault(f"each[{place}]", one, expected, _STRONG.format(definition.log.name))
+
+
+def _weak(log: Log) -> bool:
+    """Whether what a log holds is not kept."""
+    return isinstance(log, Productions) and not log.kept
+
+
+_STRONG = 'leave productions="weak" out of {}'
+
+
+def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    late = pipeline.allowed_lateness
+    if late is not None and not waits(late):
+        yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")
+        return
+    if pipeline.finishing not in ("refuse", "close"):
+        yield Fault("finishing", pipeline.finishing, '"refuse" or "close"', "leave it out")
+    faults = list(trigger_faults("when", pipeline.when))
+    if not faults:
+        faults = list(pipeline.when.column_faults("when", pipeline.columns))
+        faults += pipeline.when.percentile_faults("when", pipeline.log.percentiles)
+    yield from faults
+    if faults:
+        return
+    lateness = timedelta(microseconds=pipeline.lateness)
+    yield from _never_in_time("when", pipeline.when, lateness)
+    if not pipeline.when.finishes or pipeline.finishing != "refuse":
+        return
+    if not pipeline.when.finishes_only_on_time:
+        yield Fault(
+            "when",
+            pipeline.when,
+            "a trigger that goes on for as long as records may come",
+            "records after its last pane would be too late: put it in Repeat(...), or set "
+            'finishing="close" if that is meant',
+        )
+    elif late is None and lateness > timedelta(0) and pipeline.earlier is not None:
+        yield Fault(
+            "when",
+            pipeline.when,
+            f"a trigger with a late part, for {pipeline.earlier.name} corrects answers for {length(pipeline.lateness)}",
+            "write for example AfterWatermark(late=AfterCount(1))",
+        )
+    elif lateness > timedelta(0):
+        yield Fault(
+            "allowed_lateness",
+            str(late),
+            "a trigger with a late part, or no lateness",
+            "late records would be accepted by the window and lost by its trigger: write "
+            'AfterWatermark(late=AfterCount(1)), or set finishing="close" if that is meant',
+        )
+
+
+def _never_in_time(path: str, trigger: Trigger, late: timedelta) -> Iterable[Fault]:
+    """Parts of a sequence that get their turn only when the window is closed."""
+    if isinstance(trigger, Sequence) and late == timedelta(0):
+        for place, part in enumerate(trigger.parts[:-1]):
+            if part.finishes_only_on_time:
+                yield Fault(
+                    f"{path}[{place + 1}]",
+                    trigger.parts[place + 1],
+                    "a trigger that gets its turn before the window closes",
+                    "it can never fire, for with no lateness the window closes at the watermark: set "
+                    "allowed_lateness, or leave the late part out",
+                )
+                return

@@ -1,0 +1,216 @@
+"""Watermark strategies: how the watermark of a log's partition follows its records (MillWheel, 5.2: injectors).
+
+A watermark is an estimate where the source cannot say what it still holds (Dataflow Model, 1.3): a record behind it is
+late, not lost. Each strategy trades how soon windows are complete for how many records are late.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tailrace.model.base.errors import Fault
+from tailrace.model.base.time import BEGINNING, duration, instant, minutes, waits
+from tailrace.model.base.values import zoned
+
+ENOUGH = 1_000
+"""How many records must have been seen before what they show is gone by."""
+
+REMEMBERED = 1_000_000
+"""Of about how many records the lags are remembered: beyond, the older ones count half and half again."""
+
+IDLE = minutes(5)
+"""After how long without a record nothing waits for a partition any more."""
+
+LAG_STEPS = 8
+"""Buckets of lags for each doubling: a bucket's edges are 9 % apart."""
+
+
+class WatermarkStrategy(ABC):
+    """How a partition's watermark follows what its epochs bring. Whatever it says, the watermark never goes back.
+
+    For a rule of one's own, make a frozen dataclass of it and say `reached`.
+    """
+
+    follows_records = True
+    """Whether it goes by the records at all."""
+
+    learns = False
+    """Whether it goes by the lags of the records, which are then counted."""
+
+    idle: timedelta | None = None
+    """How long a partition may have nothing new and still hold the log back; None is for ever."""
+
+    partitions: Sequence[str] = ()
+    """Partitions that are waited for although they have yet to bring their first record."""
+
+    @abstractmethod
+    def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
+        """The watermark of a partition with this latest event time and latest arrival in its epoch, in microseconds.
+
+        `lags` are those of the log's records so far, counted by bucket.
+        """
+
+    @property
+    def bound(self) -> timedelta | None:
+        """How far the watermark trails the latest event at most; None where that cannot be said."""
+        return None
+
+    def learned(self, lags: Mapping[int, int], new: Iterable[Mapping[int, int]]) -> dict[int, int]:
+        """The lags so far with those of an epoch."""
+        found = dict(lags)
+        for counts in new:
+            for bucket, count in counts.items():
+                found[bucket] = found.get(bucket, 0) + count
+        while sum(found.values()) > REMEMBERED:
+            found = {bucket: count // 2 for bucket, count in found.items() if count > 1}
+        return found
+
+    def completes(self, file: str) -> tuple[str, int] | None:
+        """The partition, and until when it is complete once this file is read; None where its name does not say."""
+        return None
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        """What is wrong with its settings."""
+        if self.idle is not None and not (waits(self.idle) and self.idle):
+            yield Fault(f"{path}.idle", self.idle, "a duration above zero, or None", "write idle=minutes(5)")
+
+
+@dataclass(frozen=True)
+class BoundedDisorder(WatermarkStrategy):
+    """The watermark trails the partition's latest event time by a bound on the disorder.
+
+    Law: whatever is no further behind than the bound is in time.
+
+    >>> from tailrace.model.base.time import seconds
+    >>> BoundedDisorder(seconds(1)).reached(latest=9_000_000, arrived=0, lags={})
+    8000000
+    """
+
+    behind: timedelta
+    idle: timedelta | None = IDLE
+
+    def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
+        return max(BEGINNING, latest - duration(self.behind))
+
+    @property
+    def bound(self) -> timedelta:
+        return self.behind
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from super().faults(path)
+        if not waits(self.behind):
+            yield Fault(f"{path}.behind", self.behind, "a duration of zero or more", "write minutes(10)")
+
+
+@dataclass(frozen=True)
+class ObservedLag(WatermarkStrategy):
+    """The watermark trails the latest arrival by as much as `share` per cent of the records lagged at most.
+
+    A record's lag is its arrival less its event time, so arrivals must be known and come in order, as a Kafka
+    partition's do. Until a thousand records have been seen, and wherever more is observed, it is `at_most`.
+
+    Law: of records that lag as those so far did, about `share` per cent are in time.
+
+    >>> from tailrace.model.base.time import seconds
+    >>> strategy = ObservedLag(90, at_most=seconds(60))
+    >>> lags = {lag_bucket(1_000_000): 950, lag_bucket(30_000_000): 50}
+    >>> (100_000_000 - strategy.reached(0, 100_000_000, lags)) / 1e6
+    1.023
+    """
+
+    share: int
+    at_most: timedelta
+    idle: timedelta | None = IDLE
+
+    learns = True
+
+    def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
+        return max(BEGINNING, arrived - min(duration(self.at_most), self._lag(lags)))
+
+    def _lag(self, lags: Mapping[int, int]) -> int:
+        total, sofar = sum(lags.values()), 0
+        if total >= ENOUGH:
+            for bucket in sorted(lags):
+                sofar += lags[bucket]
+                if sofar * 100 >= total * self.share:
+                    return lag_edge(bucket)
+        return duration(self.at_most)
+
+    @property
+    def bound(self) -> timedelta:
+        return self.at_most
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from super().faults(path)
+        share: object = self.share
+        if not isinstance(share, int) or isinstance(share, bool) or not 0 < share <= 100:
+            yield Fault(f"{path}.share", share, "a whole number of per cent between 1 and 100", "write 99")
+        if not waits(self.at_most):
+            yield Fault(f"{path}.at_most", self.at_most, "a duration of zero or more", "write at_most=hours(1)")
+
+
+@dataclass(frozen=True)
+class Injected(WatermarkStrategy):
+    """The watermark goes only by what is said: by names of files, or with `tailrace watermark`.
+
+    `files` is a regular expression that is searched for in the path of each file. Its group `until` is an instant in
+    ISO 8601, UTC where it names no zone: once the file is read, its partition is complete until then. The partition is
+    the group `partition`, if there is one; `partitions` names those to wait for before they bring their first file.
+
+    >>> drops = Injected(files=r"(?P<partition>eu|us)/until-(?P<until>[0-9T-]+)", partitions=("eu", "us"))
+    >>> drops.completes("file:/drops/eu/until-2026-01-01T06.parquet")
+    ('eu', 1767247200000000)
+    """
+
+    files: str | None = None
+    partitions: tuple[str, ...] = ()
+    idle: timedelta | None = None
+
+    follows_records = False
+
+    def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
+        return BEGINNING
+
+    def completes(self, file: str) -> tuple[str, int] | None:
+        found = re.search(self.files, file) if self.files is not None else None
+        if found is None or found["until"] is None:
+            return None
+        try:
+            until = instant(zoned(datetime.fromisoformat(found["until"])))
+        except ValueError:
+            return None
+        return found.groupdict().get("partition") or "", until
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from super().faults(path)
+        example = r"""write files=r"until-(?P<until>[0-9T-]+)" """.strip()
+        if self.files is not None:
+            try:
+                groups = re.compile(self.files).groupindex
+            except (re.error, TypeError):
+                yield Fault(f"{path}.files", self.files, "a regular expression", example)
+            else:
+                if "until" not in groups:
+                    yield Fault(f"{path}.files", self.files, "a regular expression with a group named until", example)
+        names: object = self.partitions
+        if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+            yield Fault(f"{path}.partitions", names, "names", 'write partitions=("eu", "us")')
+
+
+def lag_bucket(lag: int) -> int:
+    """The bucket of a lag in microseconds; what is not behind at all is in bucket 0."""
+    return math.ceil(LAG_STEPS * math.log2(1 + max(0, lag) / 1000))
+
+
+def lag_edge(bucket: int) -> int:
+    """The largest lag of a bucket, in microseconds.
+
+    >>> all(lag <= lag_edge(lag_bucket(lag)) <= 1.1 * lag + 1000 for lag in (0, 1, 5_000, 10**6, 10**12))
+    True
+    """
+    return math.ceil(1000 * (2 ** (bucket / LAG_STEPS) - 1))

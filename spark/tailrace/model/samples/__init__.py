@@ -1,0 +1,1 @@
+"""Hold definitions and records to try things on."""

@@ -1,0 +1,122 @@
+"""The paper's ten points and the definitions of its figures 6 to 14 (Dataflow Model, 2.4).
+
+One key; the day is 2015-01-01, times are given as minutes and seconds past 12:00. The observed watermark and the
+processing-time periods are the clocks of epochs of their own, so that a record never shares its epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, hours, instant, minutes
+from tailrace.model.combiners.basic import Sum
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.step import Record
+from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Every, Repeat, Trigger
+from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Accumulation
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Windowing
+
+NOON = datetime(2015, 1, 1, 12, tzinfo=UTC)
+
+POINTS = (
+    (5, "00:30", "05:20"),
+    (7, "02:05", "05:40"),
+    (3, "03:30", "06:10"),
+    (4, "03:50", "06:30"),
+    (3, "04:20", "06:50"),
+    (8, "02:55", "07:10"),
+    (3, "06:40", "07:40"),
+    (9, "01:15", "08:20"),
+    (8, "07:25", "08:40"),
+    (1, "07:45", "08:55"),
+)
+"""Value, event time and arrival of the ten records."""
+
+WATERMARK = (("06:05", "02:00"), ("07:30", "04:00"), ("07:50", "06:00"), ("09:10", "08:00"))
+"""At which processing time the watermark was seen to reach which event time."""
+
+TICKS = ("05:00", "06:00", "07:00", "08:00", "09:00")
+"""The ends of the one-minute periods of processing time."""
+
+SCORES = Log(
+    name="scores",
+    columns={"team": "string", "value": "bigint", "at": "timestamp", "seen": "timestamp"},
+    event_time="at",
+    arrival_time="seen",
+)
+
+
+def at(clock: str) -> datetime:
+    """An instant so many minutes and seconds past noon.
+
+    >>> at("02:05").isoformat()
+    '2015-01-01T12:02:05+00:00'
+    """
+    whole, part = clock.split(":")
+    return NOON + timedelta(minutes=int(whole), seconds=int(part))
+
+
+def records() -> list[Record]:
+    """The ten records, in the order in which they arrive."""
+    return [{"team": "a", "value": v, "at": at(when), "seen": at(seen)} for v, when, seen in POINTS]
+
+
+def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Clock]]:
+    """An epoch for each record, tick and step of the watermark; with `ends`, a last one that ends the input."""
+    events: list[tuple[datetime, list[Record], datetime | None]] = [
+        *((at(tick), [], None) for tick in TICKS),
+        *((at(seen), [], at(reached)) for seen, reached in WATERMARK),
+        *((record["seen"], [record], None) for record in records()),
+    ]
+    watermark, epochs = BEGINNING, list[tuple[Sequence[Record], Clock]]()
+    for number, (seen, bundle, reached) in enumerate(sorted(events, key=lambda event: event[0])):
+        watermark = max(watermark, instant(reached)) if reached else watermark
+        epochs.append((bundle, Clock(number, watermark, instant(seen))))
+    if ends:
+        epochs.append(([], Clock(len(epochs), END_OF_TIME, instant(at("09:20")))))
+    return epochs
+
+
+def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
+    """An epoch for each minute of processing time, with the records that came in it (figures 8 and 11)."""
+    epochs: list[tuple[Sequence[Record], Clock]] = []
+    for number, tick in enumerate(TICKS):
+        now = at(tick)
+        bundle = [r for r in records() if now - minutes(1) < r["seen"] <= now]
+        reached = [instant(at(event)) for seen, event in WATERMARK if at(seen) <= now]
+        epochs.append((bundle, Clock(number, max(reached, default=BEGINNING), instant(now))))
+    return epochs
+
+
+def figure(number: int) -> Pipeline:
+    """The definition of one of the paper's figures 6 to 14; figures 6 and 10 are the batch ones.
+
+    Raises `KeyError` for any other number.
+    """
+    minute, two = minutes(1), minutes(2)
+    late = AfterCount(1)
+    questions: dict[int, tuple[Windowing, Trigger, Accumulation]] = {
+        6: (Global(), AfterWatermark(), ACCUMULATING),
+        7: (Global(), Every(minute), ACCUMULATING),
+        8: (Global(), Every(minute), DISCARDING),
+        9: (Global(), Repeat(AfterCount(2)), DISCARDING),
+        10: (Fixed(two), AfterWatermark(), ACCUMULATING),
+        11: (Fixed(two), Every(minute), ACCUMULATING),
+        12: (Fixed(two), AfterWatermark(late=late), ACCUMULATING),
+        13: (Fixed(two), AfterWatermark(early=Every(minute), late=late), ACCUMULATING),
+        14: (Sessions(minute), AfterWatermark(early=Every(minute), late=late), RETRACTING),
+    }
+    where, when, how = questions[number]
+    return Pipeline(
+        name=f"figure_{number}",
+        log=SCORES,
+        key=("team",),
+        what={"total": Sum("value")},
+        where=where,
+        when=when,
+        how=how,
+        allowed_lateness=hours(1) if number in (11, 12, 13, 14) else None,
+    )

@@ -1,0 +1,193 @@
+"""Records out of text, and epochs out of records: how a definition is tried on a sample, with nothing but Python.
+
+A sample is read as the stream reads its source: a value is taken only as what it was declared, what does not fit is
+rejected with its reason. Only the ways to read differ, so the edges of odd input may too.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.values import no_value, of_value, zoned
+from tailrace.model.base.values import number as of_number
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.watermark_strategies import lag_bucket
+from tailrace.model.step.progress import ALL, Progress, Seen
+from tailrace.model.step.step import Record
+
+Epochs = list[tuple[Sequence[Record], Clock]]
+"""Bundles with their clocks, as `reference.fold` takes them."""
+
+
+class Rejected(NamedTuple):
+    """What is no record: its line, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a sample came to."""
+
+    records: Sequence[Record]
+    rejected: Sequence[Rejected]
+
+
+def from_json(log: Log, lines: Iterable[str]) -> Sample:
+    """Lines of one JSON object each; blank ones are passed over.
+
+    >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
+    >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
+    [Rejected(line=2, reason='at = 7: expected timestamp')]
+    """
+    return _sample(log, ((number, _object(line)) for number, line in enumerate(lines, 1) if line.strip()), _of_json)
+
+
+def from_csv(log: Log, lines: Iterable[str]) -> Sample:
+    """CSV with a header; an empty value is a missing one."""
+    rows = csv.DictReader(lines, restkey="", strict=True)
+    given = ((rows.line_num, {n: v for n, v in row.items() if v is not None and v != ""}) for row in rows)
+    return _sample(log, given, _of_text)
+
+
+def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
+    """Rows that have Python's own values already, those of a Parquet file say."""
+    return _sample(log, enumerate(rows, 1), of_value)
+
+
+def epochs(
+    log: Log, records: Sequence[Record], *, per_epoch: int = 1, every: timedelta | None = None, ends: bool = True
+) -> Epochs:
+    """The epochs in which a stream would bring the records, with their clocks.
+
+    They come in the order of their arrival times where the log has such a column, else as they are. One that comes
+    again while its id is remembered is dropped (rule X5). An epoch has `per_epoch` records, or all that come within a
+    period of `every`. The watermark follows the log's rule; with `ends` a last epoch brings it to the end of time.
+
+    Law: with `ends`, no window is left open, however the records are cut into epochs.
+    """
+    arrivals = list(_unique(log, _arrivals(log, records)))
+    cut = list(_by_period(arrivals, duration(every)) if every else _by_count(arrivals, per_epoch))
+    progress, now, made = Progress(), 0, Epochs()
+    for number, (bundle, now) in enumerate(cut):
+        times = [instant(record[log.event_time]) for record in bundle]
+        lags = Counter(lag_bucket(now - at) for at in times)
+        progress = progress.after(log.strategy, {ALL: Seen(max(times), now, lags)}, now)
+        made.append((bundle, Clock(number, progress.watermark, now)))
+    if ends:
+        made.append(([], Clock(len(made), END_OF_TIME, now)))
+    return made
+
+
+def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
+    """The records with when they came: processing time, in microseconds, that never goes back."""
+    column = log.arrival_time
+    if column is None:
+        now = BEGINNING
+        for record in records:
+            now = max(now, instant(record[log.event_time]))
+            yield now, record
+    else:
+        yield from sorted(((instant(record[column]), record) for record in records), key=lambda one: one[0])
+
+
+def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
+    """What came, less what came again within the log's horizon."""
+    columns, horizon = log.id_columns, duration(log.remembered)
+    came: dict[tuple[Any, ...], int] = {}
+    for now, record in arrivals:
+        own = tuple(record[name] for name in columns)
+        if not columns or own not in came or now - came[own] > horizon:
+            came[own] = now
+            yield now, record
+
+
+def _by_count(arrivals: Sequence[tuple[int, Record]], count: int) -> Iterator[tuple[list[Record], int]]:
+    for place in range(0, len(arrivals), count):
+        part = arrivals[place : place + count]
+        yield [record for _, record in part], part[-1][0]
+
+
+def _by_period(arrivals: Sequence[tuple[int, Record]], period: int) -> Iterator[tuple[list[Record], int]]:
+    periods: dict[int, list[Record]] = {}
+    for at, record in arrivals:
+        periods.setdefault(-(-at // period), []).append(record)
+    for number, bundle in periods.items():
+        yield bundle, number * period
+
+
+def _object(line: str) -> Mapping[str, Any] | str:
+    try:
+        found = json.loads(line, parse_float=Decimal)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    return found if isinstance(found, dict) else "not a JSON object"
+
+
+def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any] | str]], reads: Any) -> Sample:
+    records, rejected = list[Record](), list[Rejected]()
+    for line, row in rows:
+        made = row if isinstance(row, str) else _record(log, row, reads)
+        if isinstance(made, str):
+            rejected.append(Rejected(line, made))
+        else:
+            records.append(made)
+    return Sample(records, rejected)
+
+
+def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | str:
+    """The record, or why it is none."""
+    extra = [name for name in row if name not in log.columns]
+    if extra and log.unknown == "reject":
+        return f"unknown column {', '.join(map(repr, extra))}: declare it in the log's columns"
+    record = dict.fromkeys(log.columns)
+    for name, type in log.columns.items():
+        given = row.get(name)
+        if given is not None:
+            try:
+                record[name] = reads(given, type)
+            except (ValueError, TypeError, InvalidOperation):
+                return f"{name} = {given!r}: expected {type}"
+    for name in log.id_columns:
+        if record[name] is None:
+            return f"the record id {name} is missing"
+    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
+        at: Any = record[column] if column else None
+        if column and at is None:
+            return f"the {role} {column} is missing"
+        if column and not log.earliest <= at < log.latest:
+            return f"the {role} {column} = {at.isoformat()} lies outside [{log.earliest}, {log.latest})"
+    return record
+
+
+def _of_json(given: Any, type: str) -> Any:
+    kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
+    # A decimal may be a string, for a JSON number is a double to many who write and read it.
+    numbers = (int, Decimal, str) if decimal_parts(type) else (int, Decimal)
+    if isinstance(given, bool) is not (type == "boolean") or not isinstance(given, kinds.get(type, numbers)):
+        raise ValueError
+    return _of_text(given, type) if isinstance(given, str) else of_number(given, type)
+
+
+def _of_text(given: Any, type: str) -> Any:
+    match type:
+        case "string":
+            return given
+        case "boolean":
+            return {"true": True, "false": False}[given.lower()] if given.lower() in ("true", "false") else no_value()
+        case "date":
+            return date.fromisoformat(given)
+        case "timestamp":
+            return zoned(datetime.fromisoformat(given))
+    return of_number(Decimal(given.strip()), type)

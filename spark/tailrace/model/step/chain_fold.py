@@ -1,0 +1,120 @@
+"""The reference execution of a chain of definitions: pipelines and computations over whole inputs.
+
+A definition's records are its log's: those of a source, the panes of a pipeline, or what a computation produced. They
+run in the same epoch, one after the other, each at the watermark that the one before gives on (rule T3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition import map as maps
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.map import Map, Mapped
+from tailrace.model.definition.once import Claims, Once
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step import computation_state, computation_step, stages
+from tailrace.model.step.computation_state import Production
+from tailrace.model.step.step import Record, State, step
+from tailrace.model.windows.panes import Late, Pane, Rejected
+
+
+@dataclass(frozen=True)
+class Passing:
+    """What a map has between two epochs: nothing but the clock."""
+
+    clock: Clock | None = None
+
+
+@dataclass
+class Run:
+    """What a fold over epochs gave of one definition. `late` are of its own kind.
+
+    `claimed` are the productions that do not count, as another's by the registry of `claims`, or again.
+    """
+
+    state: State | computation_state.State | Passing
+    panes: list[Pane] = field(default_factory=list)
+    productions: list[Production] = field(default_factory=list)
+    mapped: list[Mapped] = field(default_factory=list)
+    late: list[Late | computation_state.Late] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    work: list[computation_state.Work] = field(default_factory=list)
+    claims: Claims = field(default_factory=Claims)
+    claimed: list[Production] = field(default_factory=list)
+
+
+def fold_chain(
+    definition: Definition, epochs: Iterable[tuple[Sequence[Record], Clock]], runs: Sequence[Run] = ()
+) -> list[Run]:
+    """Fold every definition of a chain over bundles with their clocks; `runs` are those to go on from.
+
+    >>> from tailrace.model.samples.visits import clicks, example
+    >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
+    >>> [(one.key, dict(one.values)) for one in run.productions]
+    [(('a',), {'clicks': 2})]
+    """
+    whole = chain(definition)
+    found = list(runs) or [Run(_nothing(one)) for one in whole]
+    for bundle, clock in epochs:
+        records, time = bundle, clock
+        for place, (one, run) in enumerate(zip(whole, found, strict=True)):
+            records, reached = _folded(one, run, records, time)
+            after = found[place + 1].state.clock if place + 1 < len(found) else None
+            time = replace(time, watermark=reached if after is None else max(reached, after.watermark))
+    return found
+
+
+def _nothing(definition: Definition) -> State | computation_state.State | Passing:
+    if isinstance(definition, Map):
+        return Passing()
+    return State() if isinstance(definition, Pipeline) else computation_state.State()
+
+
+def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
+    """Fold one epoch; gives the records that go on, and the watermark of those who read them."""
+    if isinstance(definition, Pipeline):
+        assert isinstance(run.state, State)
+        run.state, panes, late, rejected = step(definition, run.state, records, clock)
+        run.late += late
+        run.panes += panes
+        given, reached = stages.changes(definition, panes), stages.watermark(definition, run.state, None)
+    elif isinstance(definition, Map):
+        clock.after(run.state.clock)
+        mapped, rejected = maps.step(definition, records, clock.epoch)
+        run.mapped += mapped
+        run.state = Passing(clock)
+        given, reached = [maps.record_of(one) for one in mapped], clock.watermark
+    else:
+        assert isinstance(run.state, computation_state.State)
+        run.state, productions, too_late, rejected, work = computation_step.step(definition, run.state, records, clock)
+        run.late += too_late
+        if definition.once is not None:
+            made = [
+                (one, computation_state.record_of(definition, one)) for one in computation_state.in_turn(productions)
+            ]
+            productions, left_out = settled(definition.once, definition.produced.columns, made, run.claims)
+            run.claimed += left_out
+        run.productions += productions
+        run.work += work.values()
+        given = [computation_state.record_of(definition, one) for one in productions]
+        reached = computation_step.onward(definition, run.state)
+    run.rejected += rejected
+    return given, reached
+
+
+def settled(
+    once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
+) -> tuple[list[Production], list[Production]]:
+    """The productions of an epoch that count, and those that do not, each given with its columns.
+
+    Of those with one id the first one counts, in the order in which they are given.
+    """
+    counting, left_out = list[Any](), list[Any]()
+    for one, record in productions:
+        found = once.id_of(record, one.at, types)
+        (counting if found is None or claims.claim(found) else left_out).append(one)
+    return counting, left_out

@@ -1,0 +1,205 @@
+"""What a backfill makes of windows that are still open to the stream (rule X4).
+
+What the log holds for a window is put beside what the stream's state says of it. Where both add up to the same the
+window is left alone, state and all. Where they differ the window starts anew with all of its records at once, in the
+backfill's generation: its trigger is asked as in an epoch, and a window that has given an answer, or has closed, fires
+in any case, so that no wrong answer stands. The stream then goes on from that state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailrace.model.base.algebra import Scalars, Term
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.definition.pipeline import Pipeline, is_measure
+from tailrace.model.step.reference import prepared
+from tailrace.model.step.step import Record, State, lifter
+from tailrace.model.step.transition import Row, Times, Transition
+from tailrace.model.triggers.combinators import Phase
+from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
+from tailrace.model.windows.windows import Window
+
+Step = Callable[[Row], Row]
+"""One step of a correction: from the columns so far to those that it makes or changes."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """How a window starts anew, in one algebra, column by column; a row also has `window_end` and these columns.
+
+    `arrived` and the accumulator's parts: of everything the log holds for the window. `answered`: whether table `p` has
+    an answer of it. `new_generation`, `watermark` and `now`: the run's generation and the clock of the last epoch.
+    `told` says in the end whether a pane comes out.
+    """
+
+    rules: Transition
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps in order."""
+        return [self._opened, *(step for phase in Phase for step in self._phase(phase)), *self._phase(None)]
+
+    def compared(self, row: Row) -> dict[str, Term]:
+        """What a state's row adds up to, by part; what the trigger measures is of fresh records alone, and left out."""
+        total = self.rules.contents(row)[0]
+        return {name: term for name, term in total.items() if not is_measure(name)}
+
+    def _opened(self, row: Row) -> Row:
+        opened = self.rules.opened(row["new_generation"])
+        parts = {name: row[name] for name in self.rules.parts}
+        arrived = self.rules.arrived(opened, row["arrived"], parts, row["window_end"], self._times(row))
+        return arrived | {"told": self.rules.o.literal(False, "boolean")}
+
+    def _phase(self, phase: Phase | None) -> list[Step]:
+        rules, o = self.rules, self.rules.o
+
+        def asks(row: Row) -> Row:
+            times, always = self._times(row), o.literal(True, "boolean")
+            if phase is None:
+                closed = rules.closed(row["window_end"], row["watermark"])
+                return {"fires": o.every(o.some(row["answered"], closed), o.no(row["told"]))}
+            return {"fires": rules.advances(row, row["window_end"], always, times, phase)}
+
+        def moves(row: Row) -> Row:
+            # Of the window's panes there is one at most, and nothing before it to take back.
+            never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
+            said = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
+            fired = rules.fired(state, row["fires"], said, row["window_end"], self._times(row), phase)
+            return fired | {"told": o.some(row["told"], row["fires"])}
+
+        return [asks, moves]
+
+    def _times(self, row: Row) -> Times:
+        """The last epoch's clock, in which nothing passes: the watermark stands, no time goes by, no signal comes."""
+        silent = self.rules.o.literal(False, "boolean")
+        signals = dict.fromkeys(self.rules.pipeline.when.signals(), silent)
+        return Times(row["watermark"], row["watermark"], row["now"], row["now"], signals)
+
+
+class Corrected(NamedTuple):
+    """What a correction gives: the panes that put the answers right, and the state that the stream goes on from.
+
+    Where anything was corrected, that state opens windows in the run's generation: what was taken back in it may come
+    again, and is then the later (rule V1).
+    """
+
+    state: State
+    panes: list[Pane]
+
+
+def correct(
+    pipeline: Pipeline,
+    state: State,
+    records: Iterable[Record],
+    held: Answers,
+    generation: int,
+    first: int = BEGINNING,
+    last: int = END_OF_TIME,
+) -> Corrected:
+    """Correct the windows that are in reach of `state` and whose timestamp is in `[first, last)`.
+
+    `records` are all that the log holds up to the state's epoch, and `held` the answers that the panes so far give.
+    Windows that merge are corrected together, so of those the range must hold all.
+    """
+    return _Correcting(pipeline, state, held, generation, Window(first, last)).run(records)
+
+
+class _Correcting:
+    def __init__(self, pipeline: Pipeline, state: State, held: Answers, generation: int, range_: Window) -> None:
+        assert state.clock is not None
+        self.pipeline, self.state, self.held, self.generation = pipeline, state, held, generation
+        self.clock, self.range = state.clock, range_
+        self.rules = Transition(pipeline, Scalars())
+        self.correction = Correction(self.rules)
+        self.panes: list[Pane] = []
+
+    def run(self, records: Iterable[Record]) -> Corrected:
+        found = totals(self.pipeline, records)
+        after: dict[Key, Mapping[Window, Row]] = {}
+        for key in {**self.state.windows, **found}:
+            held = self.state.windows.get(key, {})
+            own = {window: one for window, one in found.get(key, {}).items() if self._meant(window)}
+            windows = self._corrected(key, held, own)
+            if windows:
+                after[key] = windows
+        moved = after != self.state.windows or self.panes
+        return Corrected(State(after, self.clock, self.generation if moved else self.state.generation), self.panes)
+
+    def _meant(self, window: Window) -> bool:
+        in_reach = not self.rules.out_of_reach(window.end, self.clock.watermark)
+        return bool(in_reach and self.range.start <= window.timestamp < self.range.end)
+
+    def _corrected(
+        self, key: Key, held: Mapping[Window, Row], own: Mapping[Window, tuple[int, Row]]
+    ) -> Mapping[Window, Row]:
+        wrong = {window for window in {*held, *own} if self._meant(window) and not self._same(held, own, window)}
+        if wrong and self.pipeline.where.merges:
+            wrong = {window for window in {*held, *own} if self._meant(window)}
+        after = {window: row for window, row in held.items() if window not in wrong}
+        lost = [old.window for window in wrong if window in held for old in held[window]["predecessors"]]
+        for window in sorted({*wrong, *lost}):
+            total = own.get(window)
+            answer = self.held.get((key, window))
+            row = None if total is None else self._started(window, total, answered=answer is not None)
+            if total is None or row is None:
+                self._said(key, window, answer, None)
+                continue
+            after[window] = {name: row[name] for name in self.rules.columns()} | {"predecessors": ()}
+            if row["told"]:
+                self._said(key, window, answer, total[1])
+        return after
+
+    def _same(self, held: Mapping[Window, Row], own: Mapping[Window, tuple[int, Row]], window: Window) -> bool:
+        if window not in held or window not in own:
+            return False
+        said = self.correction.compared(held[window])
+        return said == {name: own[window][1][name] for name in said}
+
+    def _started(self, window: Window, total: tuple[int, Row], *, answered: bool) -> Row:
+        row: Row = {"arrived": total[0], **total[1], "answered": answered, "new_generation": self.generation}
+        row |= {"window_end": window.end, "watermark": self.clock.watermark, "now": self.clock.processing_time}
+        for step in self.correction.steps:
+            row = row | step(row)
+        return row
+
+    def _said(self, key: Key, window: Window, before: Mapping[str, object] | None, parts: Row | None) -> None:
+        after = None if parts is None else self.rules.results(parts)
+        if before == after:
+            return
+        version = Version(self.generation, self.clock.epoch, 0)
+        for values, retraction in ((before, True), (after, False)):
+            if values is not None:
+                stamp = None if parts is None or self.pipeline.stamp is None else parts[self.pipeline.stamp]
+                times = (self.clock.watermark, self.clock.processing_time)
+                one = Pane(
+                    key, window, values, values, Timing.CORRECTION, retraction, version, *times, "backfill", stamp
+                )
+                self.panes.append(one)
+
+
+def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Window, tuple[int, Row]]]:
+    """Of each key and window how many records there are, and their accumulator; merged where windows merge."""
+    rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
+    found: dict[Key, dict[Window, tuple[int, Row]]] = {}
+    for _, record in prepared(pipeline, records):
+        own = found.setdefault(tuple(record.get(column) for column in pipeline.key), {})
+        for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
+            parts = lifted(record)
+            own[window] = (own[window][0] + 1, rules.merged(own[window][1], parts)) if window in own else (1, parts)
+    if not pipeline.where.merges:
+        return found
+    return {key: dict(_merged(pipeline, rules, own)) for key, own in found.items()}
+
+
+def _merged(
+    pipeline: Pipeline, rules: Transition, own: Mapping[Window, tuple[int, Row]]
+) -> Iterator[tuple[Window, tuple[int, Row]]]:
+    for span, members in pipeline.where.gathered(own).items():
+        count, parts = own[members[0]]
+        for member in members[1:]:
+            more, others = own[member]
+            count, parts = count + more, rules.merged(parts, others)
+        yield span, (count, parts)

@@ -1,0 +1,263 @@
+"""One key of a computation through an epoch: its feedback, its records and its timers, call by call (rule T4).
+
+A record comes with its event time in microseconds, so nobody asks it for that again; and an engine hands it over as the
+row that it has, of which a mapping is made where the user's code, or the state, is to have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import is_
+from typing import Any, TypeAlias
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.definition.context import PROCESSING, Context, Timer
+from tailrace.model.definition.log import PLACE
+from tailrace.model.definition.record_steps import RecordError
+from tailrace.model.step.computation_state import (
+    NOTHING,
+    Feedback,
+    KeyState,
+    Production,
+    Record,
+    Work,
+    returned_of,
+    source_of,
+)
+from tailrace.model.windows.panes import Key, Rejected
+
+MOST = 1_000_000
+"""So many timers of one key may be due in one epoch: a timer that sets itself again for ever would never end it."""
+
+Given: TypeAlias = "Record | tuple[Any, ...]"
+"""A record, or its values: those of the log's columns in their order, and of `PLACE`."""
+
+Arrival: TypeAlias = tuple[int, Given]
+"""A record with its event time in microseconds."""
+
+
+def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
+    """Records in the order in which a key takes them: by event time, then by their places in the source."""
+    return sorted(records, key=lambda one: _turn_of((instant(one[event_time]), one)))
+
+
+def _turn_of(one: Arrival) -> tuple[int, str, int]:
+    """The order of records: by event time, then by their places in the source."""
+    at, given = one
+    if isinstance(given, tuple):
+        return at, given[-2] or "", given[-1] or 0
+    return at, given.get("_source") or "", given.get("_offset") or 0
+
+
+class Epoch:
+    """What the keys of an epoch have in common, and what comes of all of them, one key after the other."""
+
+    def __init__(self, computation: Computation, before: Clock | None, clock: Clock) -> None:
+        self.computation, self.clock = computation, clock
+        self.before = before.watermark if before else BEGINNING
+        self.number, self.watermark, self.now = clock.epoch, clock.watermark, clock.processing_time
+        self.event_time, self.ordered = computation.log.event_time, computation.ordered
+        self.columns = tuple(computation.log.columns)
+        self.names = (*self.columns, *PLACE)
+        self.defaults, self.lists = computation.defaults, computation.lists
+        self.productions: list[Production] = []
+        self.fed_back: list[Feedback] = []
+        self.rejected: list[Rejected] = []
+
+    @cached_property
+    def reached(self) -> int:
+        """The earliest event time that was not let go of before the epoch, in microseconds."""
+        return self.computation.reached(self.before)
+
+    def due(self, held: KeyState) -> bool:
+        """Whether a key has anything to do without a record."""
+        if any(self.fires(timer) for timer in held.timers):
+            return True
+        return bool(held.waiting) and self.passed(instant(held.waiting[0][self.event_time]))
+
+    def fires(self, timer: Timer) -> bool:
+        """Whether a timer is due."""
+        return timer.time <= (self.now if timer.domain is PROCESSING else self.watermark)
+
+    def passed(self, at: int) -> bool:
+        """Whether the watermark has passed a record's event time: none that is earlier is to come."""
+        return at < self.watermark
+
+    def record(self, given: Given) -> Record:
+        """A record with where it came from."""
+        return dict(zip(self.names, given, strict=True)) if isinstance(given, tuple) else given
+
+    def shown(self, given: Given) -> dict[str, Any]:
+        """A record as the user's code sees it: a mapping of its own."""
+        if isinstance(given, tuple):
+            # What is left over says where it came from.
+            return dict(zip(self.columns, given, strict=False))
+        return {name: given.get(name) for name in self.columns}
+
+
+class OneKey:
+    """One key's epoch: what it has changes call by call."""
+
+    __slots__ = (
+        "_made", "_sent", "computation", "dropped", "epoch", "fields", "fired", "key", "returned", "set", "taken",
+        "timers", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, epoch: Epoch, key: Key, held: KeyState) -> None:
+        self.epoch, self.computation, self.key = epoch, epoch.computation, key
+        self.fields: Mapping[str, Any] = {**epoch.defaults, **held.fields}
+        self.timers = {timer.name: timer for timer in held.timers}
+        at = epoch.event_time
+        self.waiting: list[Arrival] = [(instant(one[at]), one) for one in held.waiting] if held.waiting else []
+        self._made = self._sent = 0
+        self.taken = self.set = self.fired = self.dropped = self.returned = 0
+
+    def run(self, arrived: Sequence[Arrival], returned: Sequence[Feedback]) -> None:
+        """Take what came back, then the records and timers in their order."""
+        if returned:
+            for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
+                self._return(back)
+        if len(arrived) > 1:
+            arrived = sorted(arrived, key=_turn_of)
+        if not self.epoch.ordered:
+            for one in arrived:
+                self._take(one, self.epoch.before)
+        elif arrived:
+            self.waiting = sorted([*self.waiting, *arrived], key=_turn_of)
+        left = 0
+        while self.timers or left < len(self.waiting):
+            timer = self._next_timer()
+            come = self._next_waiting(left)
+            if timer is not None and (come is None or timer.domain is PROCESSING or timer.time <= come[0]):
+                self._fire(timer)
+            elif come is not None:
+                left += 1
+                self._take(come, self.epoch.watermark)
+            else:
+                break
+        del self.waiting[:left]
+
+    @property
+    def work(self) -> Work:
+        """What the key did so far."""
+        return Work(self.taken, self.set, self.fired, self.dropped, self.returned)
+
+    def after(self) -> KeyState:
+        """What the key has after the epoch: `NOTHING` itself where that is nothing."""
+        timers = self.timers
+        if not timers and not self.waiting and self.fields == self.epoch.defaults:
+            return NOTHING
+        pending = sorted(timers.values(), key=_turn) if len(timers) > 1 else timers.values()
+        waiting = tuple([self.epoch.record(given) for _, given in self.waiting]) if self.waiting else ()
+        return KeyState(self.fields, tuple(pending), waiting)
+
+    def _next_timer(self) -> Timer | None:
+        """The timer that fires next, None where none is due."""
+        now, watermark = self.epoch.now, self.epoch.watermark
+        due = [
+            timer for timer in self.timers.values() if timer.time <= (now if timer.domain is PROCESSING else watermark)
+        ]
+        return min(due, key=_turn) if due else None
+
+    def _next_waiting(self, place: int) -> Arrival | None:
+        """The record at a place among those that wait, None where the watermark has not passed it."""
+        if place >= len(self.waiting) or not self.epoch.passed(self.waiting[place][0]):
+            return None
+        return self.waiting[place]
+
+    def _take(self, come: Arrival, watermark: int) -> None:
+        at, given = come
+        context, shown = self._context(at, at, watermark), self.epoch.shown(given)
+        try:
+            self.computation.process_record(context, shown)
+            kept = self._checked(context)
+        except RecordError as error:
+            self.epoch.rejected.append(Rejected(self.epoch.record(given), str(error), self.epoch.number))
+            return
+        except Exception as error:
+            raise self._failed("process_record", f"the record {shown!r:.300}", error) from error
+        self._keep(context, kept)
+        self.taken += 1
+
+    def _return(self, back: Feedback) -> None:
+        record = returned_of(self.computation, back)
+        shown = {name: value for name, value in record.items() if name not in PLACE}
+        context = self._context(back.at, back.at, self.epoch.before)
+        self.returned += 1
+        try:
+            self.computation.process_feedback(context, shown)
+            kept = self._checked(context)
+        except RecordError as error:
+            self.epoch.rejected.append(Rejected(record, str(error), self.epoch.number, returned=True))
+            return
+        except Exception as error:
+            raise self._failed("process_feedback", f"the record {shown!r:.300}", error) from error
+        self._keep(context, kept)
+
+    def _fire(self, timer: Timer) -> None:
+        if self.fired >= MOST:
+            raise ComputationError(
+                f"{self.computation.name}: {MOST:,} timers of key {self.key} were due in epoch "
+                f"{self.epoch.number}: expected a timer that sets itself again to have an end, for at the end of "
+                "the input all of them are due; set it only while there is something to wait for"
+            )
+        del self.timers[timer.name]
+        floor = self.epoch.reached if timer.holds is None else timer.holds
+        default = max(timer.time, floor) if timer.holds is None else timer.holds
+        context = self._context(floor, default, self.epoch.watermark)
+        try:
+            self.computation.process_timer(context, timer)
+            kept = self._checked(context)
+        except Exception as error:
+            raise self._failed("process_timer", f"timer {timer.name!r} of {timer.at.isoformat()}", error) from error
+        self._keep(context, kept)
+        self.fired += 1
+
+    def _context(self, at: int, default: int, watermark: int) -> Context:
+        """What a call has at hand, which may produce from `at` on, or from what a pending timer holds."""
+        for timer in self.timers.values():
+            if timer.holds is not None and timer.holds < at:
+                at = timer.holds
+        return Context(self.computation, self.key, self.fields, self.timers, at, default, watermark, self.epoch.now)
+
+    def _checked(self, context: Context) -> dict[str, Any]:
+        """The fields after a call; a list may have been changed where it was."""
+        held = context.state.__dict__
+        for name in self.epoch.lists:
+            value = held[name]
+            if value:
+                before = self.fields[name]
+                if not (before and len(value) == len(before) and all(map(is_, value, before))):
+                    held[name] = self.computation.stored(name, value)
+        return held
+
+    def _keep(self, context: Context, kept: dict[str, Any]) -> None:
+        self.fields, self.timers = kept, context._timers
+        self.set += context._set
+        self.dropped += context._dropped
+        if context._given:
+            key, number, made = self.key, self.epoch.number, self.epoch.productions
+            for values, at in context._given:
+                made.append(Production(key, values, at, number, self._made))
+                self._made += 1
+        if context._fed_back:
+            number, out_of, sent = self.epoch.number, source_of(self.key), self.epoch.fed_back
+            for back in context._fed_back:
+                sent.append(Feedback(back.key, back.values, back.at, number, out_of, self._sent))
+                self._sent += 1
+
+    def _failed(self, hook: str, what: str, error: Exception) -> ComputationError:
+        if isinstance(error, ComputationError):
+            return ComputationError(f"{error} (in {hook}, key {self.key}, {what})")
+        return ComputationError(
+            f"{self.computation.name}: {hook} raised {type(error).__name__}: {error} (key {self.key}, {what}): nothing "
+            "of the epoch is committed; mend the code, or raise RecordError to reject a record"
+        )
+
+
+def _turn(timer: Timer) -> tuple[bool, int, str]:
+    """The order in which due timers fire: processing time first, for the watermark advances after it (rule T4)."""
+    return (timer.domain is not PROCESSING, timer.time, timer.name)

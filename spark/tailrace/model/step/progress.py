@@ -1,0 +1,164 @@
+"""Low watermarks of a log: how far each partition of its source has come, and with them the log (rule T3).
+
+A partition's watermark says that the records to come from it will hardly have older event times. Each follows what its
+own epochs bring, by one of the strategies here; the log's is the least of them (MillWheel, 4.5 and 5.2: injectors). So
+a partition that is read slowly holds the log back, and none of its records is late for it. One with nothing new for as
+long as `idle` says holds nothing back, else a partition that is empty or gone would hold every window open.
+
+What has been reached is data (`Progress`): it goes into the log's commits, and a restart goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.definition.watermark_strategies import WatermarkStrategy
+
+ALL = ""
+"""The name of the one partition of a source that does not tell partitions apart."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an epoch had of one partition, instants in microseconds.
+
+    The latest event time, the latest arrival, how many records lagged how far behind their arrival (by bucket,
+    `watermark_strategies.lag_bucket`; only where the strategy asks), and until when the source itself says it is
+    complete. None where there was nothing.
+    """
+
+    latest: int | None = None
+    arrived: int | None = None
+    lags: Mapping[int, int] = field(default_factory=dict)
+    complete: int | None = None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How far a partition has come: its own watermark, its latest event time (None before its first record), and the
+    processing time at which it last had anything new. In microseconds."""
+
+    watermark: int
+    latest: int | None
+    active: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a log has come: its watermark, which never goes back, its partitions, and how its records lagged.
+
+    `now` is the processing time of the epoch that it is of.
+
+    Law: a partition more never brings the watermark forward.
+
+    >>> from tailrace.model.definition.watermark_strategies import BoundedDisorder
+    >>> from tailrace.model.base.time import seconds
+    >>> strategy = BoundedDisorder(seconds(1))
+    >>> a, b = {"a": Seen(latest=9_000_000)}, {"b": Seen(latest=4_000_000)}
+    >>> Progress().after(strategy, a, now=0).watermark, Progress().after(strategy, a | b, now=0).watermark
+    (8000000, 3000000)
+    """
+
+    watermark: int = BEGINNING
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    lags: Mapping[int, int] = field(default_factory=dict)
+    now: int = BEGINNING
+    idle: int | None = None
+
+    def after(
+        self,
+        strategy: WatermarkStrategy,
+        seen: Mapping[str, Seen],
+        now: int,
+        *,
+        there: Iterable[str] = (),
+        complete: int = BEGINNING,
+    ) -> Progress:
+        """How far the log has come after an epoch that had `seen` of its partitions, at processing time `now`.
+
+        `there` names partitions of which the source knows, whether or not they ever had a record; `complete` is until
+        when someone said the whole log is. `idle` is how long a partition may have nothing new and still hold the log
+        back, in microseconds; None is for ever.
+        """
+        now, idle = max(now, self.now), None if strategy.idle is None else duration(strategy.idle)
+        lags = strategy.learned(self.lags, [one.lags for one in seen.values()])
+        found = {name: Partition(BEGINNING, None, now) for name in (*there, *strategy.partitions)} | dict(
+            self.partitions
+        )
+        for name, one in seen.items():
+            found[name] = _moved(strategy, found.get(name, Partition(BEGINNING, None, now)), one, lags, now)
+        progress = replace(self, partitions=found, lags=lags, now=now, idle=idle)
+        holding = [found[name].watermark for name in progress.holding]
+        reached = min(holding, default=self.watermark)
+        return replace(progress, watermark=min(END_OF_TIME, max(self.watermark, reached, complete)))
+
+    @property
+    def holding(self) -> tuple[str, ...]:
+        """The partitions that the watermark waits for: all but the idle ones."""
+        return tuple(name for name in sorted(self.partitions) if not self.is_idle(name))
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Which partitions hold the watermark back: of those it waits for, the ones furthest behind."""
+        least = min((self.partitions[name].watermark for name in self.holding), default=None)
+        return tuple(name for name in self.holding if self.partitions[name].watermark == least)
+
+    def stalled(self, after: int) -> dict[str, int]:
+        """Those that hold the watermark back with nothing new for so long, and for how long; in microseconds.
+
+        The one partition of a source that has no other holds nothing back.
+        """
+        if len(self.partitions) < 2:
+            return {}
+        silent = {name: self.now - self.partitions[name].active for name in self.behind}
+        return {name: length for name, length in silent.items() if length >= after}
+
+    def is_idle(self, name: str) -> bool:
+        """Whether a partition has had nothing new for so long that nothing waits for it."""
+        return self.idle is not None and self.now - self.partitions[name].active >= self.idle
+
+    def wakes(self) -> int | None:
+        """The processing time at which the next partition will be idle, in microseconds; None if none will.
+
+        A log whose partitions are all idle stays where it is.
+        """
+        if self.idle is None or len(self.holding) < 2:
+            return None
+        return min(self.partitions[name].active for name in self.holding) + self.idle
+
+    def text(self) -> str:
+        """As a commit says it; `parsed` reads it."""
+        partitions = {name: [one.watermark, one.latest, one.active] for name, one in sorted(self.partitions.items())}
+        lags = {str(bucket): count for bucket, count in sorted(self.lags.items())}
+        data = {"watermark": self.watermark, "now": self.now, "idle": self.idle, "partitions": partitions, "lags": lags}
+        return json.dumps(data, separators=(",", ":"))
+
+    @classmethod
+    def parsed(cls, text: str) -> Progress:
+        """What a commit says.
+
+        >>> progress = Progress(5, {"a": Partition(5, 7, 9)}, {3: 1}, 9, 60)
+        >>> Progress.parsed(progress.text()) == progress
+        True
+        """
+        data = json.loads(text)
+        return cls(
+            data["watermark"],
+            {name: Partition(*one) for name, one in data["partitions"].items()},
+            {int(bucket): count for bucket, count in data["lags"].items()},
+            data["now"],
+            data["idle"],
+        )
+
+
+def _moved(strategy: WatermarkStrategy, before: Partition, seen: Seen, lags: Mapping[int, int], now: int) -> Partition:
+    reached = [before.watermark]
+    if seen.latest is not None:
+        reached.append(strategy.reached(seen.latest, seen.latest if seen.arrived is None else seen.arrived, lags))
+    if seen.complete is not None:
+        reached.append(seen.complete)
+    latest = max((at for at in (before.latest, seen.latest) if at is not None), default=None)
+    return Partition(min(END_OF_TIME, max(reached)), latest, now)

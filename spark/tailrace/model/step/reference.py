@@ -1,0 +1,158 @@
+"""The reference execution over whole inputs: as a stream of epochs, and as the plain batch answer.
+
+`batch` shares nothing with `step` but the combiners and windows: it is what `step` is held against (law L1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.combiners.first_last import seen
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.stages import changes, record_of, watermark
+from tailrace.model.step.step import Record, State, step
+from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
+from tailrace.model.windows.panes import Answers, Key, Late, Pane, Rejected, Timestamp, answers
+from tailrace.model.windows.windows import Window
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a fold over epochs gave."""
+
+    state: State
+    panes: tuple[Pane, ...]
+    late: tuple[Late, ...]
+    rejected: tuple[Rejected, ...] = ()
+
+
+def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: State | None = None) -> Run:
+    """Fold `step` over bundles with their clocks, in order; of a later stage, from the source's records on.
+
+    `state` is that of a first stage; a later one starts anew (`fold_stages` goes on from any).
+
+    >>> from tailrace.model.samples import examples
+    >>> run = fold(examples.figure(6), examples.element_at_a_time())
+    >>> [pane.values["total"] for pane in run.panes]
+    [51]
+    """
+    return fold_stages(pipeline, epochs, () if state is None else (state,))[-1]
+
+
+def fold_stages(
+    pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], states: Sequence[State] = ()
+) -> tuple[Run, ...]:
+    """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next one's bundle.
+
+    `states` are those of the stages to go on from.
+    """
+    stages = pipeline.stages
+    at = [*states, *(State() for _ in stages[len(states) :])]
+    panes: list[list[Pane]] = [[] for _ in stages]
+    late: list[list[Late]] = [[] for _ in stages]
+    rejected: list[list[Rejected]] = [[] for _ in stages]
+    for bundle, clock in epochs:
+        records, time = bundle, clock
+        for place, stage in enumerate(stages):
+            at[place], fired, too_late, failed = step(stage, at[place], records, time)
+            panes[place] += fired
+            late[place] += too_late
+            rejected[place] += failed
+            records, held = changes(stage, fired), at[place + 1].clock if place + 1 < len(stages) else None
+            time = replace(time, watermark=watermark(stage, at[place], held))
+    return tuple(Run(*one) for one in zip(at, *(map(tuple, of) for of in (panes, late, rejected)), strict=True))
+
+
+def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
+    """The answer over all the records at once, less the windows of those that came too late.
+
+    What a batch engine would say of a finished input; triggers and accumulation do not come into it. For windows that
+    merge, a record that expired is left out before merging, and one that came to a finished window goes with it. `late`
+    are a first stage's; a later one waits for what is corrected, and is answered from the answers before it.
+    """
+    o = Scalars()
+    return {
+        place: {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
+        for place, inside in _grouped(pipeline, records, late).items()
+    }
+
+
+def _grouped(
+    pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]
+) -> dict[tuple[Key, Window], list[Record]]:
+    """The records of each key and window, after the steps and after merging."""
+    if pipeline.earlier is not None:
+        records, late = _answered(pipeline.earlier, records, late), ()
+    dropped: dict[tuple[int, Key], set[Window]] = {}
+    for one in late:
+        dropped.setdefault((id(one.record), one.key), set()).add(one.window)
+    placed: dict[Key, dict[Window, list[Record]]] = {}
+    for source, record in prepared(pipeline, records):
+        key = tuple(record.get(column) for column in pipeline.key)
+        lost = dropped.get((id(source), key), ())
+        for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
+            if window not in lost and not (pipeline.where.merges and lost):
+                placed.setdefault(key, {}).setdefault(window, []).append(record)
+    found: dict[tuple[Key, Window], list[Record]] = {}
+    for key, windows in placed.items():
+        spans = pipeline.where.gathered(windows) if pipeline.where.merges else {window: [window] for window in windows}
+        for span, members in spans.items():
+            found[key, span] = [record for member in members for record in windows[member]]
+    return found
+
+
+def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+    """Each record of the log with what the steps make of it, less those that they cannot take."""
+    for record in records:
+        yield from ((record, one) for one in pipeline.prepared(record).records)
+
+
+def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:
+    """The answers of a stage as records of a later one."""
+    o, found = Scalars(), []
+    choose = {Timestamp.EARLIEST: min, Timestamp.LATEST: max}.get(pipeline.timestamp)
+    for (key, window), inside in _grouped(pipeline, records, late).items():
+        values = {name: _combined(pipeline, name, inside, o) for name in pipeline.what}
+        times = (instant(record[pipeline.log.event_time]) for record in inside)
+        found.append(record_of(pipeline, key, window, values, window.timestamp if choose is None else choose(times)))
+    return found
+
+
+def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> Run:
+    """One step over all the records as a finished input: the fold that a backfill makes (rule X4)."""
+    return fold(pipeline, [(records, Clock(epoch, END_OF_TIME, now))])
+
+
+def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: int) -> Answers:
+    """The answers that a backfill of `[first, last)` gives: of the windows whose timestamp lies in it (rule V5).
+
+    It folds the whole log in one step, as a finished input: no record is late and each window fires once.
+    """
+    found = answers(at_once(_once(pipeline), records).panes)
+    return {place: values for place, values in found.items() if first <= place[1].timestamp < last}
+
+
+def _once(pipeline: Pipeline) -> Pipeline:
+    """The definition with each window firing once, on finished input."""
+    log, when = pipeline.log, AfterWatermark()
+    if pipeline.earlier is not None:
+        earlier = _once(pipeline.earlier)
+        log, when = earlier.panes, AfterWatermark(late=AfterCount(1)) if earlier.trails else when
+    return replace(pipeline, log=log, when=when, allowed_lateness=None, closing="if_non_empty")
+
+
+def _combined(pipeline: Pipeline, name: str, records: Iterable[Record], o: Scalars) -> object:
+    combiner = pipeline.what[name]
+    type_ = pipeline.type_of(combiner)
+    parts = combiner.parts(type_)
+    held = [part.zero(o) for part in parts]
+    for record in records:
+        value = None if combiner.column is None else record.get(combiner.column)
+        at = instant(record[pipeline.log.event_time])
+        lifted = combiner.lift(o, seen(o, combiner, value, at), type_)
+        held = [part.merged(o, a, b) for part, a, b in zip(parts, held, lifted, strict=True)]
+    return combiner.result(o, {part.name: term for part, term in zip(parts, held, strict=True)}, type_)

@@ -1,0 +1,319 @@
+"""The one function that a stream, a backfill and a replay fold: an epoch of a pipeline (rules T2 to T4, M1 to M5).
+
+    step(pipeline, state, bundle, clock) -> state', panes, late
+
+This is the reference execution: plain Python, one key at a time, the oracle for the others. A bundle of one record is
+the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tailrace.model.base.algebra import Scalars, Term
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.combiners.first_last import ByTime, seen
+from tailrace.model.combiners.retraction import taken_back
+from tailrace.model.definition.log import sign_of
+from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline, is_measure
+from tailrace.model.step.transition import Row, Times, Transition
+from tailrace.model.triggers.combinators import Phase
+from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Version
+from tailrace.model.windows.windows import Window
+
+Record = Mapping[str, Any]
+"""A record of the log: its declared columns by name; event times as aware datetimes or microseconds."""
+
+
+class Predecessor(NamedTuple):
+    """A window that merged away after it had fired, whose answer is taken back when its successor fires (V3)."""
+
+    window: Window
+    generation: int
+    panes: int
+    fired: Row
+
+
+@dataclass(frozen=True)
+class State:
+    """The open windows of a pipeline between two epochs, and the clock of the last one."""
+
+    windows: Mapping[Key, Mapping[Window, Row]] = field(default_factory=dict)
+    clock: Clock | None = None
+    generation: int = 0
+
+
+class Outcome(NamedTuple):
+    """What a step gives: the state after it, the panes in the order they fired, and the records left out.
+
+    Those came too late for a window, or the definition's steps could not take them.
+    """
+
+    state: State
+    panes: list[Pane]
+    late: list[Late]
+    rejected: list[Rejected]
+
+
+class _Arrivals:
+    """What a bundle brings one key for one window."""
+
+    __slots__ = ("lifted", "records")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.lifted: list[Sequence[Term]] = []
+
+
+class _End(NamedTuple):
+    """What an epoch is for the windows that end then: whether it finds them open, closes them, forgets them."""
+
+    open: bool
+    closing: bool
+    gone: bool
+
+
+def step(
+    pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
+) -> Outcome:
+    """Fold one epoch's records into the open windows, at the epoch's clock.
+
+    `prepared` says that the records have been through the definition's steps already.
+    Raises `ClockError` if the clock goes back and `AnswerError` if an exact result does not fit its type.
+    """
+    one = _Step(pipeline, state, clock.after(state.clock))
+    if prepared or (not pipeline.each and pipeline.keep is None):
+        records = list(bundle)
+        return one.run(zip(records, records, strict=True))
+    return one.run(one.prepared(bundle))
+
+
+class _Step:
+    """One run of `step`: what it reads does not change, what it gives is gathered in `panes` and `late`."""
+
+    def __init__(self, pipeline: Pipeline, state: State, clock: Clock) -> None:
+        before = state.clock
+        self.pipeline, self.state, self.clock = pipeline, state, clock
+        self.rules = Transition(pipeline, Scalars())
+        self.times = Times(
+            watermark_before=before.watermark if before else BEGINNING,
+            watermark=clock.watermark,
+            before=before.processing_time if before else clock.processing_time - 1,
+            now=clock.processing_time,
+            signals={name: name in clock.signals for name in pipeline.when.signals()},
+        )
+        self._ends: dict[int, _End] = {}
+        self._advancing: dict[tuple[object, ...], bool] = {}
+        self.panes: list[Pane] = []
+        self.late: list[Late] = []
+        self.rejected: list[Rejected] = []
+
+    def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+        """Each record of the log with what the steps make of it."""
+        for record in bundle:
+            made, reasons = self.pipeline.prepared(record)
+            self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
+            yield from ((record, one) for one in made)
+
+    def run(self, bundle: Iterable[tuple[Record, Record]]) -> Outcome:
+        arrivals = self._judged(bundle)
+        windows: dict[Key, Mapping[Window, Row]] = {}
+        for key in {**self.state.windows, **arrivals}:
+            touched = self._arrived(key, self.state.windows.get(key, {}), arrivals.get(key, {}))
+            left = {w: row for w, row in self._fired(key, touched).items() if not self._at(w.end).gone}
+            if left:
+                windows[key] = left
+        return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late, self.rejected)
+
+    def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
+        """The records by key, with each of their windows; what is too late for a window goes to `late` (M1).
+
+        A bundle has each record of the log with what the steps made of it.
+        """
+        columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
+        lifted = lifter_of_parts(self.pipeline)
+        arrivals: dict[Key, dict[Window, _Arrivals]] = {}
+        for source, record in bundle:
+            key = tuple([record.get(column) for column in columns])
+            parts = lifted(record)
+            for window in assign(instant(record[at]), record):
+                if not self._at(window.end).open:
+                    self._too_late(source, key, window, "expired")
+                    continue
+                if key not in arrivals:
+                    arrivals[key] = {}
+                own = arrivals[key]
+                brought = own.get(window)
+                if brought is None:
+                    brought = own[window] = _Arrivals()
+                brought.records.append(source)
+                brought.lifted.append(parts)
+        return arrivals
+
+    def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
+        """One key's windows after its records have come: merged where they merge, opened where they are new."""
+        windows = dict(held)
+        merges = self.pipeline.where.merges
+        spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
+        for span, members in spans.items():
+            brought = [arrivals[member] for member in members if member in arrivals]
+            if span not in held:
+                windows[span] = self._opened({member: windows.pop(member) for member in members if member in held})
+            elif self.rules.done(windows[span]):
+                for record in (record for one in brought for record in one.records):
+                    self._too_late(record, key, span, "finished")
+                continue
+            for one in brought:
+                parts = self.rules.total(one.lifted)
+                windows[span] = self.rules.arrived(windows[span], len(one.records), parts, span.end, self.times)
+        return windows
+
+    def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
+        """The merged windows that the arrivals touch, each with the windows it came from."""
+        if not arrived:
+            return {}
+        spans = self.pipeline.where.gathered({*held, *arrived})
+        return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
+
+    def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
+        """A window that starts anew with all that the windows it absorbs hold (rules M2, V2, V3).
+
+        It waits from now on: what makes it is a record that comes.
+        """
+        generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
+        row = self.rules.opened(generation) | {"predecessors": ()}
+        for window, old in sorted(absorbed.items()):
+            everything, pending, fired = self.rules.contents(old)
+            fresh, fresh_on_time = old["fresh"], old["fresh_on_time"]
+            measured = {name: pending[name] for name in everything if is_measure(name)}
+            row = row | self.rules.absorbed(row, 0, everything | measured, window.end, self.times)
+            row["fresh"] += fresh
+            row["fresh_on_time"] += fresh_on_time
+            row["predecessors"] += old["predecessors"]
+            if old["panes"]:
+                row["predecessors"] += (Predecessor(window, old["generation"], old["panes"], fired),)
+        return self.rules.carried(row)
+
+    def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
+        """One key's windows after the triggers were asked, the watermark advanced, and closed windows fired last."""
+        after = {}
+        for window, row in sorted(windows.items()):
+            at, fired, moved = self._at(window.end), False, row
+            for phase in Phase:
+                fired = False
+                if at.open and self._advances(moved, window.end, phase):
+                    moved, fired = self._moved(key, window, moved, phase)
+            if self.rules.closes(moved, at.closing, fired):
+                moved, _ = self._moved(key, window, moved, None)
+            after[window] = moved
+        return after
+
+    def _advances(self, row: Row, end: int, phase: Phase) -> bool:
+        """Whether the trigger of an open window fires at a phase: windows that are alike to it are asked for once."""
+        if self.rules.measures:
+            return bool(self.rules.advances(row, end, True, self.times, phase))
+        slots = [row[column] for column in self.rules.slots.values()]
+        alike = (phase, end, row["fresh"], row["waiting_since"], *slots)
+        found = self._advancing.get(alike)
+        if found is None:
+            found = self._advancing[alike] = bool(self.rules.advances(row, end, True, self.times, phase))
+        return found
+
+    def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
+        """A window after its trigger fired at a phase, or it closed, and whether anything came out."""
+        said, predecessors = self.rules.said(row, True, window.end, self.times, phase), row["predecessors"]
+        told, contents = bool(said["emits"] or said["takes"]), self.rules.contents(row)
+        if told:
+            self._emit(key, window, row, said, self.times.reached(phase), contents)
+            predecessors = ()
+        after = self.rules.fired(row, True, said, window.end, self.times, phase, contents[0])
+        return after | {"predecessors": predecessors}, told
+
+    def _at(self, end: int) -> _End:
+        """What the epoch is for the windows that end then."""
+        if end not in self._ends:
+            rules, times = self.rules, self.times
+            gone = rules.out_of_reach(end, times.watermark)
+            self._ends[end] = _End(rules.open(end, times), rules.closing(end, times), gone)
+        return self._ends[end]
+
+    def _emit(
+        self, key: Key, window: Window, row: Row, said: Row, watermark: int, contents: tuple[Row, Row, Row]
+    ) -> None:
+        everything, fresh, fired = contents
+        timing = Timing(said["timing"])
+        for old in row["predecessors"]:
+            version = Version(old.generation, self.clock.epoch, old.panes)
+            self._pane(key, old.window, old.fired, old.fired, timing, watermark, version, retraction=True)
+        version = Version(row["generation"], self.clock.epoch, row["panes"])
+        if said["takes"]:
+            self._pane(key, window, fired, fired, timing, watermark, version, retraction=True)
+        if said["emits"]:
+            values = fresh if self.rules.discards else everything
+            self._pane(key, window, values, everything, timing, watermark, version, retraction=False)
+
+    def _pane(
+        self, key: Key, window: Window, values: Row, answer: Row, timing: Timing, watermark: int, version: Version,
+        *, retraction: bool,
+    ) -> None:  # fmt: skip
+        results = self.rules.results(values)
+        total = results if answer is values else self.rules.results(answer)
+        times = (watermark, self.times.now)
+        stamp = None if self.pipeline.stamp is None else answer[self.pipeline.stamp]
+        pane = Pane(key, window, results, total, timing, retraction, version, *times, timestamp=stamp, parts=values)
+        self.panes.append(pane)
+
+    def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:
+        behind = self.times.watermark_before - window.end
+        self.late.append(Late(record, key, window, behind, reason, self.clock.epoch))
+
+
+def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
+    """What makes one record's accumulator, after the steps: a function of it, the trigger's measures included."""
+    names, lifted = list(pipeline.parts), lifter_of_parts(pipeline)
+    return lambda record: dict(zip(names, lifted(record), strict=True))
+
+
+def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
+    """Make the function that turns a record into its accumulator's parts, in the order of the definition's.
+
+    A record of an earlier stage's panes that is taken back makes the opposite of what it made as it came.
+    """
+    o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
+    later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
+    by_time = any(isinstance(combiner, ByTime) for combiner in pipeline.what.values())
+    readers = []
+    for name, combiner in pipeline.combiners.items():
+        type_ = pipeline.type_of(combiner)
+        names = tuple(f"{name}__{part.name}" for part in combiner.parts(type_))
+        readers.append((combiner.column, type_, combiner.lift, names, combiner))
+
+    def plain(record: Record) -> Sequence[Term]:
+        parts: list[Term] = []
+        for column, type_, lift, _, _ in readers:
+            parts += lift(o, None if column is None else record.get(column), type_)
+        return parts
+
+    everything = list(pipeline.parts)
+
+    def lifted(record: Record) -> Sequence[Term]:
+        parts: Row = {}
+        taken = later and sign_of(record) < 0
+        for column, type_, lift, names, combiner in readers:
+            value = None if column is None else record.get(column)
+            terms = lift(o, seen(o, combiner, value, instant(record[at])), type_)
+            parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
+        if measures:
+            values = {column: record.get(column) for column in types}
+            parts |= {f"{MEASURED}__{name}": measure.of(o, values, types) for name, measure in measures.items()}
+        if later:
+            parts[NET] = -1 if taken else 1
+        if stamp is not None:
+            parts[stamp] = instant(record[at])
+        return [parts[name] for name in everything]
+
+    # Most definitions want nothing but their columns, and the reference folds a record at a time.
+    return lifted if later or by_time or measures or stamp is not None else plain

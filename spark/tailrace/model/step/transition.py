@@ -1,0 +1,330 @@
+"""What happens to one window in one epoch, written once for every execution (rule T4).
+
+A window's state is a row of named terms: `Field` names the fixed ones, `trigger_*` are the trigger's slots, and
+`fired_*` and `pending_*` the two accumulators: of the records in panes that fired, and of those since. Each function
+here takes a row and gives a row, in the algebra it is handed. The reference execution calls them on Python values; the
+native one on SQL expressions, a projection for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.combiners import balanced_merge
+from tailrace.model.combiners.basic import Combiner, Part
+from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
+from tailrace.model.triggers.combinators import Moment, Phase, slot_types
+from tailrace.model.windows.panes import Accumulation, Timing
+
+Row = dict[str, Term]
+"""A window's state, or what an epoch does to it, by column name."""
+
+STATE = {
+    "generation": "bigint",
+    "fresh": "bigint",
+    "fresh_on_time": "bigint",
+    "waiting_since": "bigint",
+    "panes": "bigint",
+    "settled": "boolean",
+}
+"""The columns of a window's state besides the trigger's slots and the accumulators.
+
+fresh: records in no pane yet, and fresh_on_time those of them that came before the watermark passed the window.
+waiting_since: the processing time of the first of them. panes: how many panes fired. settled: whether one of them fired
+after the watermark passed.
+"""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The clock of an epoch as terms: the watermark before and after, the processing time before and now."""
+
+    watermark_before: Term
+    watermark: Term
+    before: Term
+    now: Term
+    signals: Mapping[str, Term] = field(default_factory=dict)
+    """Whether each signal that the trigger waits for came with the epoch."""
+
+    def reached(self, phase: Phase | None) -> Term:
+        """The watermark as a phase sees it: after the data still the one before; None is the closing of windows."""
+        return self.watermark_before if phase is Phase.DATA else self.watermark
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The steps of one definition's windows through an epoch, in one algebra."""
+
+    pipeline: Pipeline
+    o: Algebra
+
+    @cached_property
+    def parts(self) -> dict[str, Part]:
+        """The definition's accumulator parts."""
+        return self.pipeline.parts
+
+    @cached_property
+    def slots(self) -> dict[str, str]:
+        """The trigger's slots, each with its column."""
+        return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
+
+    @cached_property
+    def later(self) -> bool:
+        """Whether it is a later stage, whose records may be taken back."""
+        return self.pipeline.earlier is not None
+
+    @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """What the trigger measures of the records."""
+        return tuple(self.pipeline.when.measures())
+
+    @cached_property
+    def _ahead(self) -> dict[int, int]:
+        return self.pipeline.log.ahead
+
+    def columns(self) -> dict[str, str]:
+        """The types of a state row's columns."""
+        slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
+        parts = {name: part.type for name, part in self.pipeline.parts.items()}
+        fired = {f"fired_{name}": type for name, type in parts.items()}
+        pending = {f"pending_{name}": type for name, type in parts.items()}
+        return STATE | slots | fired | pending
+
+    def opened(self, generation: Term) -> Row:
+        """The state of a window that holds nothing yet."""
+        o = self.o
+        nothing = o.literal(0, "bigint")
+        row: Row = {
+            "generation": generation,
+            "fresh": nothing,
+            "fresh_on_time": nothing,
+            "waiting_since": o.literal(None, "bigint"),
+            "panes": nothing,
+            "settled": o.literal(False, "boolean"),
+        }
+        types = slot_types(self.pipeline.when)
+        for name, start in self.pipeline.when.slots().items():
+            row[f"trigger_{name}"] = o.literal(start, types[name])
+        zero = self._zero
+        return row | self._named("fired", zero) | self._named("pending", zero)
+
+    def done(self, row: Row) -> Term:
+        """Whether the window's trigger has finished, so that its records are too late (rule M4)."""
+        return self.pipeline.when.done(self.o, self._slots(row))
+
+    def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
+        """The row with `count` more records, whose accumulator is `parts`; with no record it stays as it is."""
+        after = self.absorbed(row, count, parts, end, times)
+        return after | self._pattern(row, parts) if self.measures else after
+
+    def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
+        """The same without the trigger's seeing them (`carried`)."""
+        o = self.o
+        some = o.at_least(count, o.literal(1, "bigint"))
+        in_time = o.no(o.at_least(times.watermark_before, end))
+        starts = o.every(some, o.missing(row["waiting_since"]))
+        pending = self.merged(self._acc("pending", row), parts)
+        return row | {
+            "fresh": o.add(row["fresh"], count, "bigint"),
+            "fresh_on_time": o.add(row["fresh_on_time"], o.choose(in_time, count, o.literal(0, "bigint")), "bigint"),
+            "waiting_since": o.choose(starts, times.now, row["waiting_since"]),
+            **self._named("pending", pending),
+        }
+
+    def carried(self, row: Row) -> Row:
+        """A window that has just merged, after its trigger has seen what is fresh in it, as if it had come at once."""
+        return row | self._pattern(row, self._acc("pending", row))
+
+    def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
+        """The trigger's slots after records with these measures have come."""
+        measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
+        arrived = self.pipeline.when.arrived(self.o, self._slots(row), measures)
+        return {f"trigger_{name}": term for name, term in arrived.items()}
+
+    @cached_property
+    def _lateness(self) -> int:
+        return self.pipeline.lateness
+
+    def closed(self, end: Term, watermark: Term) -> Term:
+        """Whether the watermark has closed a window that ends at `end` (rule M1)."""
+        o = self.o
+        late = o.add(end, o.literal(self._lateness, "bigint"), "bigint")
+        return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
+
+    def out_of_reach(self, end: Term, watermark: Term) -> Term:
+        """Whether no record that may still come can touch the window: it leaves the state."""
+        o = self.o
+        margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
+        return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
+
+    def open(self, end: Term, times: Times) -> Term:
+        """Whether the epoch finds a window that ends at `end` open: not closed before it."""
+        return self.o.no(self.closed(end, times.watermark_before))
+
+    def closing(self, end: Term, times: Times) -> Term:
+        """Whether the epoch closes a window that ends at `end` (rule M3)."""
+        return self.o.every(self.closed(end, times.watermark), self.open(end, times))
+
+    def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
+        """Whether the trigger of a window, `open_` or not, fires at a phase, so that its state moves."""
+        o = self.o
+        moment = self._moment(row, end, times.reached(phase), times, phase)
+        ready = self.pipeline.when.ready(o, self._slots(row), moment)
+        fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
+        return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
+
+    def closes(self, row: Row, closing: Term, fired: Term) -> Term:
+        """Whether a window's last pane fires as it closes (rule M3); `fired` if one fired at this watermark."""
+        o = self.o
+        fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
+        if self.pipeline.closing != "always":
+            return o.every(closing, fresh)
+        return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
+
+    def stirs(self, row: Row, end: Term, times: Times) -> Term:
+        """Whether an epoch that brings a window nothing does something to it: a pane fires, or it leaves the state."""
+        o, open_ = self.o, self.open(end, times)
+        last = self.closes(row, self.closing(end, times), o.literal(False, "boolean"))
+        stirs = o.some(last, self.out_of_reach(end, times.watermark))
+        for phase in Phase:
+            stirs = o.some(stirs, self.advances(row, end, open_, times, phase))
+        return stirs
+
+    def said(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
+        """What comes out of a window that `advances` at a phase, or as it closes.
+
+        `emits`: a pane. `takes`: the retraction of the answer before. `timing`: the pane's.
+
+        In a later stage a window whose records were all taken back has no answer any more: there is nothing to say of
+        it but that the answer it had is taken back (rule V4 has the same of backfills).
+        """
+        o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
+        wanted, timing = advances, self._timing(row, end, times.reached(phase))
+        if phase is not None and self.pipeline.on_time == "if_non_empty":
+            wanted = o.every(advances, o.at_least(row["fresh"], one))
+        if not self.later:
+            before = o.at_least(row["panes"], one)
+            return {"emits": wanted, "takes": o.every(wanted, before) if self.retracts else never, "timing": timing}
+        fired = row[f"fired_{NET}"]
+        some = o.at_least(o.add(fired, row[f"pending_{NET}"], "bigint"), one)
+        takes = o.every(wanted, o.at_least(fired, one))
+        takes = takes if self.retracts else o.every(takes, o.no(some))
+        return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
+
+    def contents(self, row: Row) -> tuple[Row, Row, Row]:
+        """The accumulators of a pane that fires now: of everything, of what is fresh, and of what fired before."""
+        fired, pending = self._acc("fired", row), self._acc("pending", row)
+        return self.merged(fired, pending), pending, fired
+
+    def fired(
+        self,
+        row: Row,
+        advances: Term,
+        said: Row,
+        end: Term,
+        times: Times,
+        phase: Phase | None,
+        everything: Row | None = None,
+    ) -> Row:
+        """The row after the phase: as it was, or, where it `advances`, with its records in the fired part."""
+        o = self.o
+        watermark, nothing = times.reached(phase), o.literal(0, "bigint")
+        # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
+        told = said["emits"] if not self.later else o.some(said["emits"], said["takes"])
+        total = self.contents(row)[0] if everything is None else everything
+        fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero
+        after = row | {
+            "fresh": o.choose(advances, nothing, row["fresh"]),
+            "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
+            "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
+            "panes": o.add(row["panes"], o.choose(told, o.literal(1, "bigint"), nothing), "bigint"),
+            "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
+            **self._named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
+            **self._named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),
+        }
+        if phase is not None:
+            moment = self._moment(row, end, watermark, times, phase)
+            slots = self._slots(row)
+            for name, value in self.pipeline.when.fired(o, slots, moment).items():
+                after[f"trigger_{name}"] = o.choose(advances, value, slots[name])
+        return after
+
+    def merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
+        """The accumulator of both accumulators' records."""
+        return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
+
+    def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
+        """The accumulator of all the records whose parts these are, of which there is at least one."""
+        columns = zip(*lifted, strict=True)
+        return {
+            name: balanced_merge.total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)
+        }
+
+    @cached_property
+    def _merging(self) -> list[tuple[str, Callable[[Term, Term], Term]]]:
+        return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
+
+    def results(self, parts: Mapping[str, Term]) -> Row:
+        """The named results that an accumulator stands for."""
+        return {
+            name: combiner.result(self.o, {part: parts[column] for part, column in own}, type_)
+            for name, combiner, type_, own in self._answering
+        }
+
+    @cached_property
+    def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
+        """Each result's combiner, the type that it is over, and its parts with their columns."""
+        found = []
+        for name, combiner in self.pipeline.combiners.items():
+            type_ = self.pipeline.type_of(combiner)
+            own = [(part.name, f"{name}__{part.name}") for part in combiner.parts(type_)]
+            found.append((name, combiner, type_, own))
+        return found
+
+    @property
+    def retracts(self) -> bool:
+        """Whether a pane takes back the one before it."""
+        return self.pipeline.how is Accumulation.RETRACTING
+
+    @property
+    def discards(self) -> bool:
+        """Whether a pane holds only what is fresh."""
+        return self.pipeline.how is Accumulation.DISCARDING
+
+    def _timing(self, row: Row, end: Term, watermark: Term) -> Term:
+        o = self.o
+        passed = o.at_least(watermark, end)
+        nothing = o.literal(0, "bigint")
+        in_time = o.some(o.equal(row["fresh"], nothing), o.at_least(row["fresh_on_time"], o.literal(1, "bigint")))
+        on_time = o.every(o.no(row["settled"]), in_time)
+        early, timely, late = (o.literal(t.value, "string") for t in (Timing.EARLY, Timing.ON_TIME, Timing.LATE))
+        return o.choose(passed, o.choose(on_time, timely, late), early)
+
+    def _moment(self, row: Row, end: Term, watermark: Term, times: Times, phase: Phase) -> Moment:
+        measures = {name: row[f"pending_{MEASURED}__{name}"] for name in self.measures}
+        return Moment(
+            phase, row["fresh"], row["waiting_since"], end, watermark, times.now, times.before, measures,
+            self._ahead, times.signals,
+        )  # fmt: skip
+
+    def _slots(self, row: Row) -> Row:
+        return {name: row[column] for name, column in self.slots.items()}
+
+    def _acc(self, which: str, row: Row) -> Row:
+        return {name: row[column] for name, column in self._columns[which]}
+
+    def _named(self, which: str, parts: Mapping[str, Term]) -> Row:
+        return {column: parts[name] for name, column in self._columns[which]}
+
+    @cached_property
+    def _columns(self) -> dict[str, list[tuple[str, str]]]:
+        """The accumulators' parts, each with its column."""
+        return {which: [(name, f"{which}_{name}") for name in self.parts] for which in ("fired", "pending")}
+
+    @cached_property
+    def _zero(self) -> Row:
+        return {name: part.zero(self.o) for name, part in self.parts.items()}

@@ -1,0 +1,125 @@
+"""What a trigger of a user's own can come to, found out by asking it: a static analysis at definition time.
+
+A trigger is a machine over a few slots. It is asked at the moments that matter (nothing fresh or a lot, the watermark
+before and past the window, a period's end or not, every measure or none), and its slots are followed wherever they go,
+up to a bound. So one that can never fire, fires for ever on nothing, says that it is done and fires, or does not keep
+its slots, is refused before it runs. The built-in triggers say such things of themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any
+
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.errors import Fault
+from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_type
+
+MOST = 500
+"""How many states of the slots are followed."""
+
+_END, _HOUR, _MANY = 1_000_000_000, 3_600_000_000, 1_000_000_000
+_NOW = 1_000_000 * _HOUR
+
+Slots = dict[str, Any]
+
+
+def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
+    """What is wrong with a trigger, as far as asking it tells."""
+    try:
+        yield from _Explored(path, trigger).faults()
+    except Exception as error:
+        expected = "a trigger whose rules are terms of the algebra: o.at_least(moment.fresh, o.literal(2, 'bigint'))"
+        yield Fault(path, trigger, expected, f"asked, it failed with {type(error).__name__}: {error}")
+
+
+class _Explored:
+    """One exploration: the states that the slots can have, and what happens in each."""
+
+    def __init__(self, path: str, trigger: Trigger) -> None:
+        self.path, self.trigger, self.o = path, trigger, Scalars()
+        self.start: Slots = dict(trigger.slots())
+
+    def faults(self) -> Iterator[Fault]:
+        types = {name: slot_type(start) for name, start in self.start.items()}
+        fires = False
+        for slots in self._states():
+            strange = {name for name in {*slots, *types} if slot_type(slots.get(name, 0.5)) != types.get(name)}
+            if strange:
+                names = ", ".join(sorted(types)) or "there is none"
+                yield self._fault(f"the slots that it starts with, and no other ({names})", "give them all in `fired`")
+                return
+            done = bool(self.trigger.done(self.o, slots))
+            for moment in self._moments():
+                ready = self.trigger.ready(self.o, slots, moment)
+                if ready.fires and done:
+                    yield self._fault(
+                        "a trigger that is done to be ready no more", "let `ready` look at what `done` does"
+                    )
+                    return
+                fires = fires or bool(ready.fires)
+            if done and not self.trigger.finishes:
+                yield self._fault("a trigger that is never done, as `finishes` says", "let `finishes` give True")
+                return
+        if not fires:
+            yield self._fault("a trigger that fires at some time", "asked at all moments that matter, it never did")
+        elif self._restless():
+            remedy = "remember in a slot that it has fired, or leave `on_time` to what happens once"
+            yield self._fault("a trigger that waits for records: it fires again and again with nothing new", remedy)
+
+    def _states(self) -> Iterator[Slots]:
+        """The slots, wherever panes and arrivals take them."""
+        seen: set[tuple[tuple[str, Any], ...]] = set()
+        left = [self.start]
+        while left and len(seen) < MOST:
+            slots = left.pop()
+            key = tuple(sorted(slots.items()))
+            if key in seen:
+                continue
+            seen.add(key)
+            yield slots
+            for moment in self._moments():
+                left.append(dict(self.trigger.arrived(self.o, slots, moment.measures)))
+                if self.trigger.ready(self.o, slots, moment).fires:
+                    left.append(dict(self.trigger.fired(self.o, slots, moment)))
+
+    def _moments(self) -> Iterator[Moment]:
+        measures, signals = self.trigger.measures(), self.trigger.signals()
+        for phase, fresh, passed, step, much, came in product(
+            Phase, (0, 1, _MANY), (False, True), (0, 1, _HOUR), (0, 1, _MANY), (False, True)
+        ):
+            if (much and not measures) or (came and not signals):
+                continue
+            yield Moment(
+                phase,
+                fresh,
+                None if fresh == 0 else _NOW - 1000 * _HOUR,
+                _END,
+                _END if passed else _END - 1,
+                _NOW,
+                _NOW - step,
+                dict.fromkeys(measures, min(much, fresh)),
+                {},
+                dict.fromkeys(signals, came),
+            )
+
+    def _restless(self) -> bool:
+        """Whether it fires in every epoch after the watermark has passed, with nothing fresh and no time going by."""
+        for slots in self._states():
+            at, still = slots, 0
+            for _ in range(8):
+                moment = Moment(
+                    Phase.WATERMARK, 0, None, _END, _END, _NOW, _NOW,
+                    dict.fromkeys(self.trigger.measures(), 0), {}, dict.fromkeys(self.trigger.signals(), False),
+                )  # fmt: skip
+                ready = self.trigger.ready(self.o, at, moment)
+                if not (ready.fires and ready.on_time):
+                    break
+                at, still = dict(self.trigger.fired(self.o, at, moment)), still + 1
+            if still == 8:
+                return True
+        return False
+
+    def _fault(self, expected: str, remedy: str) -> Fault:
+        return Fault(self.path, self.trigger, expected, remedy)

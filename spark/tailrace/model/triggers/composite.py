@@ -1,0 +1,143 @@
+"""What the triggers that are made of others share: their parts' slots side by side, and their parts' faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.errors import Fault
+from tailrace.model.triggers.analysis import explored_faults
+from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigger
+
+
+def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
+    """What is wrong with what stands where a trigger should."""
+    if isinstance(trigger, Trigger):
+        own = not type(trigger).__module__.startswith("tailrace.model.")
+        return [*trigger.faults(path), *(explored_faults(path, trigger) if own else ())]
+    return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
+
+
+class Composite(Trigger):
+    """A trigger made of others, whose slots are theirs with the part's place before the name."""
+
+    @property
+    def of(self) -> tuple[Trigger, ...]:
+        raise NotImplementedError
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What a fault calls each part, after the trigger's own path."""
+        return tuple(f"[{place}]" for place in range(len(self.of)))
+
+    @property
+    def looks_at_watermark(self) -> bool:
+        return any(part.looks_at_watermark for part in self.of)
+
+    def slots(self) -> dict[str, bool | int]:
+        return {f"{place}_{name}": start for place, part in enumerate(self.of) for name, start in part.slots().items()}
+
+    def measures(self) -> dict[str, Measure]:
+        return {f"{place}_{name}": one for place, part in enumerate(self.of) for name, one in part.measures().items()}
+
+    def signals(self) -> frozenset[str]:
+        return frozenset(name for part in self.of for name in part.signals())
+
+    def periods(self) -> frozenset[tuple[int, int]]:
+        return frozenset(one for part in self.of for one in part.periods())
+
+    def delays(self) -> frozenset[int]:
+        return frozenset(one for part in self.of for one in part.delays())
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        return self.part_arrived(o, slots, measures, None)
+
+    def part_arrived(
+        self, o: Algebra, slots: Slots, measures: Mapping[str, Term], only: Mapping[int, Term] | None
+    ) -> dict[str, Term]:
+        """The parts' slots after a bundle, of those whose turn it is."""
+        after = dict(slots)
+        for place, part, own in self._split(slots):
+            seen = {name: measures[f"{place}_{name}"] for name in part.measures()}
+            for name, value in part.arrived(o, own, seen).items():
+                after[f"{place}_{name}"] = value if only is None else o.choose(only[place], value, own[name])
+        return after
+
+    def _split(self, slots: Slots) -> Iterator[tuple[int, Trigger, Slots]]:
+        for place, part, names in self._own_slots:
+            yield place, part, {name: slots[column] for name, column in names}
+
+    @cached_property
+    def _own_slots(self) -> list[tuple[int, Trigger, list[tuple[str, str]]]]:
+        """Each part with the names of its slots, and what they are called here."""
+        return [
+            (place, part, [(name, f"{place}_{name}") for name in part.slots()]) for place, part in enumerate(self.of)
+        ]
+
+    def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
+        """The moment with the part's own measures."""
+        if not moment.measures:
+            return moment
+        return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
+
+    def part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
+        """The parts' slots, each as after a pane where its condition in `only` holds."""
+        after = dict(slots)
+        for place, part, own in self._split(slots):
+            for name, value in part.fired(o, own, self._seen_by(place, part, moment)).items():
+                after[f"{place}_{name}"] = o.choose(only[place], value, own[name])
+        return after
+
+    def ready_parts(self, o: Algebra, slots: Slots, moment: Moment) -> list[Ready]:
+        return [part.ready(o, own, self._seen_by(place, part, moment)) for place, part, own in self._split(slots)]
+
+    def done_parts(self, o: Algebra, slots: Slots) -> list[Term]:
+        return [part.done(o, own) for _, part, own in self._split(slots)]
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        sound = True
+        for place, part in zip(self.places, self.of, strict=True):
+            for fault in trigger_faults(path + place, part):
+                sound = False
+                yield fault
+        if sound:
+            yield from self.own_faults(path)
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        for place, part in zip(self.places, self.of, strict=True):
+            yield from part.column_faults(path + place, types)
+
+    def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
+        known = tuple(known)
+        for place, part in zip(self.places, self.of, strict=True):
+            yield from part.percentile_faults(path + place, known)
+
+    def own_faults(self, path: str) -> Iterable[Fault]:
+        """What is wrong with how its parts, each of them sound, go together."""
+        return ()
+
+
+class Many(Composite):
+    """Any number of parts, given one after the other; at least one."""
+
+    def __init__(self, *parts: Trigger) -> None:
+        self.parts = parts
+
+    @property
+    def of(self) -> tuple[Trigger, ...]:
+        return self.parts
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, Many) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.parts))
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        if not self.parts:
+            yield Fault(path, self, "at least one trigger", f"write {type(self).__name__}(AfterCount(1))")
+        yield from super().faults(path)

@@ -1,0 +1,130 @@
+"""Triggers that look at the records themselves: their bytes, punctuation, a pattern of arrivals (Dataflow Model, 2.3).
+
+What such a trigger wants to know of a record is a `Measure`, a number that is added up beside the accumulators over
+what is fresh; so it never sees a record again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.errors import Fault
+from tailrace.model.triggers.trigger import Measure, Moment, Once, Ready, Slots
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    column: str
+
+    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        term = record.get(self.column)
+        given = o.choose(o.missing(term), o.literal("", "string"), term)
+        return o.size(given)
+
+
+@dataclass(frozen=True)
+class AfterBytes(Once):
+    """Once, when the values of a string column in the fresh records come to `size` bytes of UTF-8 or more."""
+
+    size: int
+    column: str
+
+    def measures(self) -> dict[str, Measure]:
+        return {"bytes": _Bytes(self.column)}
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        reached = o.at_least(moment.measures["bytes"], o.literal(self.size, "bigint"))
+        return Ready(reached, o.literal(False, "boolean"))
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        size: object = self.size
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            remedy = f"write AfterBytes(1_000_000, {self.column!r})"
+            yield Fault(f"{path}.size", size, "a whole number of at least 1", remedy)
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        if types.get(self.column) != "string":
+            strings = ", ".join(name for name, type in types.items() if type == "string") or "there is none"
+            yield Fault(f"{path}.column", self.column, f"a string column of the log ({strings})", "name one of those")
+
+
+@dataclass(frozen=True)
+class _Matches:
+    condition: Condition
+
+    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        one, none = o.literal(1, "bigint"), o.literal(0, "bigint")
+        return o.choose(self.condition.holds(o, record, types), one, none)
+
+
+@dataclass(frozen=True)
+class AfterMatch(Once):
+    """Once, when a fresh record meets the condition: punctuation in the data (Dataflow Model, 2.3)."""
+
+    condition: Condition
+
+    def measures(self) -> dict[str, Measure]:
+        return {"matches": _Matches(self.condition)}
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        came = o.at_least(moment.measures["matches"], o.literal(1, "bigint"))
+        return Ready(came, o.literal(False, "boolean"))
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        return condition_faults(f"{path}.condition", self.condition, types)
+
+
+class AfterPattern(Once):
+    """Once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
+
+    Others may come between. The records of one bundle count as having come in any order, as it is asked once a bundle
+    (rule M5); with bundles of one record it is the sequence of the arrivals to the letter. In a window that merges the
+    pattern starts anew, with what is fresh.
+    """
+
+    def __init__(self, *conditions: Condition) -> None:
+        self.conditions = conditions
+
+    def __repr__(self) -> str:
+        return f"AfterPattern({', '.join(map(repr, self.conditions))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AfterPattern) and self.conditions == other.conditions
+
+    def __hash__(self) -> int:
+        return hash(self.conditions)
+
+    def slots(self) -> dict[str, bool | int]:
+        return {**super().slots(), "met": 0}
+
+    def measures(self) -> dict[str, Measure]:
+        return {f"met_{place}": _Matches(condition) for place, condition in enumerate(self.conditions)}
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        met, one = slots["met"], o.literal(1, "bigint")
+        for place in range(len(self.conditions)):
+            here = o.equal(met, o.literal(place, "bigint"))
+            came = o.at_least(measures[f"met_{place}"], one)
+            met = o.choose(o.every(here, came), o.literal(place + 1, "bigint"), met)
+        return {**slots, "met": met}
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        whole = o.at_least(slots["met"], o.literal(len(self.conditions), "bigint"))
+        return Ready(o.every(o.no(slots["done"]), whole), o.literal(False, "boolean"))
+
+    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        fires = self.ready(o, slots, moment).fires
+        # Fired with others, the pattern starts anew: what it has met is in a pane.
+        return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        if not self.conditions:
+            example = 'write for example AfterPattern(Match("kind", "==", "open"), Match("kind", "==", "close"))'
+            yield Fault(path, self, "at least one condition", example)
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        for place, condition in enumerate(self.conditions):
+            yield from condition_faults(f"{path}[{place}]", condition, types)

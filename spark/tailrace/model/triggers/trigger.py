@@ -1,0 +1,325 @@
+"""What a trigger is, and those that stand on their own (Dataflow Model, 2.3 and 3.3); `combinators` composes them.
+
+A trigger is asked once per window and epoch after the bundle has arrived (`Phase.DATA`), and once more after the
+watermark has advanced (`Phase.WATERMARK`). It answers whether it is ready; if the pane then fires, `fired` gives the
+trigger's next state. Its whole state is a few named slots of numbers and truth values, and its rules are terms of the
+algebra, so the same text runs in every execution.
+
+Fresh records are those in no pane yet. They, the time since the first of them, and the window itself are the
+window's own (`Moment`); a trigger's slots only remember which of its parts are done. What a trigger wants to know of
+the fresh records beyond their number it says as a `Measure`, which is added up beside the accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.errors import Fault
+from tailrace.model.base.names import name_faults
+from tailrace.model.base.time import BEGINNING, duration, duration_faults, offset_faults
+
+Slots = Mapping[str, Term]
+"""A trigger's state: its slots by name."""
+
+
+class Phase(Enum):
+    """The two moments of an epoch at which a trigger is asked (rule T4)."""
+
+    DATA = "data"
+    WATERMARK = "watermark"
+
+
+class Moment(NamedTuple):
+    """What a trigger sees of its window and the clock, as terms of the algebra."""
+
+    phase: Phase
+    fresh: Term
+    """How many records of the window are in no pane yet."""
+    waiting_since: Term
+    """The processing time at which the first of them came; null when there is none."""
+    end: Term
+    """The window's end."""
+    watermark: Term
+    now: Term
+    """The epoch's processing time."""
+    before: Term
+    """The processing time of the epoch before."""
+    measures: Mapping[str, Term] = {}
+    """What each of the trigger's measures adds up to over the fresh records."""
+    ahead: Mapping[int, int] = {}
+    """How far the watermark of each percentile that the log declares is ahead, in microseconds."""
+    signals: Mapping[str, Term] = {}
+    """Whether each signal that the trigger waits for came with this epoch."""
+
+
+class Measure(Protocol):
+    """A number of each record that is added up over a window's fresh records."""
+
+    def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        """What one record adds, a bigint; `record` has its columns' values, `types` their types."""
+
+
+class Ready(NamedTuple):
+    """A trigger's answer: whether it fires, and whether it does so because the watermark passed the window."""
+
+    fires: Term
+    on_time: Term
+
+
+class Trigger:
+    """The base of every trigger: no slots, no measures, never done."""
+
+    def slots(self) -> dict[str, bool | int]:
+        """The slots' names and what they start at."""
+        return {}
+
+    def measures(self) -> dict[str, Measure]:
+        """What it wants to know of the fresh records besides how many they are."""
+        return {}
+
+    def signals(self) -> frozenset[str]:
+        """The signals that it waits for, by name."""
+        return frozenset()
+
+    def periods(self) -> frozenset[tuple[int, int]]:
+        """The periods of processing time at whose ends it may fire, with their offsets, in microseconds."""
+        return frozenset()
+
+    def delays(self) -> frozenset[int]:
+        """The delays of processing time after a first fresh record at which it may fire, in microseconds."""
+        return frozenset()
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        """The slots after a bundle has come, whose records' measures these are; whether it fires is asked after."""
+        return dict(slots)
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        """Whether it fires at this moment."""
+        raise NotImplementedError
+
+    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        """The slots after a pane that it was ready for."""
+        return dict(slots)
+
+    def done(self, o: Algebra, slots: Slots) -> Term:
+        """Whether it will never fire again. Law: a trigger that is done is not ready."""
+        return o.literal(False, "boolean")
+
+    @property
+    def finishes(self) -> bool:
+        """Whether it can become done."""
+        return False
+
+    @property
+    def finishes_only_on_time(self) -> bool:
+        """Whether it is done no sooner than the watermark passes the window."""
+        return not self.finishes
+
+    @property
+    def fires_on_nothing(self) -> bool:
+        """Whether it can be ready again and again with no fresh record, once it has started anew."""
+        return False
+
+    @property
+    def looks_at_watermark(self) -> bool:
+        """Whether it can become ready by the watermark alone."""
+        return False
+
+    @property
+    def fires_at_once(self) -> bool:
+        """Whether it fires in every epoch that brings a record, so that nothing is ever left fresh."""
+        return False
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        """What is wrong with it or its parts, each with the sub-expression at fault."""
+        return ()
+
+    def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        """What is wrong with the columns that it looks at, in a log with columns of these types."""
+        return ()
+
+    def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
+        """What is wrong with the percentiles that it looks at, in a log that declares these."""
+        return ()
+
+
+class Once(Trigger):
+    """A trigger that is done after its first pane."""
+
+    def slots(self) -> dict[str, bool | int]:
+        return {"done": False}
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        raise NotImplementedError
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        holds, waiting = self._holds(o, moment), o.no(slots["done"])
+        return Ready(o.every(waiting, holds.fires), o.every(waiting, holds.on_time))
+
+    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        return {"done": o.some(slots["done"], self._holds(o, moment).fires)}
+
+    def done(self, o: Algebra, slots: Slots) -> Term:
+        return slots["done"]
+
+    @property
+    def finishes(self) -> bool:
+        return True
+
+    @property
+    def finishes_only_on_time(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class AtWatermark(Once):
+    """Once, when the watermark reaches the window's end (rule M1)."""
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        passed = o.at_least(moment.watermark, moment.end)
+        return Ready(passed, passed)
+
+    @property
+    def finishes_only_on_time(self) -> bool:
+        return True
+
+    @property
+    def looks_at_watermark(self) -> bool:
+        return True
+
+    @property
+    def fires_on_nothing(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class AtPercentile(Once):
+    """Once, early, when the watermark of a percentile reaches the window's end: so many per cent are thought complete.
+
+    The log says how much less they trail (`Log.percentiles`). It does not wait for stragglers (Dataflow Model, 2.3).
+    """
+
+    percent: int
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        ahead = o.literal(moment.ahead.get(self.percent, 0), "bigint")
+        # The two ends of time are no watermarks to count from.
+        known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
+        passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
+        return Ready(passed, o.literal(False, "boolean"))
+
+    @property
+    def looks_at_watermark(self) -> bool:
+        return True
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        percent: object = self.percent
+        if not isinstance(percent, int) or isinstance(percent, bool) or not 0 < percent < 100:
+            yield Fault(f"{path}.percent", percent, "a whole number between 1 and 99", "write AtPercentile(90)")
+
+    def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
+        if self.percent not in known:
+            declared = ", ".join(map(str, known)) or "there is none"
+            remedy = f"declare percentiles={{{self.percent!r}: minutes(1)}} in the log"
+            yield Fault(f"{path}.percent", self.percent, f"a percentile of the log ({declared})", remedy)
+
+
+@dataclass(frozen=True)
+class AfterCount(Once):
+    """Once, when at least `count` records are fresh. It is asked once per bundle (rule M5)."""
+
+    count: int
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        return Ready(o.at_least(moment.fresh, o.literal(self.count, "bigint")), o.literal(False, "boolean"))
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        count: object = self.count
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            yield Fault(f"{path}.count", count, "a whole number of at least 1", "write AfterCount(1)")
+
+
+@dataclass(frozen=True)
+class AfterDelay(Once):
+    """Once, when `delay` of processing time has gone by since the first fresh record."""
+
+    delay: timedelta
+
+    def delays(self) -> frozenset[int]:
+        return frozenset({duration(self.delay)})
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        # Nothing waits: measured from now, no delay has gone by, as long as the delay is more than zero.
+        since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
+        due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
+        return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from duration_faults(f"{path}.delay", self.delay, "AfterDelay(minutes(1))")
+
+
+@dataclass(frozen=True)
+class AfterSignal(Once):
+    """Once, in the epoch in which a signal of this name comes: a row in the log's table of signals.
+
+    It is the model's external signal (Dataflow Model, 2.3). A window fires what it has then; a signal that finds
+    nothing fresh fires nothing, and does not wait.
+    """
+
+    name: str
+
+    def signals(self) -> frozenset[str]:
+        return frozenset({self.name})
+
+    def _holds(self, o: Algebra, moment: Moment) -> Ready:
+        never = o.literal(False, "boolean")
+        return Ready(moment.signals[self.name] if moment.phase is Phase.DATA else never, never)
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from name_faults(f"{path}.name", self.name)
+
+
+@dataclass(frozen=True)
+class Every(Trigger):
+    """At every period of processing time, aligned to 1970 plus `offset`, when there are fresh records.
+
+    The period's end must lie after the epoch before and no later than this one. The first epoch of all counts a
+    period's end only if it falls on it.
+    """
+
+    period: timedelta
+    offset: timedelta = timedelta(0)
+
+    def periods(self) -> frozenset[tuple[int, int]]:
+        return frozenset({(duration(self.period), duration(self.offset))})
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        never = o.literal(False, "boolean")
+        if moment.phase is not Phase.DATA:
+            return Ready(never, never)
+        period, offset = duration(self.period), duration(self.offset)
+        now, before = o.periods(moment.now, period, offset), o.periods(moment.before, period, offset)
+        return Ready(o.no(o.at_least(before, now)), never)
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        yield from duration_faults(f"{path}.period", self.period, "Every(minutes(15))")
+        yield from offset_faults(f"{path}.offset", self.offset)
+
+
+def slot_type(start: bool | int) -> str:
+    """The column type of a slot that starts at this."""
+    return "boolean" if isinstance(start, bool) else "bigint"
+
+
+def slot_types(trigger: Trigger) -> dict[str, str]:
+    """The column type of each of the trigger's slots.
+
+    >>> slot_types(AfterCount(2))
+    {'done': 'boolean'}
+    """
+    return {name: slot_type(start) for name, start in trigger.slots().items()}

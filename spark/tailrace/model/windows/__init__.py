@@ -1,0 +1,1 @@
+"""Say where in event time: windows, calendars, and the panes that come of them."""

@@ -1,0 +1,85 @@
+"""Windows as a place's clocks and calendars cut time: days, weeks and more in a time zone.
+
+The paper's windows are any function of an event time (Dataflow Model, 1.2 and 2.2); a bill's day is the customer's, of
+23 or 25 hours where the clocks are changed. Zones are the IANA database's, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from tailrace.model.base.errors import Fault
+from tailrace.model.base.time import days, duration, instant, moment
+from tailrace.model.windows.windows import NOTHING, Window, Windowing
+
+Unit = Literal["day", "week", "month", "quarter", "year"]
+
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_LONGEST: dict[Unit, int] = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+UNITS: tuple[Unit, ...] = tuple(_LONGEST)
+_CHANGE = days(2)
+"""More than clocks were ever set back by: a day that a zone had twice over is still within it."""
+
+
+@dataclass(frozen=True)
+class Calendar(Windowing):
+    """The days, weeks (from Monday), months, quarters or years of a time zone, by its clocks.
+
+    Law: every instant is in exactly one window, and each window begins at midnight, or, where the clocks skip midnight,
+    at the first instant after it.
+
+    >>> from tailrace.model.base.time import text
+    >>> noon = datetime.fromisoformat("2024-03-31T12:00:00+00:00")
+    >>> [str(window) for window in Calendar("day", zone="Europe/Berlin").assign(instant(noon))]
+    ['[2024-03-30T23:00:00Z, 2024-03-31T22:00:00Z)']
+    """
+
+    unit: Unit
+    zone: str = "UTC"
+
+    @property
+    def longest(self) -> int | None:
+        return duration(days(_LONGEST[self.unit]) + _CHANGE)
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
+        local = moment(at).astimezone(self._zone).replace(tzinfo=None, fold=0)
+        start = _floor(local, self.unit)
+        return [Window(self._instant(start), self._instant(_next(start, self.unit)))]
+
+    def faults(self, path: str) -> Iterable[Fault]:
+        if self.unit not in UNITS:
+            yield Fault(f"{path}.unit", self.unit, f"one of {', '.join(UNITS)}", 'write Calendar("day")')
+        zone: object = self.zone
+        if not isinstance(zone, str) or zone not in available_timezones():
+            expected = "the name of a time zone in the IANA database"
+            yield Fault(f"{path}.zone", zone, expected, 'write for example zone="Europe/Berlin"')
+
+    @cached_property
+    def _zone(self) -> ZoneInfo:
+        return ZoneInfo(self.zone)
+
+    def _instant(self, local: datetime) -> int:
+        # Of a time that the clocks show twice the first; one that they skip is when they skip it.
+        return instant(local.replace(tzinfo=self._zone))
+
+
+def _floor(local: datetime, unit: Unit) -> datetime:
+    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "day":
+        return midnight
+    if unit == "week":
+        return midnight - timedelta(days=midnight.weekday())
+    months = _MONTHS[unit]
+    return midnight.replace(month=(midnight.month - 1) // months * months + 1, day=1)
+
+
+def _next(start: datetime, unit: Unit) -> datetime:
+    if unit in ("day", "week"):
+        return start + timedelta(days=_LONGEST[unit])
+    months = start.year * 12 + start.month - 1 + _MONTHS[unit]
+    return start.replace(year=months // 12, month=months % 12 + 1)

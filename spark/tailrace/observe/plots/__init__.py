@@ -1,0 +1,1 @@
+"""Draw panes as the paper does, of tables or of a sample."""

@@ -1,0 +1,133 @@
+"""What there is to see of one key, as the paper plots it: panes, records, watermark (Dataflow Model, 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from tailrace.model.base.errors import TailraceError
+
+Value = float | int | str | None
+Timing = Literal["early", "on_time", "late", "correction"]
+
+
+class PlotError(TailraceError, ValueError):
+    """A plot that cannot be drawn: an instant without a zone, an unknown timing, or nothing to draw."""
+
+
+class PlotMissingError(TailraceError, ImportError):
+    """The libraries that draw are not installed: the extra `plot` brings them."""
+
+
+@dataclass(frozen=True)
+class PlotPane:
+    """One pane of the key: an answer of one window, or the taking back of one.
+
+    `value` is what the pane says; of a retraction, the value that is taken back (not negated: the plot puts the
+    minus sign). `window_start` and `window_end` bound the window in event time, half open; the years 1 and 9999
+    stand for no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the version (V1).
+    """
+
+    window_start: datetime
+    window_end: datetime
+    fired_at: datetime
+    value: Value
+    timing: Timing
+    retraction: bool = False
+    index: int = 0
+    epoch: int = 0
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class PlotRecord:
+    """One record of the key, where it lies in both times.
+
+    `label` is what it adds (shown in its dot when there are few). `too_late`: in none of its windows any more.
+    """
+
+    event_time: datetime
+    arrived_at: datetime
+    label: str
+    too_late: bool = False
+
+
+@dataclass(frozen=True)
+class PlotProduction:
+    """One record that a computation produced for the key: of which event time it is, and when it was produced."""
+
+    event_time: datetime
+    produced_at: datetime
+    label: str
+
+
+@dataclass(frozen=True)
+class PlotTable:
+    """A table under the chart. Cells are text, numbers, instants or None, and are written as such."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PanePlot:
+    """What there is to see of one key.
+
+    `key` names it (`origin = EWR`), `value` what the panes count (`departures`), or which column of what a computation
+    produced the labels are. `watermark` holds pairs of
+    (processing time, watermark from then on). `facts` become the cards above the chart, `tables` follow below it.
+    """
+
+    title: str
+    subtitle: str
+    key: str
+    value: str
+    panes: Sequence[PlotPane] = ()
+    records: Sequence[PlotRecord] = ()
+    watermark: Sequence[tuple[datetime, datetime]] = ()
+    tables: Sequence[PlotTable] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    productions: Sequence[PlotProduction] = ()
+
+    def __post_init__(self) -> None:
+        """Raises `PlotError` for an instant with no zone, a timing that is none of `Timing`, a ragged table."""
+        instants = [moment for pane in self.panes for moment in (pane.window_start, pane.window_end, pane.fired_at)]
+        instants += [moment for record in self.records for moment in (record.event_time, record.arrived_at)]
+        instants += [moment for one in self.productions for moment in (one.event_time, one.produced_at)]
+        instants += [moment for step in self.watermark for moment in step]
+        bare = next((moment for moment in instants if moment.tzinfo is None), None)
+        if bare is not None:
+            raise PlotError(f"{bare.isoformat()} has no time zone: write it with one, for example +00:00")
+        for table in self.tables:
+            if any(len(row) != len(table.columns) for row in table.rows):
+                raise PlotError(f"table {table.heading!r}: expected {len(table.columns)} cells in each row")
+        for pane in self.panes:
+            if pane.timing not in get_args(Timing):
+                raise PlotError(f"timing {pane.timing!r}: expected one of {', '.join(get_args(Timing))}")
+
+
+def written(value: object) -> str:
+    """A value as it is shown: numbers with thousands apart and four places at most, instants to the second, UTC.
+
+    >>> written(12345), written(2.50000), written(None), written(datetime(2013, 3, 8, 15, tzinfo=UTC))
+    ('12,345', '2.5', '–', '2013-03-08 15:00:00')
+    """
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.4f}".rstrip("0").rstrip(".") if abs(value) >= 0.001 or value == 0 else f"{value:.3g}"
+        case datetime():
+            moment = value.astimezone(UTC) if value.tzinfo else value
+            text = moment.replace(tzinfo=None).isoformat(" ")
+            return text.rstrip("0") if moment.microsecond else text
+        case _:
+            return str(value)

@@ -1,0 +1,150 @@
+"""A definition tried on a sample: the reference execution, and what there is to see of it (Dataflow Model, 2.4).
+
+No Spark, no lake: what a definition says of a few records, pane by pane, before it is shipped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from tailrace.model.base.time import BEGINNING, instant, moment
+from tailrace.model.definition.log import sign_of
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.source_text import written
+from tailrace.model.samples.sample_records import Epochs
+from tailrace.model.step.reference import Run, fold_stages, prepared
+from tailrace.model.step.stages import changes
+from tailrace.model.windows.panes import Key, Pane
+from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One definition folded over epochs by the reference execution."""
+
+    pipeline: Pipeline
+    epochs: Epochs
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """What each stage gives: its panes, and the records left out, in order."""
+        return fold_stages(self.pipeline, self.epochs)
+
+    @property
+    def run(self) -> Run:
+        """That of the last stage."""
+        return self.runs[-1]
+
+    @cached_property
+    def bundles(self) -> Epochs:
+        """The epochs of the last stage: of a later one, the panes of the stage before it, as records."""
+        earlier = self.pipeline.earlier
+        if earlier is None:
+            return self.epochs
+        fired: dict[int, list[Pane]] = {}
+        for pane in self.runs[-2].panes:
+            fired.setdefault(pane.version.epoch, []).append(pane)
+        return [(changes(earlier, fired.get(clock.epoch, ())), clock) for _, clock in self.epochs]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys that have panes, the one with the most first."""
+        return [key for key, _ in Counter(pane.key for pane in self.run.panes).most_common()]
+
+    def panes(self, key: Key) -> list[Pane]:
+        """The panes of one key, in the order in which they fired."""
+        return [pane for pane in self.run.panes if pane.key == key]
+
+    def plot(self, key: Key, result: str, title: str = "", subtitle: str = "") -> PanePlot:
+        """The paper's plot of one key and one of the results."""
+        own = self.panes(key)
+        named = ", ".join(f"{name} = {value}" for name, value in zip(self.pipeline.key, key, strict=True))
+        return PanePlot(
+            title=title or f"{self.pipeline.name}, simulated",
+            subtitle=subtitle or answers(self.pipeline),
+            key=named or "all records",
+            value=result,
+            panes=[_box(pane, result) for pane in own],
+            records=self._dots(key, result),
+            watermark=[(moment(c.processing_time), moment(c.watermark)) for _, c in self.epochs if _known(c.watermark)],
+            tables=[table(own)] if own else [],
+        )
+
+    def _dots(self, key: Key, result: str) -> list[PlotRecord]:
+        log, dots = self.pipeline.log, []
+        column = self.pipeline.what[result].column
+        late = Counter(id(one.record) for one in self.run.late)
+        for bundle, clock in self.bundles:
+            for source, record in prepared(self.pipeline, bundle):
+                if tuple(record.get(name) for name in self.pipeline.key) != key:
+                    continue
+                at = instant(record[log.event_time])
+                seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
+                windows = len(self.pipeline.where.assign(at, record))
+                label = "1" if column is None else f"{shown(record.get(column))}"
+                label = label if sign_of(record) > 0 else f"−{label}"
+                lost = bool(late[id(source)]) and late[id(source)] >= windows
+                dots.append(PlotRecord(moment(at), moment(seen), label, too_late=lost))
+        return dots
+
+
+def answers(pipeline: Pipeline) -> str:
+    """The four answers of a definition in one line: what, where, when and how.
+
+    >>> from tailrace.model.samples import examples
+    >>> answers(examples.figure(12))
+    'Sum("value") by team · Fixed(minutes(2)) · AfterWatermark(late=AfterCount(1)) · accumulating'
+    """
+    what = ", ".join(written(combiner).replace("'", '"') for combiner in pipeline.what.values())
+    by = f" by {', '.join(pipeline.key)}" if pipeline.key else ""
+    return f"{what}{by} · {written(pipeline.where)} · {written(pipeline.when)} · {pipeline.how.value}"
+
+
+def table(panes: Sequence[Pane]) -> PlotTable:
+    """Panes as a table, one a row, in the order in which they fired."""
+    names = list(panes[0].values)
+    columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
+    rows = []
+    for pane in panes:
+        times = [_end(pane.processing_time), _end(pane.watermark), _end(pane.window.start), _end(pane.window.end)]
+        sign = "take back" if pane.retraction else ""
+        values = [shown(value) for value in pane.values.values()]
+        rows.append([*times, pane.timing.value.replace("_", " "), sign, *values, pane.version.index])
+    return PlotTable("Panes, in the order in which they fired", columns, rows)
+
+
+def shown(value: Any) -> Value:
+    """A result as a plot and a table take it: numbers as numbers, anything else as text."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return (
+        value if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)) else f"{value}"
+    )
+
+
+def _box(pane: Pane, result: str) -> PlotPane:
+    return PlotPane(
+        window_start=moment(pane.window.start),
+        window_end=moment(pane.window.end),
+        fired_at=moment(pane.processing_time),
+        value=shown(pane.values[result]),
+        timing=pane.timing.value,
+        retraction=pane.retraction,
+        index=pane.version.index,
+        epoch=pane.version.epoch,
+        generation=pane.version.generation,
+    )
+
+
+def _known(watermark: int) -> bool:
+    return watermark > BEGINNING
+
+
+def _end(micros: int) -> object:
+    at = moment(micros)
+    return at if 1 < at.year < 9999 else "–"

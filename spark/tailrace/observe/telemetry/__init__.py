@@ -1,0 +1,1 @@
+"""Tell of runs: metrics, structured logs and lineage."""

@@ -1,0 +1,224 @@
+"""Lineage: what a run reads and writes, told to whoever collects OpenLineage events.
+
+A stream is one run of a job: START, RUNNING now and then, COMPLETE or FAIL. A backfill is one for each stage: START as
+it takes its generation, COMPLETE, ABORT where it gave way, or FAIL. Where events go is the client's own configuration
+(OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); with none of it nothing is sent. Events are sent by
+a thread of their own, and one that cannot be sent is said once: no run waits for it, or fails by it.
+Needs the extra `observe` (openlineage-python).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlparse
+from uuid import uuid4
+
+import tailrace
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.events import Noted
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import Contract, Shape, answer_contract, ledger_of, log_contract, rejected_contract
+from tailrace.model.base.time import text
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
+from tailrace.stream.landing_stream import EpochReport
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import InputDataset, OutputDataset, RunState
+    from openlineage.client.facet_v2 import DatasetFacet, JobFacet, RunFacet
+
+EVERY = 60.0
+"""A running stream says so at most this often, in seconds."""
+
+PRODUCER = f"urn:tailrace:{tailrace.__version__}"
+
+FACET = "tailrace"
+"""The run facet of our own: the run's id, pipelines with their generations and fingerprints, the epochs from first to
+last, what became of a backfill's windows, and which engine computed it."""
+
+
+class Lineage:
+    """The lineage of one run. It is a watcher; `close` waits until what was told is sent, or could not be.
+
+    `warn` is called once, with why, should an event not be sent. Raises `ObserveMissingError` where the client is not
+    installed.
+    """
+
+    def __init__(self, subject: Subject, warn: Callable[[str], None], every: float = EVERY) -> None:
+        try:
+            import openlineage.client.event_v2 as events
+            import openlineage.client.facet_v2 as facets
+        except ImportError as error:
+            raise missing("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
+        self._events, self._facets = events, facets
+        events.set_producer(PRODUCER)
+        # It tells the same in its own words, each time.
+        logging.getLogger("openlineage").setLevel(logging.CRITICAL)
+        self.subject, self.every, self._warn = subject, every, warn
+        self._client: Any = None
+        self._sending = ThreadPoolExecutor(1, thread_name_prefix="lineage")
+        self._warned = False
+        self._told = time.monotonic()
+        self._epochs: tuple[int, int] | None = None
+        self._generations: dict[str, int] = {}
+        self._engines: dict[str, str] = {}
+        self._backfills: dict[str, str] = {}
+
+    def __call__(self, happening: Happening) -> None:
+        stream = self.subject.command == "stream"
+        match happening:
+            case Began() if stream:
+                self._stream("START")
+            case EpochReport():
+                self._epoch(happening)
+            case Noted() if not stream and happening.run.kind == "backfill":
+                self._backfill(happening)
+            case Ended(error) if stream:
+                self._stream("COMPLETE" if error is None else "FAIL", error)
+
+    def close(self) -> None:
+        """Send what is left."""
+        if self._client is not None:
+            self._sending.submit(self._client.close)
+        self._sending.shutdown()
+
+    def _epoch(self, report: EpochReport) -> None:
+        self._epochs = (self._epochs[0] if self._epochs else report.epoch, report.epoch)
+        for name, folded in report.folded.items():
+            if folded.generation is not None:
+                self._generations[name] = folded.generation
+            self._engines[name] = folded.engine
+        if time.monotonic() - self._told >= self.every:
+            self._stream("RUNNING")
+
+    def _stream(self, state: str, error: BaseException | None = None) -> None:
+        self._told = time.monotonic()
+        subject, stages = self.subject, self.subject.stages
+        log, job = stages[0].source, f"stream.{subject.log}"
+        written: list[Contract] = []
+        if subject.source is None:
+            # It reads the log that another one lands.
+            inputs, job = [self._input(log_contract(log))], f"{job}.from_log"
+        else:
+            inputs, written = [self._source()], [log_contract(log), rejected_contract(log)]
+        for stage in stages:
+            written += self._written(stage)
+        epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
+        own = {"run": subject.run, "epochs": epochs, "engines": self._engines}
+        run: dict[str, RunFacet] = {FACET: self._own(stages, self._generations, **own)}
+        if error is not None:
+            run["errorMessage"] = self._failed(f"{type(error).__name__}: {error}")
+        outputs = [self._output(contract) for contract in written]
+        self._emit(state, subject.run, job, "STREAMING", run, inputs, outputs)
+
+    def _backfill(self, noted: Noted) -> None:
+        found = noted.run
+        state = {"started": "START", "committed": "COMPLETE", "gave_way": "ABORT"}.get(found.status, "FAIL")
+        stage = next(one for one in self.subject.stages if one.name == noted.pipeline)
+        windows = {name: getattr(found, name) for name in OUTCOMES} if state == "COMPLETE" else None
+        own = {"run": found.run, "engine": found.engine, "windows": windows}
+        own["epochs"] = {"first": 0, "last": found.log_epoch}
+        run: dict[str, RunFacet] = {
+            FACET: self._own([stage], {stage.name: found.generation}, **own),
+            "nominalTime": self._facets.nominal_time_run.NominalTimeRunFacet(text(found.first), text(found.last)),
+        }
+        if state == "FAIL":
+            run["errorMessage"] = self._failed(found.reason or "it failed")
+        outputs = [self._output(contract) for contract in self._written(stage)]
+        id = self._backfills.setdefault(found.run, str(uuid4()))
+        inputs = [self._input(log_contract(stage.source))]
+        self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
+
+    def _written(self, stage: Definition) -> list[Contract]:
+        """The tables of its own that a run of a stage writes."""
+        if not isinstance(stage, Pipeline):
+            return [ledger_of(stage)]
+        answered = self.subject.answered(Lake(self.subject.settings))
+        return [ledger_of(stage), *([answer_contract(stage)] if stage in answered else [])]
+
+    def _emit(
+        self, state: str, run: str, job: str, processing: str, facets: dict[str, RunFacet],
+        inputs: Sequence[InputDataset], outputs: Sequence[OutputDataset],
+    ) -> None:  # fmt: skip
+        of, types = self._events, self._facets.job_type_job
+        kinds: dict[str, JobFacet] = {"jobType": types.JobTypeJobFacet(processing, "TAILRACE", "JOB")}
+        which: RunState = of.RunState[state]
+        event = of.RunEvent(
+            eventType=which,
+            eventTime=datetime.now(UTC).isoformat(),
+            run=of.Run(run, facets),
+            job=of.Job(os.environ.get("OPENLINEAGE_NAMESPACE") or "tailrace", job, kinds),
+            inputs=list(inputs),
+            outputs=list(outputs),
+            producer=PRODUCER,
+        )
+        self._sending.submit(self._send, event)
+
+    def _send(self, event: Any) -> None:
+        try:
+            if self._client is None:
+                from openlineage.client import OpenLineageClient
+
+                self._client = OpenLineageClient()
+            self._client.emit(event)
+        except Exception as error:
+            # Whatever it is, the run has nothing to do with it.
+            if not self._warned:
+                self._warned = True
+                said = next(iter(str(error).splitlines()), "")
+                self._warn(
+                    f"lineage was not sent ({type(error).__name__}: {said}): the run goes on without; mend "
+                    "OPENLINEAGE_URL or OPENLINEAGE_CONFIG, or set OPENLINEAGE_DISABLED=true"
+                )
+
+    def _own(self, stages: Sequence[Definition], generations: Mapping[str, int], **said: Any) -> RunFacet:
+        pipelines = {
+            stage.name: {"fingerprint": stage.fingerprint, "generation": generations.get(stage.name)}
+            for stage in stages
+        }
+        return cast("RunFacet", self._facets.RunFacet().with_additional_properties(pipelines=pipelines, **said))
+
+    def _failed(self, said: str) -> RunFacet:
+        facet: RunFacet = self._facets.error_message_run.ErrorMessageRunFacet(said, "Python")
+        return facet
+
+    def _source(self) -> InputDataset:
+        source = self.subject.source
+        assert source is not None
+        if not isinstance(source, Files):
+            return self._events.InputDataset(f"kafka://{source.bootstrap.split(',')[0]}", source.topic)
+        place = urlparse(source.folder)
+        if place.scheme in ("", "file"):
+            return self._events.InputDataset("file", str(Path(place.path).resolve()))
+        return self._events.InputDataset(f"{place.scheme}://{place.netloc}", place.path.lstrip("/"))
+
+    def _input(self, contract: Contract) -> InputDataset:
+        return self._events.InputDataset(*self._named(contract), facets=self._schema(contract))
+
+    def _output(self, contract: Contract) -> OutputDataset:
+        return self._events.OutputDataset(*self._named(contract), facets=self._schema(contract))
+
+    def _named(self, contract: Contract) -> tuple[str, str]:
+        """A table as OpenLineage names those of an Iceberg warehouse: the warehouse, and the table in its namespace."""
+        settings = self.subject.settings
+        return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
+
+    def _schema(self, contract: Contract) -> dict[str, DatasetFacet]:
+        fields = [self._field(name, column.shape, column.doc) for name, column in contract.columns.items()]
+        return {"schema": self._facets.schema_dataset.SchemaDatasetFacet(fields)}
+
+    def _field(self, name: str, shape: Shape, doc: str | None = None) -> Any:
+        make = self._facets.schema_dataset.SchemaDatasetFacetFields
+        if isinstance(shape, str):
+            return make(name, shape, doc)
+        if isinstance(shape, list):
+            return make(name, "array", doc, fields=[self._field("element", shape[0])])
+        return make(name, "struct", doc, fields=[self._field(inner, own) for inner, own in shape.items()])

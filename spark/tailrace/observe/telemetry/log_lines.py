@@ -1,0 +1,170 @@
+"""Structured logs: a line for each epoch and each run, and for what somebody should look at.
+
+The standard library's logging, on a logger of our own; as JSON by python-json-logger (extra `observe`), or as text.
+Every line has the log and the run, and where known the pipeline, epoch, generation and token.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from tailrace.lake.catalog.events import Dropped, Noted, Outcome, Publication, WentOver
+from tailrace.model.base.time import text
+from tailrace.observe.telemetry.run_events import (
+    HELD_BACK,
+    Began,
+    Ended,
+    Happening,
+    Mended,
+    ObserveError,
+    Subject,
+    epoch_data,
+    lag_seconds,
+    missing,
+)
+from tailrace.stream.landing_stream import EpochReport
+
+LOGGER = "tailrace.run"
+
+
+class Logs:
+    """The log lines of one run. It is a watcher; `close` lets go of the file.
+
+    Raises `ObserveMissingError` for JSON where python-json-logger is not installed, and `ObserveError` where the file
+    cannot be written.
+    """
+
+    def __init__(self, subject: Subject, format: Literal["json", "text"], file: Path | None) -> None:
+        self.subject = subject
+        self._handler: logging.Handler = _handler(file)
+        self._handler.setFormatter(_json() if format == "json" else _Text())
+        self._logger = logging.getLogger(LOGGER)
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        self._logger.addHandler(self._handler)
+        self._held: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Log no more."""
+        self._logger.removeHandler(self._handler)
+        self._handler.close()
+
+    def __call__(self, happening: Happening) -> None:
+        match happening:
+            case Began():
+                self._say(logging.INFO, "began", pipelines=[stage.name for stage in self.subject.stages])
+            case EpochReport():
+                self._epoch(happening)
+            case Publication(outcome=Outcome.MOVED):
+                self._say(logging.WARNING, "commit_retried", table=happening.table, writer=happening.writer)
+            case Publication(outcome=Outcome.FENCED):
+                self._say(logging.ERROR, "lease_lost", table=happening.table, token=happening.token)
+            case Mended(flaw):
+                self._say(logging.WARNING, "checkpoint_rebuilt", flaw=flaw)
+            case Dropped(definition, reason):
+                self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
+            case WentOver(definition, engine, why):
+                self._say(logging.WARNING, "went_over", definition=definition, engine=engine, reason=why)
+            case Noted():
+                self._run(happening)
+            case Ended(None, stopped):
+                self._say(logging.INFO, "ended", stopped=stopped)
+            case Ended(error):
+                said = next(iter(str(error).splitlines()), "")
+                self._say(logging.ERROR, "failed", error=type(error).__name__, reason=said)
+
+    def served(self, url: str) -> None:
+        """Where metrics are served."""
+        self._say(logging.INFO, "metrics_served", url=url)
+
+    def warned(self, text: str) -> None:
+        """Something that was to be observed could not be."""
+        self._say(logging.WARNING, "not_observed", reason=text)
+
+    def _epoch(self, report: EpochReport) -> None:
+        data = epoch_data(report)
+        for name, folded in report.folded.items():
+            data["pipelines"][name] |= {"open": folded.open, "generation": folded.generation, "token": folded.token}
+        lags = [lag for folded in report.folded.values() if (lag := lag_seconds(folded.clock)) is not None]
+        if lags:
+            # The stage that is furthest behind: one number, for what reads lines and not tables.
+            data["watermark_lag_seconds"] = round(max(lags), 3)
+        self._say(logging.INFO, data.pop("event"), **data)
+        for name, folded in report.folded.items():
+            if folded.late:
+                reasons = {reason: count for reason, count in folded.reasons.items() if count}
+                said = {"generation": folded.generation, "token": folded.token, "reasons": reasons}
+                self._say(logging.WARNING, "late_records", pipeline=name, epoch=report.epoch, late=folded.late, **said)
+        if report.progress is not None:
+            stalled = report.progress.stalled(HELD_BACK)
+            if stalled and tuple(stalled) != self._held:
+                seconds = {name: round(length / 1e6, 3) for name, length in stalled.items()}
+                self._say(logging.WARNING, "watermark_held_back", epoch=report.epoch, partitions=seconds)
+            self._held = tuple(stalled)
+
+    def _run(self, noted: Noted) -> None:
+        run = noted.run
+        said: dict[str, Any] = {"pipeline": noted.pipeline, "generation": run.generation}
+        if run.kind == "backfill":
+            said |= {
+                "run": run.run,
+                "range": [text(run.first), text(run.last)],
+                "epoch": run.log_epoch,
+                "reason": run.reason,
+            }
+            if run.status == "committed":
+                said |= {"changed": run.changed, "untouched": run.untouched, "retracted": run.retracted}
+        level = {"failed": logging.ERROR, "gave_way": logging.WARNING}.get(run.status, logging.INFO)
+        self._say(level, f"{run.kind}_{run.status}", **said)
+
+    def _say(self, level: int, event: str, **values: Any) -> None:
+        same = {"command": self.subject.command, "log": self.subject.log, "run": self.subject.run}
+        self._logger.log(level, event, extra={**same, **values})
+
+
+def _handler(file: Path | None) -> logging.Handler:
+    if file is None:
+        return logging.StreamHandler(sys.stderr)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return logging.FileHandler(file, encoding="utf-8")
+    except OSError as error:
+        raise ObserveError(
+            f"{file} cannot be written ({error.strerror}): set TAILRACE_LOG_FILE to one that can"
+        ) from None
+
+
+def _json() -> logging.Formatter:
+    try:
+        from pythonjsonlogger.json import JsonFormatter
+    except ImportError as error:
+        raise missing("TAILRACE_LOG_FORMAT=json", error) from None
+    return JsonFormatter(
+        ["levelname", "message"], rename_fields={"levelname": "level", "message": "event"}, timestamp="time",
+        json_ensure_ascii=False,
+    )  # fmt: skip
+
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class _Text(logging.Formatter):
+    """The same lines for people: time, level, event, and what there is to say of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said = (f"{name}={_plain(value)}" for name, value in vars(record).items() if name not in _OWN)
+        return " ".join([at, record.levelname, record.getMessage(), *said])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    shown = str(value)
+    return json.dumps(shown, ensure_ascii=False) if " " in shown or not shown else shown

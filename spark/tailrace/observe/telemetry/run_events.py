@@ -1,0 +1,153 @@
+"""What is observed of one run of a command, and what happens in it: the engine's reports, and how it began and ended.
+
+Metrics, logs and lineage are each a `Watcher`: called with one happening after the other, on the thread on which it
+happened. The engine knows none of them; it tells a lake's listener and a stream's watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from uuid import uuid4
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.chain import Definition, before
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.ingest.sources import Source
+    from tailrace.lake.catalog.events import Notice
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.stream.landing_stream import EpochReport
+
+HELD_BACK = 60_000_000
+"""A partition that holds the watermark back with nothing new for so many microseconds is told of."""
+
+OUTCOMES = ("changed", "untouched", "retracted")
+"""What becomes of the windows of a backfill's range."""
+
+
+class ObserveMissingError(TailraceError, ImportError):
+    """A library that metrics, logs or lineage need is not installed: the extra `observe` brings them."""
+
+
+class ObserveError(TailraceError, ValueError):
+    """Something that was asked to be observed cannot be: a port that is taken, a folder that is not there."""
+
+
+def missing(what: str, error: ImportError) -> ObserveMissingError:
+    """What to say where a library is not there. `what` is what needs it, and which setting asked for it."""
+    return ObserveMissingError(f"{what} needs the extra 'observe': install tailrace[observe] ({error})")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run of a command: what it runs, from which source and on which lake. `run` tells it from every other."""
+
+    command: Literal["stream", "backfill"]
+    settings: Settings
+    stages: tuple[Definition, ...]
+    source: Source | None = None
+    run: str = field(default_factory=lambda: str(uuid4()))
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The stages that have panes; the others are computations."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Pipeline))
+
+    def answered(self, lake: Lake) -> tuple[Pipeline, ...]:
+        """The stages that have a table of their current answers in a lake, or are about to make it."""
+        read = {earlier.name for stage in self.stages if (earlier := before(stage)) is not None}
+        return tuple(one for one in self.pipelines if one.name not in read or one.answers or lake.has(one.name))
+
+    @property
+    def log(self) -> str:
+        """The name of the log that is read."""
+        return self.stages[0].source.name
+
+
+@dataclass(frozen=True)
+class Began:
+    """The run begins."""
+
+
+@dataclass(frozen=True)
+class Mended:
+    """The stream's checkpoint was written anew, for it had this flaw."""
+
+    flaw: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run ended: with an error, told to stop, or because there was nothing left to do."""
+
+    error: BaseException | None = None
+    stopped: bool = False
+
+
+Happening: TypeAlias = "Notice | EpochReport | Began | Mended | Ended"
+Watcher: TypeAlias = "Callable[[Happening], None]"
+
+
+def told(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
+    """One watcher that tells them all, in their order. No run fails by what is observed of it: one that fails is left
+    out from then on, and `warn` is called with why.
+    """
+    left = list(watchers)
+
+    def tell(happening: Happening) -> None:
+        for watcher in tuple(left):
+            try:
+                watcher(happening)
+            except Exception as error:
+                left.remove(watcher)
+                said = next(iter(str(error).splitlines()), "")
+                warn(f"{type(watcher).__name__.lower()} of this run end here ({type(error).__name__}: {said})")
+
+    return tell
+
+
+def lag_seconds(clock: Clock) -> float | None:
+    """How far an epoch's watermark is behind its processing time; None where there is no watermark yet, and 0 for input
+    that is complete.
+    """
+    if clock.watermark <= BEGINNING:
+        return None
+    return 0.0 if clock.watermark >= END_OF_TIME else (clock.processing_time - clock.watermark) / 1e6
+
+
+def epoch_data(report: EpochReport) -> dict[str, Any]:
+    """An epoch as JSON data: seconds, instants as text, and by pipeline what it folded."""
+    pipelines = {
+        name: {
+            "panes": folded.panes,
+            "retractions": folded.retractions,
+            "late": folded.late,
+            **({"productions": folded.productions} if folded.productions else {}),
+            **({"claimed": folded.claimed} if folded.claimed else {}),
+            **({"fed_back": folded.fed_back} if folded.fed_back else {}),
+            "engine": folded.engine,
+            "watermark": text(folded.clock.watermark),
+            "processing_time": text(folded.clock.processing_time),
+        }
+        for name, folded in report.folded.items()
+    }
+    data: dict[str, Any] = {
+        "event": "epoch",
+        "epoch": report.epoch,
+        "records": report.landed.records,
+        "rejected": report.landed.rejected,
+        "duplicates": report.landed.duplicates,
+        "recovered": report.recovered,
+        "seconds": round(report.seconds, 3),
+        "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},
+        "pipelines": pipelines,
+    }
+    if report.progress is not None and len(report.progress.partitions) > 1:
+        data["held_by"] = list(report.progress.behind)
+    return data

@@ -1,0 +1,225 @@
+"""Maintenance beside running streams and backfills, by Iceberg's own procedures (rule X3).
+
+What the tables need is told from their metadata in the process. Those procedures are Spark's, which is started for the
+first that is called: where there is nothing to rewrite, to expire or to delete, it never is.
+
+Of each table, in this order: what dead writers left behind is removed; small files are written together, deletes are
+applied, manifests are merged; the commit on top says again what the last epoch's says; what the commits say that are to
+expire is archived, and they expire with the files that only they have; files that no snapshot names are deleted.
+
+Nothing of it waits for anybody. A writer who finds its table moved builds its commit on top (rule X1). A rewriting that
+finds the files changed which it has rewritten is dropped, and the next maintenance does it: two at once are harmless.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyiceberg.exceptions import NoSuchTableError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace.engines.spark.session import Starting, when_needed
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import scratch
+from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.commit.archive import archive
+from tailrace.lake.commit.epoch_properties import carry_forward
+from tailrace.lake.commit.retention import expired
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.upkeep.leftovers import milliseconds
+from tailrace.lake.upkeep.needs import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
+from tailrace.lake.upkeep.orphans import may_have_orphans
+from tailrace.model.definition.chain import Definition
+from tailrace.sql.terms import quoted
+
+TRIES = 3
+"""How often a rewriting, or an expiry, that was overtaken is tried."""
+
+_OVERTAKEN = re.compile(
+    r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
+)
+"""What another commit that gets in the way shows as. The last is what Iceberg says of more snapshots to expire than the
+table has left: it makes room for the difference, and its writer has trimmed it meanwhile.
+"""
+
+_PROCEDURES = {
+    "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
+    "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
+    "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
+}
+"""How Iceberg's procedures say how many files they took and made of them."""
+
+
+class MaintenanceError(LakeError):
+    """Maintenance that failed on the way. What was done stays done, and nothing is half done."""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to a table: files taken and what was made of them, by what they are, and what has gone.
+
+    `overtaken` names what another commit got in the way of, each time that it was tried, and `by_spark` the procedures
+    that Spark was called for.
+    """
+
+    table: str
+    rewritten: Mapping[str, tuple[int, int]]
+    expired: int
+    deleted: int
+    orphans: int
+    names: tuple[str, ...]
+    overtaken: tuple[str, ...]
+    seconds: float
+    by_spark: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """What was done to the tables of a definition, and which tables of dead replays were dropped."""
+
+    tables: tuple[Maintained, ...]
+    dropped: tuple[str, ...]
+
+
+def maintain(
+    spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
+) -> Maintenance:
+    """Maintain the tables of a definition and of those it reads, and their registries; `watch` is told each.
+
+    Spark is started where a table needs it.
+
+    Raises `LakeError` where there are none yet, and `MaintenanceError` where one could not be maintained.
+    """
+    session = when_needed(spark)
+    plan: Plan = planned(lake, definition, milliseconds())
+    for table in plan.leftovers:
+        # Another maintenance may have dropped it meanwhile.
+        with suppress(LakeError, NoSuchTableError):
+            lake.drop(table)
+    done = []
+    for one in plan.needs:
+        watch(one.kept.table)
+        done.append(_Table(session, lake, one.kept).maintain(one))
+    # The first archive of a table's commits is made on the way.
+    known = {one.kept.table for one in plan.needs}
+    for new in (one for one in kept(lake, definition) if one.table not in known):
+        watch(new.table)
+        done.append(_Table(session, lake, new).maintain(need(lake, new, milliseconds())))
+    registries = shared(lake)
+    for contract in registry_contracts(definition):
+        if registries.has(contract.table):
+            watch(contract.table)
+            registry = Kept(contract)
+            done.append(_Table(session, registries, registry).maintain(need(registries, registry, milliseconds())))
+    return Maintenance(tuple(done), plan.leftovers)
+
+
+@dataclass
+class _Table:
+    """The maintenance of one table."""
+
+    spark: Callable[[], SparkSession]
+    lake: Lake
+    kept: Kept
+    overtaken: list[str] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
+
+    def maintain(self, one: Need) -> Maintained:
+        started = time.perf_counter()
+        table = self.kept.table
+        self.lake.unname(table, one.names)
+        rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(one))))
+        carry_forward(self.lake, table)
+        gone, deleted = self._expire()
+        orphans = self._orphans()
+        seconds = time.perf_counter() - started
+        told = (tuple(self.overtaken), seconds, tuple(dict.fromkeys(self.called)))
+        return Maintained(table, rewritten, gone, deleted, orphans, one.names, *told)
+
+    def _rewritten(self, what: str, procedure: str, arguments: str) -> tuple[str, tuple[int, int]] | None:
+        row = self._tried(procedure, lambda: self._call(procedure, arguments))
+        if row is None:
+            return None
+        taken, made = (int(row[name]) for name in _PROCEDURES[procedure])
+        return (what, (taken, made)) if taken else None
+
+    def _expire(self) -> tuple[int, int]:
+        """Archive and expire what is not kept; how many snapshots that were, and how many files went with them."""
+        found = self._tried("expire_snapshots", self._expired)
+        return (0, 0) if found is None else found
+
+    def _expired(self) -> tuple[int, int]:
+        needed = needed_snapshots(self.lake, self.kept)
+        loaded = self.lake.table(self.kept.table)
+        going = expired(loaded, milliseconds(), self.lake.settings.keep_snapshots, needed)
+        if self.kept.archived:
+            archive(self.lake, self.kept.table, going.cut)
+        if not going.removed:
+            return 0, 0
+        ids = ", ".join(f"{one}L" for one in going.removed)
+        # Which ones go was decided above: nothing is old enough to go by its age.
+        row = self._call("expire_snapshots", f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => ARRAY({ids})")
+        return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
+
+    def _orphans(self) -> int:
+        if self.kept.pipeline is not None and scratch(self.lake, self.kept.pipeline.name):
+            # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
+            return 0
+        until = datetime.now(UTC) - self.lake.settings.keep_orphans
+        if not may_have_orphans(self.lake, self.kept.table, until):
+            return 0
+        arguments = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
+        if self.lake.settings.on_s3:
+            # By the client that wrote them: Hadoop may have none for the addresses of S3.
+            arguments += ", prefix_listing => true"
+        return len(self._rows("remove_orphan_files", arguments))
+
+    def _tried(self, what: str, work: Callable[[], Any]) -> Any:
+        """What `work` gives; None where another commit got in its way each time."""
+        for _ in range(TRIES):
+            try:
+                return work()
+            except (PySparkException, Py4JJavaError) as error:
+                if not _OVERTAKEN.search(str(error)):
+                    raise self._failed(what, error) from error
+        self.overtaken.append(what)
+        return None
+
+    def _call(self, procedure: str, arguments: str) -> Any:
+        (row,) = self._rows(procedure, arguments)
+        return row
+
+    def _rows(self, procedure: str, arguments: str) -> list[Any]:
+        settings = self.lake.settings
+        self.called.append(procedure)
+        table = f"table => '{settings.namespace}.{self.kept.table}'"
+        given = f"{table}, {arguments}" if arguments else table
+        return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({given})").collect()
+
+    def _failed(self, what: str, error: Exception) -> MaintenanceError:
+        first = str(error).split("\n", 1)[0]
+        return MaintenanceError(
+            f"{what} of {self.kept.table} failed: {first}; what was done before stays done: mend what it names and run "
+            "the maintenance again"
+        )
+
+
+def _steps(one: Need) -> list[tuple[str, str, str]]:
+    """What is to be rewritten of a table: what it is, by which procedure, with which arguments."""
+    found = []
+    if one.rewrites or one.applies:
+        found.append(("data files", "rewrite_data_files", f"options => MAP('min-input-files', '{TOGETHER}')"))
+    if one.applies:
+        options = f"options => MAP('min-input-files', '{TOGETHER}')"
+        found.append(("delete files", "rewrite_position_delete_files", options))
+    if one.merges:
+        found.append(("manifests", "rewrite_manifests", ""))
+    return found

@@ -1,0 +1,122 @@
+"""`python -m tailrace.operate.training`: make the archive of Spark's classes, with which processes start sooner.
+
+A small stream is run once, and Java archives what it has loaded by then (`engines.spark.class_archive`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tailrace.engines.spark.class_archive import QUIET, Archive, archive_of
+from tailrace.engines.spark.session import open_session, process_conf
+from tailrace.ingest.sources import Files
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import hours
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive
+from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
+from tailrace.model.windows.panes import RETRACTING
+from tailrace.model.windows.windows import Fixed
+from tailrace.settings import Settings
+from tailrace.stream.landing_stream import Stream
+from tailrace.toolchain import ToolchainError, class_path, require_java
+
+_LONGEST = 300
+"""Seconds that the run may take, and Java to write the archive as it ends."""
+
+_BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a run this short it is not worth while to compile well, or to collect beside."""
+
+RIDES = Log(name="rides", columns={"city": "string", "fare": "decimal(8,2)", "at": "timestamp"}, event_time="at")
+HOURLY = Pipeline(
+    name="hourly", log=RIDES, each=(Derive({"twice": Col("fare") * 2}),), key=("city",),
+    what={"rides": Count(), "fares": Sum("twice")}, where=Fixed(hours(1)),
+    when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), how=RETRACTING, allowed_lateness=hours(1),
+)  # fmt: skip
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def make(settings: Settings) -> Archive:
+    """Make the archive, where there is none, in a process of its own; it is not there where this Java makes none.
+
+    Raises `ToolchainError` where there is no Java or a jar is missing, or that process fails.
+    """
+    archive = archive_of(settings.jars, require_java(settings.java_home), class_path(settings.jars))
+    if archive.file.is_file():
+        return archive
+    with tempfile.TemporaryDirectory(prefix=".classes-", dir=settings.jars) as folder:
+        made = Path(folder) / "classes.jsa"
+        command = [sys.executable, "-m", "tailrace.operate.training", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST)
+        if done.returncode:
+            raise ToolchainError(done.stderr.strip().rpartition("\n")[2])
+        if made.is_file():
+            made.replace(archive.file)
+    return archive
+
+
+def _train(folder: Path) -> None:
+    """Run a little of everything on a lake in a folder, and have Java archive there what it has loaded by then."""
+    settings = Settings(warehouse=folder / "lake", catalog_uri="", driver_memory="1g", spark_master="local[*]")
+    name = "spark.driver.extraJavaOptions"
+    options = f'{process_conf(settings)[name]} "-XX:ArchiveClassesAtExit={folder / "classes.jsa"}" {QUIET} {_BRIEF}'
+    spark = open_session(settings, extra={name: options})
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    try:
+        _run(spark, Lake(settings), folder / "landing")
+    finally:
+        spark.stop()
+        # Java ends when its input does, and writes the archive before it is gone.
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(_LONGEST)
+
+
+def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
+    """A stream that is started twice."""
+    landing.mkdir()
+    for start in range(2):
+        for file in range(2):
+            ats = (FIRST + timedelta(minutes=97 * start + 31 * file + 7 * place) for place in range(6))
+            rows = [{"city": "ab"[at.minute % 2], "fare": "2.50", "at": at.isoformat()} for at in ats]
+            (landing / f"{start}{file}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        stream = Stream(spark, lake, [HOURLY], Files(str(landing), "json", 1), follow_every=1)
+        stream.start(once=True)
+        stream.wait()
+        stream.close()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the archive; with a folder, be the process that does. Returns the exit status: a start needs no archive."""
+    if arguments:
+        _train(Path(arguments[0]))
+        return 0
+    started = time.perf_counter()
+    try:
+        archive = make(Settings())
+    except (TailraceError, OSError, subprocess.TimeoutExpired) as error:
+        print(f"no archive of Spark's classes was made, starts take longer: {error}", file=sys.stderr)
+        return 0
+    if archive.file.is_file():
+        size = archive.file.stat().st_size // 2**20
+        print(f"Spark's classes in {archive.file}, {size} MB, after {time.perf_counter() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""What a computation does when it runs, for `explain`: its stages, the state of a key, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.engines.choose import Choice
+from tailrace.lake.schema.contracts import Contract, contracts, spark_type
+from tailrace.model.definition.chain import before
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.source_text import length
+from tailrace.plan.plan_stages import Execution
+
+
+def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
+    """What an epoch does, in order: a stage's name, where it runs, and what it does."""
+    log, earlier = computation.log, before(computation)
+    took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
+    yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
+    behind = f"more than {length(computation.lateness)} behind" if computation.lateness else "behind"
+    yield "judge", Execution.PYTHON, f"too late is a record {behind} the watermark before the epoch"
+    order = "they wait until the watermark has passed them, and come by event time, timers in between"
+    if not computation.ordered:
+        order = "those of an epoch come by event time, then the timers that are due"
+    key = f"by {', '.join(computation.key)}" if computation.key else "of one key"
+    kind = type(computation).__name__
+    yield "records", Execution.PYTHON, f"{kind}.process_record, {key}; {order}"
+    if computation.loops:
+        yield "loop", Execution.PYTHON, f"{kind}.process_feedback, before them: what was fed back in the epoch before"
+    yield "timers", Execution.PYTHON, f"{kind}.process_timer: of processing time first, then of event time, by instant"
+    kept = "kept in the ledger, in the commit of the state that they come from"
+    if computation.productions == "weak":
+        kept = "not kept: computed again for those who read them and have to catch up"
+    yield "productions", Execution.PYTHON, f"{computation.productions}: {kept}"
+    held = "the oldest event time that a timer holds, or the watermark"
+    if computation.loops:
+        held = "the oldest event time that a timer holds or that is in flight, or the watermark"
+    held += f" less {length(computation.lateness)}" if computation.lateness else ""
+    yield "watermark", Execution.DRIVER, f"for those who read the productions: {held}"
+    kinds = ["partial", "late", "rejected"]
+    kinds[1:1] = ["production"] * (computation.productions == "strong") + ["feedback"] * computation.loops
+    yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {', '.join(kinds)}"
+
+
+def shown(computation: Computation, engine: Choice) -> RenderableType:
+    """The plan as a page of text, with the engine that a stream of it begins on."""
+    reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
+    state = grid()
+    for name, one in computation.fields.items():
+        state.add_row(name, Text(one.type), "" if one.default is None else f"{one.default!r} before one was set", "")
+    kept = Text("kept for each key that has anything but defaults, with its pending timers", style="bold")
+    return page(computation, reads, engine, stages(computation), contracts(computation), (kept, state, ""))
+
+
+def data(computation: Computation, engine: Choice) -> dict[str, Any]:
+    """The plan as JSON data, with the engine that a stream of it begins on."""
+    return {
+        "computation": computation.name,
+        **plan_data(computation, engine, stages(computation)),
+        "state": {name: one.type for name, one in computation.fields.items()},
+        "produces": dict(computation.produced.columns),
+        "tables": [table_data(contract.table, contract.columns) for contract in contracts(computation)],
+    }
+
+
+Stages: TypeAlias = Iterable[tuple[str, Execution, str]]
+"""The stages of an epoch: each one's name, how it is computed, and what it says of itself."""
+
+
+def page(
+    definition: Computation | Map,
+    reads: str,
+    engine: Choice,
+    stages: Stages,
+    tables: Iterable[Contract],
+    kept: Iterable[RenderableType] = (),
+) -> RenderableType:
+    """Lay out a plan: what it reads and is folded by, the stages of an epoch, what is kept, and the tables."""
+    epoch, owned = grid(), grid()
+    for number, (name, execution, says) in enumerate(stages, 1):
+        epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
+    for contract in tables:
+        owned.add_row(contract.table, Text(f"{len(contract.columns)} columns", style="dim"), contract.doc, "")
+    return Group(
+        Text.assemble((definition.name, "bold"), (f"  {reads}  fingerprint {definition.fingerprint}", "dim")),
+        Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
+        "",
+        Text("an epoch, stage by stage", style="bold"),
+        epoch,
+        "",
+        *kept,
+        Text("tables", style="bold"),
+        owned,
+    )
+
+
+def plan_data(definition: Computation | Map, engine: Choice, stages: Stages) -> dict[str, Any]:
+    """Give what every plan has as JSON data: what it means, the engine, and the stages of an epoch."""
+    return {
+        "fingerprint": definition.fingerprint,
+        "engine": engine.engine.value,
+        "engine_because": engine.why,
+        "stages": [{"stage": name, "execution": execution.value, "says": says} for name, execution, says in stages],
+    }
+
+
+def table_data(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A table as JSON data."""
+    return {"table": name, "columns": {one: spark_type(column.shape) for one, column in columns.items()}}
+
+
+def grid() -> Table:
+    """Lines of text under one another, the last column folded."""
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for _ in range(3):
+        made.add_column(no_wrap=False)
+    made.add_column(overflow="fold")
+    return made

@@ -1,0 +1,153 @@
+"""What a changed definition means for the tables that are there, and what it takes to make it so; nothing is changed.
+
+Everything is read from the catalog and the tables' manifests, without a scan and without a JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, TimestamptzType
+
+from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties
+from tailrace.lake.change.generations import MEANING, generation_of, left, refused
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.layouts import LEDGER
+from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
+from tailrace.model.definition.log import Log
+from tailrace.model.definition.pipeline import Pipeline
+
+RATE = 1_000_000
+"""Records a second where the lake has no run of its own to go by: what a backfill of a million native records had in a
+warm session on 2 cores (docs/performance.md, B1)."""
+
+START = 15.0
+"""Seconds that a build takes whatever it reads: Spark starts, and the generation takes over at an epoch boundary."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a log holds: records and bytes of its files, records rejected, its epochs, and the range of event time.
+
+    Instants are microseconds. Epochs before the first were trimmed, or had no record.
+    """
+
+    records: int
+    bytes: int
+    rejected: int
+    epochs: tuple[int, int] | None
+    events: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a build may take, in seconds, at so many records a second; `measured` is the run that had that rate."""
+
+    seconds: float
+    rate: float
+    measured: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a definition means beside what the tables hold. `parts` are those that differ, as they were and are.
+
+    `generation` is the one that the tables hold, None where there are none; `before` are those that they have left.
+    `refused` says why it cannot be applied, and `readers` which definitions read its panes.
+    """
+
+    change: Change
+    parts: Mapping[str, tuple[Any, Any]]
+    generation: int | None
+    before: tuple[int, ...]
+    log: Held | None
+    estimate: Estimate | None
+    refused: str | None
+    readers: tuple[str, ...]
+
+
+def plan(lake: Lake, pipeline: Pipeline) -> Plan:
+    """What a definition means for the tables that a lake has of it. Raises `LakeError` where it cannot be opened."""
+    name = pipeline.name + LEDGER
+    log = held(lake, pipeline.source) if lake.has(pipeline.source.name) else None
+    if not lake.has(name):
+        return Plan(Change.NOTHING, {}, None, (), log, None, None, ())
+    ledger = lake.table(name)
+    was = read(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
+    means = read(kept(pipeline))
+    same = head_of(ledger).said.get("fingerprint") == pipeline.fingerprint
+    found = Change.NOTHING if same else change(was, means)
+    if found is Change.NOTHING and not same:
+        # The parts are as they were, and a digest of them is not: it was made by an older Tailrace.
+        found = Change.UNKNOWN
+    parts = changed(was, means) if was is not None and not same else {}
+    return Plan(
+        found,
+        parts,
+        generation_of(ledger),
+        tuple(left(ledger)),
+        log,
+        None if same or log is None else estimate(lake, pipeline, log),
+        None if same else refused(lake, pipeline),
+        tuple(readers(lake, pipeline)),
+    )
+
+
+def held(lake: Lake, log: Log) -> Held:
+    """What a log holds, by its manifests."""
+    table, status = lake.table(log.name), log_status(lake, log.name, log)
+    current = table.current_snapshot()
+    said = current.summary.additional_properties if current is not None and current.summary is not None else {}
+    epochs, events = _range(table, "_epoch"), _range(table, log.event_time)
+    return Held(status.records, int(said.get("total-files-size", "0")), status.rejected, epochs, events)
+
+
+def estimate(lake: Lake, pipeline: Pipeline, log: Held) -> Estimate:
+    """How long it takes to fold a log's records, by the last run of the definition that folded them all."""
+    rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
+    if lake.has(runs.table):
+        totals, began = _totals(lake.table(pipeline.source.name)), dict[str, datetime]()
+        for row in sorted(lake.table(runs.table).scan().to_arrow().to_pylist(), key=lambda row: row["at"]):
+            took = (row["at"] - began.setdefault(row["run"], row["at"])).total_seconds()
+            done = row["kind"] == "apply" and row["status"] == "committed" and took > 0
+            if done and (folded := totals.get(row["log_epoch"], 0)) > 0:
+                rate, measured = folded / took, row["run"]
+    return Estimate(log.records / rate + START, rate, measured)
+
+
+def _totals(log: Table) -> dict[int, int]:
+    """How many records a log had as of each epoch, as far as its snapshots are kept."""
+    found: dict[int, int] = {}
+    for snapshot in lineage(log, head_of(log).snapshot):
+        epoch = properties(snapshot).get("epoch")
+        if epoch is not None and snapshot.summary is not None:
+            found.setdefault(int(epoch), int(snapshot.summary.additional_properties.get("total-records", "0")))
+    return found
+
+
+def _range(table: Table, column: str) -> tuple[int, int] | None:
+    """The least and the greatest of a column, by the files' statistics."""
+    live = known_as(table, [column], table.schema().column_names)[column]
+    field = table.schema().find_field(live or column)
+    type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
+    found = [
+        int(from_bytes(type, bounds[field.field_id]))
+        for task in table.scan().plan_files()
+        for bounds in (task.file.lower_bounds, task.file.upper_bounds)
+        if bounds and field.field_id in bounds
+    ]
+    return (min(found), max(found)) if found else None
+
+
+def readers(lake: Lake, pipeline: Pipeline) -> list[str]:
+    """The definitions that read its panes, by what the tables say of their meaning."""
+    tables = [name for name in lake.tables if name.endswith(LEDGER)]
+    meanings = {name.removesuffix(LEDGER): lake.table(name).properties.get(MEANING) for name in sorted(tables)}
+    return [name for name, text in meanings.items() if text and read(text).get("reads") == pipeline.name]

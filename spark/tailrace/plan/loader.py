@@ -1,0 +1,135 @@
+"""Loads a definition out of a Python file: `pipelines/flights.py`, or `pipelines/flights.py:hourly_departures`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from tailrace.model.base.errors import DefinitionError, TailraceError
+from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+
+
+class LoadError(TailraceError, ValueError):
+    """A definition file that cannot be loaded. The message starts with the file, and the line where there is one."""
+
+
+_NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
+
+
+def load(definition: str) -> Pipeline:
+    """The pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
+
+    Raises `LoadError` where that is a computation or a map.
+    """
+    found = load_ranged(definition)
+    if isinstance(found, Map):
+        raise LoadError(
+            f"{definition}: {found.name} is a map, and has no windows: expected a Pipeline; what there is of a map, "
+            "the commands stream, backfill, audit, replay, explain, status, simulate, sql and tables tell"
+        )
+    return found
+
+
+def load_ranged(definition: str) -> Ranged:
+    """The pipeline or map that `FILE` or `FILE:NAME` stands for. Raises `LoadError` where that is a computation."""
+    found = load_any(definition)
+    if isinstance(found, Computation):
+        raise LoadError(
+            f"{definition}: {found.name} is a computation, and has no windows: expected a Pipeline; what there is of a "
+            "computation, the commands stream, audit, explain, status and tables tell"
+        )
+    return found
+
+
+def load_any(definition: str) -> Definition:
+    """The definition that `FILE` or `FILE:NAME` stands for. The name is its own, or of the variable it is in.
+
+    The file is run as a module of its own; it can import its neighbours. Raises `LoadError` where there is no such
+    file, the file fails, or it holds no definition or several and none was named.
+    """
+    path, name = _split(definition)
+    found = _pipelines(path)
+    if not found:
+        raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
+    unique = {id(pipeline): pipeline for _, pipeline in found}
+    # The stages before another one are part of that definition.
+    earlier = {stage.name for pipeline in unique.values() for stage in chain(pipeline)[:-1]}
+    last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
+    if name is None and len(last) == 1:
+        return last[0]
+    names = sorted({pipeline.name for pipeline in unique.values()})
+    if name is None:
+        examples = " or ".join(f"{path}:{each}" for each in names)
+        raise LoadError(f"{path}: holds {len(unique)} pipelines ({', '.join(names)}): say which, as {examples}")
+    named = {id(p): p for variable, p in found if name == p.name} or {id(p): p for v, p in found if name == v}
+    if not named:
+        raise LoadError(f"{path}: no pipeline {name!r} in it: expected one of {', '.join(names)}")
+    if len(named) > 1:
+        raise LoadError(f"{path}: {len(named)} pipelines named {name!r}: give each a name of its own")
+    return next(iter(named.values()))
+
+
+def load_all(definitions: Sequence[str]) -> list[Definition]:
+    """Several definitions, each once. Raises `LoadError` where two share a name."""
+    pipelines = [load_any(definition) for definition in definitions]
+    names = [pipeline.name for pipeline in pipelines]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise LoadError(f"{' '.join(definitions)}: more than one pipeline named {', '.join(twice)}: pass each once")
+    return pipelines
+
+
+def _split(definition: str) -> tuple[Path, str | None]:
+    match = None if Path(definition).exists() else _NAMED.fullmatch(definition)
+    path, name = (Path(match["path"]), match["name"]) if match else (Path(definition), None)
+    if path.is_dir():
+        raise LoadError(f"{path}: a folder: expected a Python file, for example {path / 'flights.py'}")
+    if not path.is_file():
+        raise LoadError(f"{path}: no such file: expected a Python file that holds a Pipeline (from {Path.cwd()})")
+    return path, name
+
+
+def _pipelines(path: Path) -> list[tuple[str, Definition]]:
+    """Every definition of a file by its variables, in the file's order."""
+    module = ModuleType(f"tailrace_definition_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}")
+    module.__file__ = str(path)
+    # A dataclass looks its module up by name while it is made.
+    sys.modules[module.__name__] = module
+    try:
+        source = path.read_bytes()
+        with _importing_from(path.parent):
+            exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+    except DefinitionError as error:
+        raise LoadError(f"{path}{_line(error, path)}: {error}") from error
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno and error.filename == str(path) else _line(error, path)
+        raise LoadError(f"{path}{line}: SyntaxError: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        said = " ".join(str(error).split())
+        raise LoadError(f"{path}{_line(error, path)}: {type(error).__name__}{': ' if said else ''}{said}") from error
+    finally:
+        del sys.modules[module.__name__]
+    return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """`:LINE` of the last line of the file that led to the error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f":{lines[-1]}" if lines else ""
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    place = str(folder.resolve())
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)

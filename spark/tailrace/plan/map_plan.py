@@ -1,0 +1,60 @@
+"""What a map does when it runs, for `explain`: its stages, the SQL of an epoch, its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+
+from tailrace.engines.choose import Choice
+from tailrace.lake.schema.contracts import contracts
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.chain import before
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.source_text import written
+from tailrace.plan.computation_plan import page, plan_data, table_data
+from tailrace.plan.plan_stages import Execution, Query
+from tailrace.sql.records.selections import may_fail
+from tailrace.sql.results import map_rows
+
+
+def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
+    """What an epoch does, in order: a stage's name, where it runs, and what it does."""
+    log, earlier = definition.log, before(definition)
+    took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
+    yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
+    for one in definition.each:
+        yield "step", Execution.PYTHON if one.several else Execution.NATIVE, written(one)
+    if definition.keep is not None:
+        yield "keep", Execution.NATIVE, written(definition.keep)
+    yield "rows", Execution.NATIVE, f"{', '.join(definition.results)}; nothing is late, and nothing is kept"
+    rejected = " and what a step rejects" if may_fail(definition) else ""
+    yield "ledger", Execution.NATIVE, f"to {definition.name}__ledger: productions{rejected}, one append an epoch"
+
+
+def query(definition: Map) -> Query | None:
+    """The SQL text that makes the ledger's rows of a view of an epoch's records; None where a step is Python's."""
+    records = map_rows.stepped(definition, "bundle")
+    if records is None:
+        return None
+    text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)
+    return Query("ledger", "the rows of an epoch, here of epoch 0", text)
+
+
+def shown(definition: Map, engine: Choice) -> RenderableType:
+    """The plan as a page of text, with the engine that a stream of it begins on."""
+    reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
+    return page(definition, reads, engine, stages(definition), contracts(definition))
+
+
+def data(definition: Map, engine: Choice) -> dict[str, Any]:
+    """The plan as JSON data."""
+    text = query(definition)
+    return {
+        "map": definition.name,
+        **plan_data(definition, engine, stages(definition)),
+        "gives": dict(definition.produced.columns),
+        "sql": {} if text is None else {text.name: text.text},
+        "tables": [table_data(contract.table, contract.columns) for contract in contracts(definition)],
+    }

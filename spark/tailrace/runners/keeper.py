@@ -1,0 +1,246 @@
+"""A stream as a process of this machine that outlives who starts it, and of which it is known whether it runs.
+
+A keeper between the two waits for the stream and notes how it ended. Keeper and stream hold a lock on a file: whoever
+cannot take it knows that the stream runs, and the lock goes with the processes, however they end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+from tailrace.runners.exit_status import Status
+from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
+from tailrace.runners.private import folder, runs
+from tailrace.settings import PREFIX, Place
+
+FINAL = (Status.USAGE, Status.GAVE_WAY)
+"""How a stream ends where another start does not mend it."""
+
+STARTING = 60.0
+"""Seconds that a keeper may take until it has started its stream."""
+
+SEEN = 5.0
+"""Seconds in which a stream that cannot run has ended; one that still runs then is taken to have started."""
+
+STOPPING = 120.0
+"""Seconds that a stream has to end at an epoch's boundary."""
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """A stream's process, by the files beside `place`: the lock, what it says, and how it ended."""
+
+    place: Path
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+    def kept(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
+        """Start it where it does not run. Raises `RunnerError` as `Runner.stream` says."""
+        if anew:
+            self.end(tell)
+        with self._lock(patient=True) as lock:
+            if lock is None:
+                if (pid := self._pid()) is None:
+                    raise RunnerError("the stream has just ended: ask again")
+                return Streaming(state="running", pid=pid, since=_read(self._state).get("since"))
+            ended = None if anew else self._ended()
+            if ended is not None and ended.get("by_hand"):
+                return Streaming(state="stopped")
+            if ended is not None and ended["status"] in FINAL and not ended.get("told"):
+                # Told once: who starts it again after that has looked at it.
+                _noted(self._state, ended | {"told": True})
+                raise RunnerError(f"the stream ended: {ended['said']}", again=False)
+            tell(f"starting a stream: it says what it does in {self._out}")
+            self._start(lock)
+        said = None if ended is None else ended["said"]
+        return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=said)
+
+    def stopped(self, tell: Callable[[str], None]) -> Streaming:
+        """Have it end at an epoch's boundary, where it runs, and leave it so."""
+        self.end(tell)
+        _noted(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
+        return Streaming(state="stopped")
+
+    def end(self, tell: Callable[[str], None]) -> None:
+        """Have it end at an epoch's boundary, where it runs; whoever asks next starts it again."""
+        with self._lock() as lock:
+            if lock is not None:
+                return
+            tell("stopping the stream at the next epoch's boundary")
+            if (pid := self._pid()) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        until = time.monotonic() + STOPPING
+        while time.monotonic() < until:
+            with self._lock() as lock:
+                if lock is not None:
+                    return
+            time.sleep(0.2)
+        raise RunnerError(f"the stream has not ended in {STOPPING:.0f} s: see {self._out}")
+
+    def _start(self, lock: BinaryIO) -> None:
+        self._state.unlink(missing_ok=True)
+        keeper = [sys.executable, "-m", "tailrace.runners.keeper", str(self.place), *self.command]
+        with self._out.open("ab") as out:
+            process = subprocess.Popen(
+                keeper, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(self.environment),
+                start_new_session=True, pass_fds=[lock.fileno()],
+            )  # fmt: skip
+        _started[process.pid] = process
+
+    def _see(self) -> int | None:
+        """Its process, once it is seen to run. Raises `RunnerError` with what it says where it has ended by then."""
+        until, pid = time.monotonic() + STARTING, None
+        while time.monotonic() < until:
+            for process in _started.values():
+                process.poll()
+            with self._lock() as lock:
+                if lock is not None:
+                    ended = self._ended() or {"said": "it said nothing", "status": None}
+                    raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != Status.USAGE)
+            if pid is None and (pid := _read(self._state).get("pid")) is not None:
+                until = time.monotonic() + SEEN
+            time.sleep(0.1)
+        return pid or self._pid()
+
+    def _ended(self) -> dict[str, Any] | None:
+        """How the last one ended, None where there was none; of one that was killed nothing was noted."""
+        found = _read(self._state)
+        if not found:
+            return None
+        return found if "status" in found else {"status": None, "said": "it was killed"}
+
+    def _pid(self) -> int | None:
+        """The process of the one that runs; None of one that has ended since."""
+        until = time.monotonic() + STARTING
+        while time.monotonic() < until:
+            if found := _read(self._state):
+                pid: int | None = found.get("pid")
+                return pid
+            time.sleep(0.05)
+        raise RunnerError(f"a stream runs, and {self._state} does not say which: remove what is beside it, and stop it")
+
+    @contextmanager
+    def _lock(self, *, patient: bool = False) -> Iterator[BinaryIO | None]:
+        """The lock, which nobody has who is not in here or the stream; None where the stream runs.
+
+        Who is patient waits for a keeper whose stream has ended.
+        """
+        until = time.monotonic() + STARTING
+        with self.place.with_suffix(".lock").open("ab") as lock:
+            while not _locked(lock):
+                if not patient or runs(_read(self._state).get("pid")) or time.monotonic() > until:
+                    yield None
+                    return
+                time.sleep(0.02)
+            yield lock
+
+    @property
+    def _state(self) -> Path:
+        return self.place.with_suffix(".json")
+
+    @property
+    def _out(self) -> Path:
+        return self.place.with_suffix(".out")
+
+
+class Keeping:
+    """What a runner is to streams that keeps each as a process of this machine."""
+
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+        """Have it run in a process of its own."""
+        return self._keeper(job).kept(tell, anew=anew)
+
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+        """Stop it at an epoch's boundary, where it runs, and leave it so."""
+        return self._keeper(job).stopped(tell)
+
+    def _keeper(self, job: StreamJob) -> Keeper:
+        """Who keeps a stream."""
+        raise NotImplementedError
+
+
+def end_all(warehouse: Place) -> int:
+    """End the streams of a lake that run on this machine, all at once; gives how many there were."""
+    ended = []
+    for state in folder().glob("*.json"):
+        found = _read(state)
+        if "pid" in found and found.get("lake") == str(warehouse):
+            ended.append(Keeper(state.with_suffix(""), (), {}))
+    with ThreadPoolExecutor() as pool:
+        for one in [pool.submit(one.end, lambda doing: None) for one in ended]:
+            one.result()
+    return len(ended)
+
+
+_started: dict[int, subprocess.Popen[bytes]] = {}
+"""The keepers that this process has started: they may well outlive it."""
+
+
+def _locked(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a file notes of a stream; nothing where it is not there."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def why(heard: str) -> str:
+    """Why a process failed, in one line: what it says itself, or else the last thing that anybody said."""
+    lines = [line.strip() for line in heard.splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
+    return said.removeprefix("error: ")
+
+
+def _noted(file: Path, state: Mapping[str, Any]) -> None:
+    whole = file.with_suffix(".new")
+    whole.write_text(json.dumps(state))
+    whole.replace(file)
+
+
+def keep(place: Path, command: Sequence[str]) -> int:
+    """Run a stream to its end and note how it ended; a signal to stop is passed on. Gives its exit status."""
+    out = place.with_suffix(".out")
+    start = out.stat().st_size if out.exists() else 0
+    # The lock is the stream's, too.
+    process = subprocess.Popen(command, close_fds=False)
+    lake = os.environ.get(f"{PREFIX}WAREHOUSE", "")
+    _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": lake, "since": time.time()})
+
+    def told(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, told)
+    status = process.wait()
+    with out.open("rb") as said:
+        said.seek(start)
+        heard = why(said.read().decode(errors="replace")) or "it said nothing"
+    _noted(place.with_suffix(".json"), {"status": status, "said": "it was killed" if status < 0 else heard})
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(keep(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,102 @@
+"""What `tailrace doctor` checks of this machine: Java, the pinned jars, the packages, and the way to the brokers.
+
+Nothing here starts a JVM.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from tailrace.lake.catalog.backends import jars as groups_of
+from tailrace.lake.read.lake_checks import Finding, UnseenError, WrongError, looked
+from tailrace.settings import Settings
+from tailrace.toolchain import missing, pinned, require_java
+from tailrace.toolchain.java import NEWEST, OLDEST
+
+PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
+"""What there is to compare of what the project pins."""
+
+PATIENCE = 2.0
+"""Seconds that a broker has to answer."""
+
+
+def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
+    """Java, the jars of this lake and the packages. Where runs are `elsewhere` nothing is started here."""
+    if elsewhere:
+        why = "runs are the application's, which brings its own"
+        yield from (Finding(name, "not looked at", why) for name in ("java", "jars"))
+    else:
+        yield looked("java", lambda: _java(settings))
+        yield looked("jars", lambda: _jars(settings))
+    pins = _pins()
+    for name in PACKAGES:
+        yield looked(name, partial(_package, name, pins))
+
+
+def brokers(settings: Settings) -> str:
+    """Whether each Kafka broker takes a connection."""
+    if settings.kafka_bootstrap is None:
+        raise UnseenError("TAILRACE_KAFKA_BOOTSTRAP is not set", "")
+    deaf = []
+    for one in settings.kafka_bootstrap.split(","):
+        host, _, port = one.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            deaf.append(f"{one} ({error})")
+    if deaf:
+        raise WrongError(
+            f"no connection to {', '.join(deaf)}",
+            "start the broker, let its security group or firewall through, or correct TAILRACE_KAFKA_BOOTSTRAP",
+        )
+    return f"{settings.kafka_bootstrap} can be reached (asked nothing: that needs the topic's own credentials)"
+
+
+def _java(settings: Settings) -> str:
+    found = require_java(settings.java_home)
+    if not OLDEST <= found.release <= NEWEST:
+        raise WrongError(
+            f"Java {found.release} in {found.home}, expected {OLDEST} to {NEWEST}", "set TAILRACE_JAVA_HOME to another"
+        )
+    return f"Java {found.release} in {found.home}"
+
+
+def _jars(settings: Settings) -> str:
+    groups = (*groups_of(settings), *(("kafka",) if settings.kafka_bootstrap else ()))
+    lacking = missing(settings.jars, groups)
+    if lacking:
+        flags = "".join(f" --group {group}" for group in dict.fromkeys(jar.group for jar in lacking))
+        raise WrongError(
+            f"missing from {settings.jars}, or not the pinned ones: {', '.join(jar.file for jar in lacking)}",
+            f"`python -m tailrace.toolchain{flags}`, or set TAILRACE_JARS to the folder that has them",
+        )
+    count = sum(len(pinned(group)) for group in groups)
+    return f"{count} jars of {', '.join(groups)} in {settings.jars}, as pinned"
+
+
+def _pins() -> dict[str, str]:
+    """The exact versions that the project asks for, by package."""
+    try:
+        asked = requires("tailrace") or []
+    except PackageNotFoundError:
+        return {}
+    found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;,]+)", one) for one in asked)
+    return {one[1].lower(): one[2] for one in found if one is not None}
+
+
+def _package(name: str, pins: dict[str, str]) -> str:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        raise UnseenError("not installed", "install the extra of tailrace that has it, where it is needed") from None
+    if name not in pins:
+        raise UnseenError(f"{found}; tailrace is not installed, which would say what it pins", "install tailrace")
+    if found != pins[name]:
+        raise WrongError(
+            f"{found}, the project pins {pins[name]}", f"`uv pip install {name}=={pins[name]}`, or `make setup`"
+        )
+    return f"{found}, as pinned"

@@ -1,0 +1,49 @@
+"""The clock of an epoch in SQL: a row that every window goes by, and what the rules read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Times
+
+TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
+"""The columns of the row: instants in microseconds, the epoch, and the stream's generation."""
+
+
+def clock_columns(pipeline: Pipeline) -> list[str]:
+    """Name the row's columns: those of `TIMES`, and for each signal that the trigger waits for whether it came."""
+    return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
+
+
+def times(pipeline: Pipeline) -> Times:
+    """Give the row's columns as the terms that the rules read."""
+    signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
+    return Times("watermark_before", "watermark_after", "before", "now", signals)
+
+
+def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
+    """Give the row of an epoch that follows the one with the clock `before`, by its columns."""
+    values: dict[str, int | bool] = {
+        "watermark_before": before.watermark if before else BEGINNING,
+        "watermark_after": clock.watermark,
+        "before": before.processing_time if before else clock.processing_time - 1,
+        "now": clock.processing_time,
+        "epoch": clock.epoch,
+        "new_generation": generation,
+    }
+    came = {f"signal_{name}": name in clock.signals for name in pipeline.when.signals()}
+    return values | came
+
+
+def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> str:
+    """Write the row of an epoch that follows the one with the clock `before`, as a query."""
+    return row_of(clock_values(pipeline, before, clock, generation))
+
+
+def row_of(values: Mapping[str, int | bool]) -> str:
+    """Write a table of one row: literals in the step's own text would be compiled anew in every epoch."""
+    terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
+    return f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})"

@@ -1,0 +1,48 @@
+"""What open windows wait for, in SQL: the watermark that they hold back, and when one may fire without a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import quoted
+
+
+def oldest_held(pipeline: Pipeline) -> str:
+    """Write the oldest timestamp that open windows hold for a later stage (rule T3), as an aggregate of the state.
+
+    As `tailrace.model.step.stages.watermark` has it, in microseconds.
+    """
+    stamp, terms = pipeline.stamp, []
+    if pipeline.where.merges:
+        own = "old.window_end - 1L" if stamp is None else f"old.{quoted(stamp)}"
+        terms.append(f"ARRAY_MIN(TRANSFORM(predecessors, old -> {own}))")
+    if stamp is not None:
+        both = ", ".join(quoted(f"{which}_{stamp}") for which in ("fired", "pending"))
+        terms.append(f"LEAST({both})" if pipeline.where.merges else f"IF(settled, NULL, LEAST({both}))")
+    least = f"LEAST({', '.join(terms)})" if len(terms) > 1 else terms[0]
+    return f"MIN({least})"
+
+
+def due_terms(now: int, delays: Iterable[int]) -> list[str]:
+    """Write when windows with fresh records have waited long enough, for each delay, as aggregates of the state."""
+    return [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
+
+
+def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
+    """Give the first processing time after `now` at which windows with fresh records may fire; None if none may.
+
+    `count` is how many such windows there are, `waits` when the first of them has waited long enough for each delay.
+
+    >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
+    (90, None, None)
+    """
+    if not count:
+        return None
+    ends = [(now - offset) // period * period + period + offset for period, offset in periods]
+    return min((at for at in (*ends, *waits) if at is not None), default=None)
+
+
+def holds_back(pipeline: Pipeline) -> bool:
+    """Whether open windows can hold a later stage's watermark at all (rule T3)."""
+    return pipeline.where.merges or pipeline.stamp is not None

@@ -1,0 +1,77 @@
+"""What the keys of a computation have between two epochs, as a table: its columns, and how the ledger restores them.
+
+A key's row has the ledger's columns, and beside them what is looked at over all keys: when the key has next something
+to do, and what its timers hold. So keys at rest are not read but for that.
+"""
+
+from __future__ import annotations
+
+from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.context import EVENT, PROCESSING
+from tailrace.model.definition.log import PANE_TIME
+from tailrace.sql.terms import quoted
+
+DUE, WALL, HOLDS = "_due", "_wall", "_holds"
+"""When a key has next something to do in event time and in processing time, and the oldest event time that one of its
+timers holds; in microseconds, null where there is none."""
+
+LOOKED_AT = (DUE, WALL, HOLDS)
+
+SOURCE = ("source_epoch", "source_partition", "source_offset")
+"""The ledger's columns for where a record came from."""
+
+STIRS = f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)"
+"""Whether a key has something to do without a record, by the columns of a clock."""
+
+
+def ledger_types(computation: Computation) -> dict[str, str]:
+    """The types of a ledger's columns."""
+    return {name: spark_type(column.shape) for name, column in computation_contract(computation).columns.items()}
+
+
+def kept_columns(computation: Computation) -> list[str]:
+    """The columns of a key's row that the ledger has, too."""
+    state = ["state"] if computation.fields else []
+    return [*computation.key, *state, "timers", *(["waiting"] if computation.ordered else [])]
+
+
+def kept_types(computation: Computation) -> dict[str, str]:
+    """The types of a key's row."""
+    types = ledger_types(computation)
+    return {name: types[name] for name in kept_columns(computation)} | dict.fromkeys(LOOKED_AT, "bigint")
+
+
+def loop_types(computation: Computation) -> dict[str, str]:
+    """The types of what is in flight: the ledger's columns of what was fed back."""
+    types = ledger_types(computation)
+    fed_back = ["feedback"] if "feedback" in types else []
+    return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
+
+
+def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
+    """The rows of the keys after an epoch: the latest partial of each, of a view of a ledger; none that is gone."""
+    keys = [quoted(name) for name in computation.key]
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    latest = f"ROW_NUMBER() OVER ({by}ORDER BY epoch DESC) AS _place"
+    rows = f"SELECT *, {latest} FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L"
+    due = [_least("timers", f"t.domain = '{EVENT.value}'", "t.`at`")]
+    if computation.ordered:
+        due.append(f"{_least('waiting', None, f't.{quoted(computation.log.event_time)}')} + 1L")
+    wall, holds = _least("timers", f"t.domain = '{PROCESSING.value}'", "t.`at`"), _least("timers", None, "t.holds")
+    items = [quoted(name) for name in kept_columns(computation)]
+    least = f"LEAST({', '.join(due)})" if len(due) > 1 else due[0]
+    items += [f"{least} AS {DUE}", f"{wall} AS {WALL}", f"{holds} AS {HOLDS}"]
+    return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT gone"
+
+
+def restored_loop(computation: Computation, ledger: str, epoch: int) -> str:
+    """What is in flight after an epoch, of a view of a ledger."""
+    items = ", ".join(map(quoted, loop_types(computation)))
+    return f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L"
+
+
+def _least(items: str, where: str | None, at: str) -> str:
+    """The least instant of a list's elements, in microseconds."""
+    some = items if where is None else f"FILTER({items}, t -> {where})"
+    return f"ARRAY_MIN(TRANSFORM({some}, t -> UNIX_MICROS({at})))"

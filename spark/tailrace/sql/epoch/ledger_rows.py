@@ -1,0 +1,291 @@
+"""What an epoch writes into the ledger, in Spark SQL: the partials, panes and retractions of its transitions.
+
+One pass over the transitions gives them all: each row holds an array of what it has to say, which is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tailrace.lake.schema.contracts import (
+    LATE,
+    PANE,
+    PARTIAL,
+    REJECTED,
+    key_columns,
+    ledger_contract,
+    predecessor_shape,
+    spark_type,
+)
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.sql.epoch.transition_rows import any_emits, phases
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.selections import FAILED
+from tailrace.sql.terms import Sql, null, quoted
+
+
+def state_types(pipeline: Pipeline) -> dict[str, str]:
+    """The columns of an open window, by name."""
+    types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
+    types |= Transition(pipeline, Sql()).columns()
+    return types | ({"predecessors": spark_type([predecessor_shape(pipeline)])} if pipeline.where.merges else {})
+
+
+class Rows:
+    """The ledger rows of one definition."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.rules = Transition(pipeline, Sql())
+        columns = ledger_contract(pipeline).columns
+        self.types = {name: spark_type(column.shape) for name, column in columns.items()}
+        self.keys = list(pipeline.key)
+
+    def of_transitions(self, transitions: str) -> str:
+        """The partials, panes and retractions of view `transitions`, in the ledger's columns."""
+        entries = self._entries()
+        numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
+        items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
+        unrolled = f"SELECT *, EXPLODE(ARRAY({numbers})) AS entry FROM {transitions}"
+        said = f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL"
+        if not self.pipeline.where.merges:
+            return said
+        # What merged away comes in arrays of its own, one element for each window.
+        merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
+        inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
+        return f"{said} UNION ALL SELECT {self._ordered()} FROM ({inlined})"
+
+    def _entries(self) -> list[tuple[str, dict[str, str]]]:
+        """The rows that a window may write: on what condition each is written, and its columns that are not null.
+
+        A window that leaves the state has no partial: by the watermark alone nobody would take it up again.
+        """
+        return [("touched AND remains", self._partial()), *self._panes()]
+
+    def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
+        """A ledger column: what the entry at hand has for it."""
+        if name in self.keys:
+            return quoted(name)
+        by_term: dict[str, list[str]] = {}
+        for number, (_, values) in enumerate(entries):
+            if name in values:
+                by_term.setdefault(values[name], []).append(str(number))
+        if not by_term:
+            return null(type)
+        if len(by_term) == 1 and len(next(iter(by_term.values()))) == len(entries):
+            return f"CAST({next(iter(by_term))} AS {type})"
+        branches = " ".join(f"WHEN entry IN ({', '.join(at)}) THEN {term}" for term, at in by_term.items())
+        return f"CAST(CASE {branches} END AS {type})"
+
+    def of_late(self, late: str) -> str:
+        """The late records of a query in the shape of `partials.late`, in the ledger's columns."""
+        values = {
+            "kind": f"'{LATE}'",
+            "window_start": "TIMESTAMP_MICROS(window_start)",
+            "window_end": "TIMESTAMP_MICROS(window_end)",
+            "epoch": "epoch",
+            "watermark": "TIMESTAMP_MICROS(watermark_before)",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "event_time": "TIMESTAMP_MICROS(at)",
+            "behind": "watermark_before - window_end",
+            "reason": "reason",
+            "source_epoch": "epoch",
+            "source_partition": "_source",
+            "source_offset": "_offset",
+            **{name: quoted(name) for name in self.keys},
+        }
+        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
+        return f"SELECT {', '.join(items)} FROM ({late})"
+
+    def of_rejected(self, rejected: str, clock: Clock) -> str:
+        """The records of a view that a step rejected, in the ledger's columns."""
+        values = {
+            "kind": f"'{REJECTED}'",
+            "epoch": f"{clock.epoch}L",
+            "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
+            "event_time": quoted(self.pipeline.log.event_time),
+            "reason": FAILED,
+            "source_epoch": "_epoch",
+            "source_partition": "_source",
+            "source_offset": "_offset",
+        }
+        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
+        return f"SELECT {', '.join(items)} FROM {rejected}"
+
+    def restored(self, ledger: str) -> str:
+        """The open windows as the ledger's view `ledger` has them: the latest partial of each, none that is gone."""
+        by = listed([f"l.{name}" for name in names(self.pipeline)], ["l.window_start", "l.window_end"])
+        latest = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY l.generation DESC, l.epoch DESC, l.gone) AS _place"
+        rows = f"SELECT l.*, {latest} FROM {ledger} l WHERE kind = '{PARTIAL}'"
+        items = names(self.pipeline)
+        items += [f"UNIX_MICROS(window_{end}) AS window_{end}" for end in ("start", "end")]
+        for name in self.rules.columns():
+            which, _, part = name.partition("_")
+            if name == "waiting_since":
+                items.append("UNIX_MICROS(waiting_since) AS waiting_since")
+            elif name == "panes":
+                items.append("pane_index AS panes")
+            elif which in ("fired", "pending", "trigger"):
+                items.append(f"{which}.{quoted(name if which == 'trigger' else part)} AS {quoted(name)}")
+            else:
+                items.append(quoted(name))
+        if self.pipeline.where.merges:
+            items.append("predecessors")
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT COALESCE(gone, false)"
+
+    def within_reach(self, ledger: str, watermark: int) -> str:
+        """The open windows that a record may still come for at a watermark, in microseconds."""
+        gone = self.rules.out_of_reach("window_end", f"{watermark}L")
+        return f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}"
+
+    def of_corrected(self, corrected: str, remains: str, leaves: str) -> str:
+        """The partials of a backfill's view of corrected windows: the state of those that remain, the end of others.
+
+        The view has the state's columns, `epoch`, `now` and `new_generation`; the other two are conditions on it.
+        """
+        own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
+        if self.pipeline.where.merges:
+            own["predecessors"] = f"CAST(ARRAY() AS {self.types['predecessors']})"
+        left = {
+            name: own[name] for name in ("kind", "window_start", "window_end", "epoch", "processing_time", "writer")
+        }
+        left |= {"generation": "new_generation", "gone": "true"}
+        texts = []
+        for values, holds in ((own, remains), (left, leaves)):
+            values = {**values, **{name: quoted(name) for name in self.keys}}
+            items = [
+                f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()
+            ]
+            texts.append(f"SELECT {', '.join(items)} FROM {corrected} WHERE {holds}")
+        return " UNION ALL ".join(texts)
+
+    def state(self, transitions: str) -> str:
+        """The state after the epoch: what remains of view `transitions`."""
+        columns = [quoted(name) for name in self.rules.columns()]
+        if self.pipeline.where.merges:
+            emitted = any_emits(self.pipeline)
+            columns.append(f"IF({emitted}, SLICE(predecessors, 1, 0), predecessors) AS predecessors")
+        items = listed(names(self.pipeline), ["window_start", "window_end"], columns)
+        return f"SELECT {items} FROM {transitions} WHERE remains"
+
+    def _struct(self, values: Mapping[str, str]) -> str:
+        fields = [name for name in self.types if name not in self.keys]
+        unknown = set(values) - set(fields)
+        if unknown:
+            raise KeyError(f"no such ledger columns: {sorted(unknown)}")
+        inside = ", ".join(
+            f"'{name}', CAST({values[name]} AS {self.types[name]})"
+            if name in values
+            else f"'{name}', {null(self.types[name])}"
+            for name in fields
+        )
+        return f"NAMED_STRUCT({inside})"
+
+    def _partial(self) -> dict[str, str]:
+        values = {
+            "kind": f"'{PARTIAL}'",
+            "window_start": "TIMESTAMP_MICROS(window_start)",
+            "window_end": "TIMESTAMP_MICROS(window_end)",
+            "generation": "generation",
+            "epoch": "epoch",
+            "pane_index": "panes",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "fresh": "fresh",
+            "fresh_on_time": "fresh_on_time",
+            "waiting_since": "TIMESTAMP_MICROS(waiting_since)",
+            "settled": "settled",
+            "gone": "false",
+            "fired": self._packed("fired_"),
+            "pending": self._packed("pending_"),
+        }
+        if "trigger" in self.types:
+            slots = [name for name in self.rules.columns() if name.startswith("trigger_")]
+            values["trigger"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(name)}' for name in slots)})"
+        if self.pipeline.where.merges:
+            values["predecessors"] = f"IF({any_emits(self.pipeline)}, SLICE(predecessors, 1, 0), predecessors)"
+        return values
+
+    def _packed(self, prefix: str) -> str:
+        return f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(prefix + name)}' for name in self.pipeline.parts)})"
+
+    def _results(self, prefix: str) -> dict[str, str]:
+        results: dict[str, str] = self.rules.results({name: quoted(prefix + name) for name in self.pipeline.parts})
+        return results
+
+    def _stamped(self, prefix: str) -> dict[str, str]:
+        """When an answer happened, where that is not its window's end."""
+        stamp = self.pipeline.stamp
+        return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
+
+    def _fired(self, letter: str) -> dict[str, str]:
+        """What is common to a pane and its retraction."""
+        watermark = "watermark_before" if letter == "a" else "watermark_after"
+        return {
+            "kind": f"'{PANE}'",
+            "window_start": "TIMESTAMP_MICROS(window_start)",
+            "window_end": "TIMESTAMP_MICROS(window_end)",
+            "generation": "generation",
+            "epoch": "epoch",
+            "pane_index": f"{letter}_index",
+            "timing": f"{letter}_timing",
+            "watermark": f"TIMESTAMP_MICROS({watermark})",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "writer": "'stream'",
+        }
+
+    def _panes(self) -> Iterator[tuple[str, dict[str, str]]]:
+        for letter in phases(self.pipeline):
+            shared = self._fired(letter)
+            if self.rules.retracts or self.pipeline.earlier is not None:
+                taken = shared | {"retraction": "true"} | self._results(f"{letter}_before_")
+                yield f"{letter}_takes", taken | self._stamped(f"{letter}_before_")
+            pane = shared | {"retraction": "false"} | self._stamped(f"{letter}_total_")
+            if self.rules.discards:
+                answer = self._results(f"{letter}_total_")
+                pane |= self._results(f"{letter}_delta_")
+                pane["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
+                pane["pending"] = self._packed(f"{letter}_delta_")
+            else:
+                pane |= self._results(f"{letter}_total_")
+            yield f"{letter}_emits", pane
+
+    def _taken_back(self) -> str:
+        """The retractions of the windows that merged into one that fires now (rule V3)."""
+        emitted = any_emits(self.pipeline)
+        early = "a" in phases(self.pipeline)
+        watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
+        values = self._fired("b") | {
+            "retraction": "true",
+            "timing": f"CASE {' '.join(f'WHEN {at}_emits THEN {at}_timing' for at in phases(self.pipeline))} END",
+            "watermark": f"TIMESTAMP_MICROS({watermark})",
+            "generation": "old.generation",
+            "pane_index": "old.panes",
+            "window_start": "TIMESTAMP_MICROS(old.window_start)",
+            "window_end": "TIMESTAMP_MICROS(old.window_end)",
+            **self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts}),
+        }
+        if self.pipeline.stamp is not None:
+            values["event_time"] = f"TIMESTAMP_MICROS(old.{quoted(self.pipeline.stamp)})"
+        if self.rules.discards:
+            answer = self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts})
+            values["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
+        old = f"IF({emitted}, predecessors, SLICE(predecessors, 1, 0))"
+        return f"TRANSFORM({old}, old -> {self._struct(values)})"
+
+    def _absorbed(self) -> str:
+        """The windows that merged away leave the state."""
+        values = {
+            "kind": f"'{PARTIAL}'",
+            "window_start": "TIMESTAMP_MICROS(old.window_start)",
+            "window_end": "TIMESTAMP_MICROS(old.window_end)",
+            "generation": "old.generation",
+            "epoch": "epoch",
+            "processing_time": "TIMESTAMP_MICROS(now)",
+            "gone": "true",
+        }
+        return f"TRANSFORM(absorbed, old -> {self._struct(values)})"
+
+    def _ordered(self) -> str:
+        return ", ".join(quoted(name) for name in self.types)

@@ -1,0 +1,122 @@
+"""The first half of an epoch in Spark SQL: a bundle becomes one row for each key and window it touches.
+
+The rows carry the accumulator of their records, and how many there were (`arrived`). Windows are microseconds in here.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.sql.records.assignment import assigned, end_by_start, listed, names, overlapping, sliced, spread
+from tailrace.sql.terms import quoted, total
+
+
+def merged(pipeline: Pipeline) -> list[str]:
+    """The accumulator of a group of lifted rows, as select-list items."""
+    return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
+
+
+def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = False) -> str:
+    """The partials of a bundle; `by_slices` has windows that overlap put together as `finished` does.
+
+    Windows that do not merge are judged by the watermark later, as groups: their lateness depends on the window alone.
+    Records of windows that merge are judged here, each by its own window before any merging (rule M1).
+    """
+    if not pipeline.where.merges:
+        return finished(pipeline, source) if by_slices else _grouped(pipeline, assigned(pipeline, source))
+    expired = f"LEAST(window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
+    alive = f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}"
+    return _sessions(pipeline, alive)
+
+
+def aggregated(pipeline: Pipeline, rows: str) -> str:
+    """The accumulator of every window of finished input, merged where windows merge: what a backfill reads.
+
+    `rows` is a query of assigned records.
+    """
+    return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
+
+
+def finished(pipeline: Pipeline, source: str) -> str:
+    """The accumulator of every window of a relation of records that have been through the steps, as `aggregated`.
+
+    Of windows that overlap the records of a slice of time are put together first, and then the slices of each window:
+    so a record is not looked at once for every window that it is in.
+    """
+    if not overlapping(pipeline):
+        return aggregated(pipeline, assigned(pipeline, source))
+    by, carried = listed(names(pipeline), ["at"]), [quoted(name) for name in pipeline.parts]
+    slices = f"SELECT {by}, {_totals(pipeline)} FROM ({sliced(pipeline, source)}) GROUP BY {by}"
+    rows = spread(pipeline, [*names(pipeline), "arrived", *carried], slices)
+    return _grouped(pipeline, rows, "CAST(SUM(arrived) AS bigint)")
+
+
+def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
+    return listed([f"{arrived} AS arrived"], merged(pipeline))
+
+
+def _grouped(pipeline: Pipeline, rows: str, arrived: str = "COUNT(*)") -> str:
+    keys, end = names(pipeline), end_by_start(pipeline.where)
+    if end is None:
+        by = listed(keys, ["window_start", "window_end"])
+        return f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
+    # A key less to group by, which is a quarter of the time that grouping takes.
+    by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
+    grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
+    items = listed(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
+    return f"SELECT {items} FROM ({grouped})"
+
+
+def _sessions(pipeline: Pipeline, rows: str) -> str:
+    keys = names(pipeline)
+    over = f"PARTITION BY {listed(keys)} ORDER BY at" if keys else "ORDER BY at"
+    # Sessions have one gap, so a record starts an island just when the one before it is a gap or more away.
+    spaced = f"SELECT *, IF(window_start >= LAG(window_end) OVER ({over}), 1L, 0L) AS apart FROM ({rows})"
+    frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    islands = f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})"
+    span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
+    return f"SELECT {listed(keys, [span])}, {_totals(pipeline)} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+
+
+def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
+    """Whether a bundle may hold late records, by the end of the first window that it touches and the clock before it.
+
+    Partials of windows that merge do not say: records of theirs that are late are not among them.
+    """
+    if pipeline.where.merges:
+        return True
+    if before is None or closest is None:
+        return False
+    return bool(Transition(pipeline, Scalars()).closed(closest, before.watermark))
+
+
+def late(pipeline: Pipeline, source: str, clock: str) -> str:
+    """The records of a bundle that came too late for one of their windows (rule M1).
+
+    Columns: the keys, `at`, the window, where the record came from, the clock's columns, and the `reason`.
+    """
+    expired = f"LEAST(r.window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
+    return _too_late(
+        pipeline, "r.window_start, r.window_end", "expired", source, f"CROSS JOIN {clock} c WHERE {expired}"
+    )
+
+
+def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> str:
+    """The records of a bundle that came to a window whose trigger is done (rule M4); columns as in `late`."""
+    alive = f"LEAST(r.window_end + {pipeline.lateness}L, {END_OF_TIME}L) > c.watermark_before"
+    if pipeline.where.merges:
+        inside = "r.window_start >= t.window_start AND r.window_end <= t.window_end"
+    else:
+        inside = "r.window_start = t.window_start AND r.window_end = t.window_end"
+    on = " AND ".join([*(f"r.{name} <=> t.{name}" for name in names(pipeline)), inside])
+    joined = f"CROSS JOIN {clock} c JOIN {transitions} t ON {on} WHERE t.refused AND {alive}"
+    return _too_late(pipeline, "t.window_start, t.window_end", "finished", source, joined)
+
+
+def _too_late(pipeline: Pipeline, span: str, reason: str, source: str, joined: str) -> str:
+    items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._source", "r._offset"]
+    items += ["c.watermark_before", "c.epoch", "c.now", f"'{reason}' AS reason"]
+    return f"SELECT {listed(items)} FROM ({assigned(pipeline, source)}) r {joined}"

@@ -1,0 +1,176 @@
+"""How an epoch's partials meet the open windows, in Spark SQL: grouped where windows stay apart, else merged.
+
+Either way the result has one row for each window that is open or touched, with the state columns of
+`model.step.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
+`held` (whether the window was there already), and for windows that merge `predecessors` and `absorbed`.
+"""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+
+from tailrace.lake.schema.contracts import predecessor_shape, spark_type
+from tailrace.model.combiners.basic import Part
+from tailrace.model.definition.pipeline import Pipeline, is_measure
+from tailrace.model.step.transition import Transition
+from tailrace.sql.epoch.clock_row import clock_columns
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import Sql, null, quoted, total
+
+
+def met(pipeline: Pipeline, state: str, partials: str, clock: str, *, joined: bool = False) -> str:
+    """The open windows of view `state` with the partials of view `partials`, each row with the clock's columns.
+
+    `joined` has windows that stay apart meet by a join, which in one process is quicker than grouping.
+    """
+    if pipeline.where.merges:
+        return _merged(pipeline, state, partials, clock)
+    meet = _joined if joined else _grouped
+    return _opened(pipeline, meet(pipeline, state, partials), clock)
+
+
+def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
+    """Each window with what arrived for it; rows of windows that closed before the epoch are left out (rule M1).
+
+    `both` is a query of what is held of each window and of what came for it, null where there is none.
+    """
+    rules = Transition(pipeline, Sql())
+    columns, window = rules.columns(), [*names(pipeline), "window_start", "window_end"]
+    opened = rules.opened("c.new_generation")
+    is_held = "g.generation IS NOT NULL"
+    items = [f"g.{name}" for name in window]
+    items += [f"IF({is_held}, g.{quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in columns]
+    items += [f"{is_held} AS held", "COALESCE(g.arrived, 0L) AS arrived"]
+    items += _arrived_parts(pipeline, "g")
+    items += [f"c.{name}" for name in clock_columns(pipeline)]
+    alive = f"({is_held} OR NOT {rules.closed('g.window_end', 'c.watermark_before')})"
+    return f"SELECT {listed(items)} FROM ({both}) g CROSS JOIN {clock} c WHERE {alive}"
+
+
+def _joined(pipeline: Pipeline, state: str, partials: str) -> str:
+    """What is held of each window beside what came for it, by a join of both."""
+    span = ["window_start", "window_end"]
+    came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
+    held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
+    window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *span]]
+    same = [f"s.{name} <=> p.{name}" for name in names(pipeline)] + [f"s.{name} = p.{name}" for name in span]
+    return f"SELECT {listed(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {' AND '.join(same)}"
+
+
+def _grouped(pipeline: Pipeline, state: str, partials: str) -> str:
+    """What is held of each window beside what came for it, by a group of both.
+
+    State and partials are both partitioned by key and window, so grouping their union moves no rows, and leaves the
+    next state partitioned alike. A group has at most one row of each, so any aggregate that skips nulls picks it.
+    """
+    columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
+    window = [*names(pipeline), "window_start", "window_end"]
+    held = [f"{null('bigint')} AS arrived", *(f"{null(part.type)} AS {quoted(name)}" for name, part in parts.items())]
+    came = ["arrived", *(quoted(name) for name in parts)]
+    both = (
+        f"SELECT {listed(window, held, [quoted(name) for name in columns])} FROM {state} "
+        f"UNION ALL SELECT {listed(window, came, [null(type) for type in columns.values()])} FROM {partials}"
+    )
+    picked = [f"MAX({name}) AS {name}" for name in [*came, *(quoted(name) for name in columns)]]
+    return f"SELECT {listed(window, picked)} FROM ({both}) GROUP BY {listed(window)}"
+
+
+def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
+    items = []
+    for name, part in pipeline.parts.items():
+        column = f"{source}.{quoted(name)}"
+        items.append(f"CAST({_or_zero(part, column)} AS {part.type}) AS {quoted(name)}")
+    return items
+
+
+def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+    """Spans of overlapping windows, by key. A span that equals a window held goes on; any other starts anew."""
+    rules = Transition(pipeline, Sql())
+    keys, columns = names(pipeline), rules.columns()
+    shape = spark_type([predecessor_shape(pipeline)])
+    members = (
+        f"SELECT {listed(keys, ['window_start', 'window_end', 'true AS held', '0L AS arrived'])}, "
+        f"{listed([f'{part.zero(Sql())} AS {quoted(n)}' for n, part in pipeline.parts.items()])}, "
+        f"{listed([quoted(n) for n in columns])}, predecessors FROM {state} "
+        f"UNION ALL SELECT {listed(keys, ['window_start', 'window_end', 'false', 'arrived'])}, "
+        f"{listed([quoted(n) for n in pipeline.parts])}, "
+        f"{listed([null(type) for type in columns.values()])}, {null(shape)} FROM {partials}"
+    )
+    by = f"PARTITION BY {listed(keys)} " if keys else ""
+    order = f"{by}ORDER BY window_start, window_end, held"
+    reached = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    spaced = f"SELECT *, IF(window_start >= {reached}, 1L, 0L) AS apart FROM ({members})"
+    frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
+    grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+    return _started(
+        pipeline,
+        rules,
+        f"SELECT g.*, {listed([f'c.{n}' for n in clock_columns(pipeline)])} FROM ({grouped}) g CROSS JOIN {clock} c",
+    )
+
+
+def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
+    """A span's window, whether it is one held alone, its arrivals, and what the windows held in it add up to."""
+    same = "(COUNT_IF(held) = 1 AND MIN(IF(held, window_start, NULL)) = MIN(window_start) AND "
+    same += "MAX(IF(held, window_end, NULL)) = MAX(window_end))"
+    items = [
+        "MIN(window_start) AS window_start",
+        "MAX(window_end) AS window_end",
+        f"{same} AS held",
+        "SUM(arrived) AS arrived",
+        "SUM(fresh) AS all_fresh",
+        "SUM(fresh_on_time) AS all_on_time",
+        "MAX(generation) AS all_generation",
+    ]
+    for name, part in pipeline.parts.items():
+        items.append(f"{total(part, quoted(name))} AS {quoted(name)}")
+        for which in ("fired", "pending"):
+            column = quoted(f"{which}_{name}")
+            items.append(f"{total(part, f'IF(held, {column}, NULL)')} AS {quoted(f'all_{which}_{name}')}")
+    items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
+    own = ", ".join(
+        f"'{name}', {quoted(column)}"
+        for name, column in {
+            "window_start": "window_start",
+            "window_end": "window_end",
+            "generation": "generation",
+            "panes": "panes",
+            **{part: f"fired_{part}" for part in pipeline.parts},
+        }.items()
+    )
+    items.append(f"COLLECT_LIST(IF(held AND panes > 0L, NAMED_STRUCT({own}), NULL)) AS fired_before")
+    items.append("FLATTEN(COLLECT_LIST(IF(held, predecessors, NULL))) AS inherited")
+    span = "NAMED_STRUCT('window_start', window_start, 'window_end', window_end, 'generation', generation)"
+    items.append(f"COLLECT_LIST(IF(held, {span}, NULL)) AS members")
+    return items
+
+
+def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
+    o = Sql()
+    opened = rules.opened("GREATEST(all_generation, new_generation)")
+    opened["fresh"] = "COALESCE(all_fresh, 0L)"
+    opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
+    opened["waiting_since"] = "now"
+    for name, part in pipeline.parts.items():
+        # The trigger measures what is fresh; of the answer everything has yet to be told.
+        held = ("pending",) if is_measure(name) else ("fired", "pending")
+        both = reduce(
+            partial(part.merged, o),
+            (_or_zero(part, f"`all_{which}_{name}`") for which in held),
+        )
+        opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
+    opened = rules.carried(opened)
+    items = [*names(pipeline), "window_start", "window_end"]
+    items += [f"IF(held, {quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
+    items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *clock_columns(pipeline)]
+    empty = "SLICE(members, 1, 0)"
+    items += [
+        "IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors",
+        f"IF(held, {empty}, members) AS absorbed",
+    ]
+    return f"SELECT {listed(items)} FROM ({grouped})"
+
+
+def _or_zero(part: Part, column: str) -> str:
+    return f"COALESCE({column}, {part.zero(Sql())})" if part.has_zero else column

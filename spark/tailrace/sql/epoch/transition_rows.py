@@ -1,0 +1,108 @@
+"""The second half of an epoch in Spark SQL: every open window goes through the rules of `model.step.transition`.
+
+The text is a chain of projections, one for each phase of rule T4. Its rows hold the window's state after the epoch, and
+for each phase in which a pane may fire (`a` after the data, `b` after the watermark, `c` as it closes) what came out.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Row, Transition
+from tailrace.model.triggers.combinators import Phase
+from tailrace.sql.epoch.clock_row import clock_columns, times
+from tailrace.sql.terms import Sql, quoted
+
+PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
+"""The phases by the letter before their columns; `c` is the last pane of a window that closes."""
+
+
+def phases(pipeline: Pipeline) -> list[str]:
+    """The phases in which a pane of this definition may fire at all; the others are left out of the text.
+
+    After the watermark only a trigger that looks at it can have become ready. Nothing is left to fire as a window
+    closes where every fresh record fires at once.
+    """
+    letters = ["a"]
+    if pipeline.when.looks_at_watermark:
+        letters.append("b")
+    if not pipeline.when.fires_at_once or pipeline.closing == "always":
+        letters.append("c")
+    return letters
+
+
+def any_emits(pipeline: Pipeline) -> str:
+    """Whether a window fires in any phase of the epoch."""
+    return "(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")"
+
+
+_END = "window_end"
+
+
+class Chain:
+    """A growing chain of projections: each names every column it passes on."""
+
+    def __init__(self, start: str, columns: list[str]) -> None:
+        self.steps = [f"step_0 AS ({start})"]
+        self.columns = columns
+
+    def add(self, terms: Row) -> None:
+        """Replace or add these columns, computed from the step before."""
+        kept = [quoted(name) for name in self.columns if name not in terms]
+        made = [f"{term} AS {quoted(name)}" for name, term in terms.items() if term != quoted(name)]
+        same = [quoted(name) for name, term in terms.items() if term == quoted(name)]
+        number = len(self.steps)
+        self.steps.append(f"step_{number} AS (SELECT {', '.join(kept + same + made)} FROM step_{number - 1})")
+        self.columns = [*(n for n in self.columns if n not in terms), *terms]
+
+    def text(self) -> str:
+        return f"WITH {', '.join(self.steps)} SELECT * FROM step_{len(self.steps) - 1}"
+
+
+def transitions(pipeline: Pipeline, met: str) -> str:
+    """The transitions of every window in the rows `met` (from `tailrace.sql.epoch.state_merge`), as one query."""
+    rules = Transition(pipeline, Sql())
+    state = {name: quoted(name) for name in rules.columns()}
+    extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]
+    extra += ["predecessors", "absorbed"] if pipeline.where.merges else []
+    chain = Chain(met, [*pipeline.key, "window_start", "window_end", *state, *extra])
+    _arrive(pipeline, rules, chain, state)
+    for letter in phases(pipeline):
+        _fire(rules, chain, state, letter, PHASES[letter])
+    touched = " OR ".join(["(arrived > 0L", *(f"{letter}_advances" for letter in phases(pipeline))]) + ")"
+    chain.add({"touched": touched, "remains": f"(NOT {rules.out_of_reach(_END, 'watermark_after')})"})
+    return chain.text()
+
+
+def _arrive(pipeline: Pipeline, rules: Transition, chain: Chain, state: Row) -> None:
+    if pipeline.finishing == "close":
+        refused = f"(held AND {rules.done(state)} AND arrived > 0L)"
+        chain.add({"refused": refused, "arrived": f"IF({refused}, 0L, arrived)"})
+        zero = {name: part.zero(Sql()) for name, part in pipeline.parts.items()}
+        parts = {name: f"IF(refused, {zero[name]}, {quoted(name)})" for name in zero}
+    else:
+        parts = {name: quoted(name) for name in pipeline.parts}
+    clock = times(pipeline)
+    ends = {"open": rules.open(_END, clock), "closing": rules.closing(_END, clock)}
+    chain.add(rules.arrived(state, "arrived", parts, _END, clock) | ends)
+
+
+def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase | None) -> None:
+    clock, advances = times(rules.pipeline), f"{letter}_advances"
+    if phase is None:
+        term = rules.closes(state, "closing", "b_emits" if "b_emits" in chain.columns else "false")
+    else:
+        term = rules.advances(state, _END, "open", clock, phase)
+    chain.add({advances: term})
+    told = rules.said(state, advances, _END, clock, phase)
+    everything, fresh, fired = rules.contents(state)
+    said = {name: f"{letter}_{name}" for name in told}
+    shown: Row = {f"{letter}_{name}": term for name, term in told.items() if (name, term) != ("takes", "false")}
+    shown |= {f"{letter}_index": "panes"}
+    shown |= {f"{letter}_total_{name}": term for name, term in everything.items()}
+    if rules.discards:
+        shown |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
+    if rules.retracts or rules.pipeline.earlier is not None:
+        shown |= {f"{letter}_before_{name}": term for name, term in fired.items()}
+    chain.add(shown)
+    total = {name: quoted(f"{letter}_total_{name}") for name in everything}
+    chain.add(rules.fired(state, advances, said, _END, clock, phase, total))

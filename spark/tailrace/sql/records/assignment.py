@@ -1,0 +1,199 @@
+"""A bundle's records with the windows they are in, in Spark SQL: each kind of window is an expression of a record.
+
+Windows are microseconds in here. `NATIVE` lists the kinds; a definition with another one has no native execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any
+
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.combiners.first_last import seen
+from tailrace.model.combiners.retraction import taken_back
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import PLACE, SIGN
+from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
+from tailrace.sql.terms import Sql, quoted
+
+
+def names(pipeline: Pipeline) -> list[str]:
+    """The key columns, quoted."""
+    return [quoted(name) for name in pipeline.key]
+
+
+def listed(*groups: list[str]) -> str:
+    """Select-list items of several groups, with commas."""
+    return ", ".join(item for group in groups for item in group)
+
+
+def lifted(pipeline: Pipeline) -> list[str]:
+    """What each record adds to each part of the accumulator, as select-list items."""
+    o, items = Sql(), []
+    later = pipeline.takes_back
+    for name, combiner in pipeline.combiners.items():
+        value = None if combiner.column is None else quoted(combiner.column)
+        type_ = pipeline.type_of(combiner)
+        at = f"UNIX_MICROS({quoted(pipeline.log.event_time)})"
+        terms = combiner.lift(o, seen(o, combiner, value, at), type_)
+        if later:
+            back = taken_back(o, combiner, terms, type_)
+            terms = tuple(o.choose(f"({SIGN} < 0)", *pair) for pair in zip(back, terms, strict=True))
+        for part, term in zip(combiner.parts(type_), terms, strict=True):
+            items.append(f"{term} AS `{name}__{part.name}`")
+    for name, measure in pipeline.when.measures().items():
+        items.append(f"{measure.of(o, _columns(pipeline), pipeline.columns)} AS `{MEASURED}__{name}`")
+    if later:
+        items.append(f"CAST({SIGN} AS bigint) AS `{NET}`")
+    if pipeline.stamp is not None:
+        items.append(f"UNIX_MICROS({quoted(pipeline.log.event_time)}) AS {quoted(pipeline.stamp)}")
+    return items
+
+
+def assigned(pipeline: Pipeline, source: str) -> str:
+    """A bundle's records with the windows each is in: one row for a record and window.
+
+    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came from.
+    `source` is a view of records that have been through the definition's steps
+    (`engines.spark.executions.preparation`); where its windows are of one's own, they are in the records' column
+    `WINDOWS`.
+    """
+    where, places = pipeline.where, list(PLACE)
+    carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
+    native = NATIVE.get(type(where))
+    more = [] if native else [WINDOWS]
+    records = _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", [*places, *more])
+    return native(where, carried, records) if native else _told(carried, records)
+
+
+WINDOWS = "_windows"
+"""The column of a record's windows, where code of one's own has assigned them: a list of their bounds."""
+
+
+def overlapping(pipeline: Pipeline) -> bool:
+    """Whether a record is in so many windows that it pays to put those of a slice of time together first."""
+    where = pipeline.where
+    return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
+
+
+LEAST_WINDOWS = 3
+"""Of fewer windows to a record, putting together first may take longer than it saves."""
+
+
+def sliced(pipeline: Pipeline, source: str) -> str:
+    """A bundle's records, lifted, each at the beginning of its slice of time (`at`), which windows have all of or none.
+
+    A slice is as long as the greatest common divisor of a window's size and period, and begins where a window does.
+    """
+    where = pipeline.where
+    assert isinstance(where, Sliding)
+    at, slice_ = f"UNIX_MICROS({_at(pipeline)})", gcd(duration(where.size), duration(where.every))
+    return _lifted_records(pipeline, source, f"{at} - PMOD({at} - {duration(where.offset)}L, {slice_}L)", [])
+
+
+def spread(pipeline: Pipeline, carried: list[str], slices: str) -> str:
+    """The rows of a query of slices, once for each window that has them; `carried` are the columns to carry on."""
+    return NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices)
+
+
+def _at(pipeline: Pipeline) -> str:
+    return quoted(pipeline.log.event_time)
+
+
+def _lifted_records(pipeline: Pipeline, source: str, at: str, places: list[str]) -> str:
+    items = listed(names(pipeline), [f"{at} AS at"], lifted(pipeline), places)
+    return f"SELECT {items} FROM {source}{kept(pipeline)}"
+
+
+def kept(pipeline: Ranged) -> str:
+    """The clause that leaves out the records that the definition does; empty where it keeps all."""
+    if pipeline.keep is None:
+        return ""
+    return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)}"
+
+
+def _columns(pipeline: Ranged) -> dict[str, str]:
+    return {column: quoted(column) for column in pipeline.columns}
+
+
+def end_by_start(where: Windowing) -> str | None:
+    """Write a window's end as a term of its start, where that is simpler than to find it.
+
+    >>> from tailrace.model.base.time import seconds
+    >>> end_by_start(Fixed(seconds(2)))
+    'window_start + 2000000L'
+    """
+    match where:
+        case _ if type(where) not in NATIVE:
+            # Its windows are what its code says, whatever it is derived from.
+            return None
+        case Global():
+            return f"{END_OF_TIME}L"
+        case Fixed() | Sliding():
+            return f"window_start + {duration(where.size)}L"
+    return None
+
+
+def _told(carried: str, records: str) -> str:
+    bounds = ", ".join(f"_window.{name} AS {name}" for name in ("window_start", "window_end"))
+    return f"SELECT {carried}, {bounds} FROM (SELECT *, EXPLODE({WINDOWS}) AS _window FROM ({records}))"
+
+
+def _global(where: Global, carried: str, records: str) -> str:
+    return f"SELECT {carried}, {BEGINNING}L AS window_start, {END_OF_TIME}L AS window_end FROM ({records})"
+
+
+def _fixed(where: Fixed, carried: str, records: str) -> str:
+    size, since = duration(where.size), f"{duration(where.offset)}L"
+    if where.phase is not None:
+        # As `model.windows.windows.phase_of` has it.
+        since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
+    start = f"(at - PMOD(at - {since}, {size}L))"
+    return f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})"
+
+
+def _sliding(where: Sliding, carried: str, records: str) -> str:
+    size, every, offset = duration(where.size), duration(where.every), duration(where.offset)
+    last = f"(at - PMOD(at - {offset}L, {every}L))"
+    starts = ", ".join(f"{last} - {place * every}L" for place in range(-(-size // every)))
+    return (
+        f"SELECT {carried}, window_start, window_start + {size}L AS window_end "
+        f"FROM (SELECT *, EXPLODE(ARRAY({starts})) AS window_start FROM ({records})) "
+        f"WHERE window_start + {size}L > at"
+    )
+
+
+def _sessions(where: Sessions, carried: str, records: str) -> str:
+    gap = duration(where.gap)
+    return f"SELECT {carried}, at AS window_start, at + {gap}L AS window_end FROM ({records})"
+
+
+def _calendar(where: Calendar, carried: str, records: str) -> str:
+    zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
+    # Local times pass for UTC ones in between; Spark takes the first of two instants that a clock shows alike, and for
+    # a time that clocks skip the instant at which they do, as the model does.
+    local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
+    ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
+        ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip
+    return f"SELECT {carried}, {ends['start']}, {ends['end']} FROM (SELECT *, {local} AS local FROM ({records}))"
+
+
+_STEPS = {
+    "day": "INTERVAL '1' DAY",
+    "week": "INTERVAL '7' DAY",
+    "month": "INTERVAL '1' MONTH",
+    "quarter": "INTERVAL '3' MONTH",
+    "year": "INTERVAL '12' MONTH",
+}
+
+NATIVE: dict[type, Callable[[Any, str, str], str]] = {
+    Global: _global,
+    Fixed: _fixed,
+    Sliding: _sliding,
+    Sessions: _sessions,
+    Calendar: _calendar,
+}
+"""How each kind of window is written in SQL: the windowing, the columns to carry on, and the query of the records."""

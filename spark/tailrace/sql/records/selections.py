@@ -1,0 +1,64 @@
+"""A definition's steps in SQL: what is done with each record before it gets its windows (Dataflow Model, 2.1).
+
+Steps that are code of one's own have no text here: an engine calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.joins import Pack, Pairs, Unpack
+from tailrace.model.definition.record_steps import Derive, Each, ElementWise, SparkColumns, SparkFrame
+from tailrace.sql.records.join_sides import packed, paired, unpacked
+from tailrace.sql.terms import Sql, quoted
+
+FAILED = "_failed"
+"""The column that says why a step could not take a record; null where they all could."""
+
+
+def may_fail(pipeline: Ranged) -> bool:
+    """Whether a step may reject records."""
+    return any(isinstance(one, Each) for one in pipeline.each)
+
+
+def leaves_out(pipeline: Ranged) -> bool:
+    """Whether a step may make no record of one."""
+    return any(not isinstance(one, Derive | SparkColumns | Pack) for one in pipeline.each)
+
+
+def selected(one: ElementWise, types: Mapping[str, str], columns: list[str]) -> list[str] | None:
+    """Write a step as the select-list of a query over records with these `columns`; None for code of one's own.
+
+    `types` are the types of those columns that a definition knows.
+    """
+    if isinstance(one, Derive):
+        terms = {name: quoted(name) for name in types}
+        return [
+            "*",
+            *(
+                f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
+                for name, value in one.values.items()
+            ),
+        ]
+    if isinstance(one, SparkColumns):
+        return ["*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in one.values.items())]
+    if isinstance(one, Pack):
+        return ["*", packed(one, types)]
+    if isinstance(one, Pairs):
+        shared = [quoted(name) for name in columns if name not in (one.left, one.right)]
+        return [*shared, f"INLINE({paired(one, types)})"]
+    if isinstance(one, Unpack):
+        shared = [quoted(name) for name in columns if name != one.name]
+        return [*shared, f"INLINE({unpacked(one, types)})"]
+    return None
+
+
+def keeps_each(one: ElementWise) -> bool:
+    """Whether a step makes one record of one."""
+    return isinstance(one, Derive | SparkColumns | Pack)
+
+
+def needs_spark(pipeline: Ranged) -> bool:
+    """Whether a step is written for Spark."""
+    return any(isinstance(one, SparkColumns | SparkFrame) for one in pipeline.each)

@@ -1,0 +1,59 @@
+"""What a reader gets of another definition, in SQL: its panes as records, its answers, or what it produces."""
+
+from __future__ import annotations
+
+from tailrace.lake.schema.contracts import PANE, PRODUCTION
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import PANE_TIME, SIGN
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import Sql, quoted
+
+
+def changes(pipeline: Pipeline, rows: str) -> str:
+    """The records that a later stage reads of a view of a stage's ledger rows (`model.step.stages.changes`)."""
+    where = f"kind = '{PANE}' AND writer = 'stream'"
+    return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
+
+
+def answered(pipeline: Pipeline, answers: str) -> str:
+    """The same of a query of a stage's answers, whose windows are microseconds (`answers.batch`)."""
+    spans = ["window_start", "window_end"]
+    items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
+    items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
+    stamp = "CAST(NULL AS bigint)" if pipeline.stamp is None else quoted(pipeline.stamp)
+    items.append(f"TIMESTAMP_MICROS({stamp}) AS {PANE_TIME}")
+    return _records(pipeline, f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})")
+
+
+def productions(definition: Computation | Map, rows: str) -> str:
+    """The records that a reader gets of the ledger rows that a stream wrote, a view or a query in brackets.
+
+    Those of a map have the places of the records that they were made of.
+    """
+    columns = [quoted(name) for name in definition.produced.columns]
+    own = isinstance(definition, Computation)
+    place = f"{'epoch' if own else 'source_epoch'} AS _epoch, source_partition AS _source, source_offset AS _offset"
+    written = "" if own else " AND writer = 'stream'"
+    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'{written}"
+
+
+def claimed_ids(computation: Computation, rows: str) -> str:
+    """The ids of the productions among a ledger's rows that are claimed, as SQL: with event times, and places."""
+    once, types = computation.once, computation.produced.columns
+    assert once is not None
+    about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
+    if once.keep is not None:
+        about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
+    by = quoted(once.by)
+    # An instant as its clock shows it in UTC: engines write a zone each in its own way, or not at all.
+    text = f"CAST({by} AS TIMESTAMP_NTZ)" if types[once.by] == "timestamp" else by
+    items = [f"CAST({text} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
+    return f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}"
+
+
+def _records(pipeline: Pipeline, rows: str) -> str:
+    columns = [quoted(name) for name in pipeline.panes.columns if name != PANE_TIME]
+    at = f"COALESCE({PANE_TIME}, TIMESTAMP_MICROS(UNIX_MICROS(window_end) - 1L)) AS {PANE_TIME}"
+    place = f"{SIGN}, _epoch, CAST(NULL AS string) AS _source, CAST(NULL AS bigint) AS _offset"
+    return f"SELECT {', '.join(columns)}, {at}, {place} FROM ({rows})"

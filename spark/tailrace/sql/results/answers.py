@@ -1,0 +1,132 @@
+"""The answers of finished input in Spark SQL, and how they differ from those that table `p` holds.
+
+What a backfill computes and what an audit compares with. Windows are microseconds in here; the current answers are
+given the same way.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.combiners.own import OwnWindows
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.model.windows.panes import END_OF_WINDOW
+from tailrace.sql.epoch.partials import aggregated, finished
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import Sql, quoted
+
+SPAN = ("window_start", "window_end")
+VERSION = ("generation", "epoch", "pane_index")
+"""The columns of a pane's version, in the order in which they count (rule V1)."""
+
+
+def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
+    """The answer of each window of the assigned records `rows`: keys, window, results, accumulator, and of how many
+    records (`_arrived`).
+
+    `within` is a condition on the window.
+    """
+    return _answers(pipeline, aggregated(pipeline, rows), within)
+
+
+def computed(pipeline: Pipeline, source: str, within: str = "true") -> str:
+    """The answers of the records of a relation, which have been through the steps, as `batch` of them assigned."""
+    return _answers(pipeline, finished(pipeline, source), within)
+
+
+def _answers(pipeline: Pipeline, accumulators: str, within: str) -> str:
+    results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
+    typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
+    items = listed(
+        names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], ["arrived AS _arrived"]
+    )
+    return f"SELECT {items} FROM ({accumulators}) WHERE {within}"
+
+
+def current(pipeline: Pipeline, table: str, within: str = "true") -> str:
+    """The answers that table `p` holds, with the windows as microseconds and the version."""
+    spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
+    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], list(VERSION))
+    return f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}"
+
+
+def told(pipeline: Pipeline, panes: str) -> str:
+    """What each pane of a view says of its window's answer: table `p`'s columns, and whether it takes it back."""
+    results = [quoted(name) for name in pipeline.results]
+    shown = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
+    items = listed(names(pipeline), list(SPAN), shown, ["timing", *VERSION, "retraction"])
+    return f"SELECT {items} FROM {panes}"
+
+
+def latest(pipeline: Pipeline, panes: str) -> str:
+    """What the last pane of each window in a view says of its answer; columns as in `told`."""
+    # A retraction shares the version of the pane that takes its place (rule V1).
+    order = ", ".join(f"{name} DESC" for name in VERSION) + ", retraction"
+    place = f"ROW_NUMBER() OVER (PARTITION BY {listed(names(pipeline), list(SPAN))} ORDER BY {order}) AS _place"
+    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM ({told(pipeline, panes)})) WHERE _place = 1"
+
+
+def differences(pipeline: Pipeline, computed: str, held: str) -> str:
+    """Computed answers beside the held ones: the keys and window, `new_*`, `old_*`, and what became of it in `change`.
+
+    `change` is same, changed, new (only computed) or gone (only held). Accumulators come as `part_*`.
+    """
+    same = " AND ".join(f"c.{name} <=> h.{name}" for name in map(quoted, pipeline.results))
+    on = " AND ".join([*(f"c.{n} <=> h.{n}" for n in names(pipeline)), *(f"c.{n} = h.{n}" for n in SPAN)])
+    items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
+    items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
+    items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.results]
+    items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
+    change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
+    items.append(f"{change} WHEN {same} THEN 'same' ELSE 'changed' END AS change")
+    return (
+        f"SELECT {listed(items)} FROM (SELECT *, true AS _there FROM ({computed})) c "
+        f"FULL OUTER JOIN (SELECT *, true AS _there FROM ({held})) h ON {on}"
+    )
+
+
+def new(pipeline: Pipeline, computed: str) -> str:
+    """The shape of `differences` where nothing is held."""
+    items = [*names(pipeline), *SPAN]
+    items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
+    items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.results.items()]
+    items += [f"{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
+    return f"SELECT {listed(items)}, 'new' AS change FROM ({computed})"
+
+
+def in_range(first: int, last: int) -> str:
+    """Whether a window belongs to a range: its timestamp lies in it (rule V5)."""
+    return f"(window_end > {first}L AND window_end <= {last}L)"
+
+
+def events_from(pipeline: Pipeline, first: int) -> int | None:
+    """The earliest event time, in microseconds, that a window with a timestamp from `first` on may hold.
+
+    None where any may be in it; for sessions that depends on the data.
+    """
+    where = pipeline.where
+    if where.merges:
+        return first + 1 - where.reach if pipeline.earlier is None else None
+    since = None if where.longest is None else first + 1 - where.longest
+    if since is None or pipeline.earlier is None:
+        return since
+    # A later stage's record is a window of the earlier one, and happened no later than its end.
+    return None if pipeline.earlier.where.merges else events_from(pipeline.earlier, since)
+
+
+def events_until(pipeline: Pipeline, last: int) -> int | None:
+    """The event time before which all events are that a window with a timestamp before `last` may hold or merge with.
+
+    None where it may hold any, for an earlier stage's answer may happen before its window's last event.
+    """
+    until = last
+    for place, stage in enumerate(reversed(pipeline.stages)):
+        if place and stage.timestamp is not END_OF_WINDOW:
+            return None
+        if isinstance(stage.where, OwnWindows):
+            # One's own may begin before the event that they are for.
+            ahead = stage.where.reach if stage.where.merges else stage.where.longest
+            if ahead is None:
+                return None
+            until += ahead
+    return until if until < END_OF_TIME else None

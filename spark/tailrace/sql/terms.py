@@ -1,0 +1,228 @@
+"""The algebra that writes Spark SQL: a term is the text of an expression.
+
+The texts are made once per definition and hold no clock, which comes in as columns: an epoch's plan is the same text as
+the one before, so Spark's generated code is found in its cache.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from tailrace.model.base.algebra import Term
+from tailrace.model.base.types import decimal_parts, element_type, struct_fields
+from tailrace.model.combiners.basic import Merge, Part
+
+
+def quoted(name: str) -> str:
+    """A column or table name as an SQL identifier.
+
+    >>> quoted("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def null(type: str) -> str:
+    """A null of a column type.
+
+    >>> null("bigint")
+    'CAST(NULL AS bigint)'
+    """
+    return f"CAST(NULL AS {type})"
+
+
+AGGREGATES = {
+    Merge.ADD: "SUM({})",
+    Merge.LEAST: "MIN({})",
+    Merge.GREATEST: "MAX({})",
+    Merge.GATHER: "FLATTEN(COLLECT_LIST({}))",
+    # What is there often is in the set once, and no more is held of it.
+    Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
+    Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
+    Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
+}
+
+
+def total(part: Part, of: str) -> str:
+    """What makes one part of the parts of a group, as an aggregate."""
+    if part.merge is Merge.HIGHEST:
+        return _highest(part, of)
+    made = AGGREGATES[part.merge].format(of, most=part.most)
+    if part.merge is Merge.COUNT:
+        made = added_up(made, part.type)
+    return f"CAST({in_order(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
+
+
+def _highest(part: Part, of: str) -> str:
+    """What makes the highest values of a group, by an aggregate of their field beside that of their lists."""
+    most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
+    found = f"FILTER(FLATTEN(COLLECT_LIST({of})), x -> x.{quoted(part.by)} = {most})"
+    return f"CAST({in_order(found, part.type)} AS {part.type})"
+
+
+def added_up(values: str, type: str) -> str:
+    """A list of values with how many there are of each (`n`), in order, the counts of equal ones added up.
+
+    Sorted, equal ones lie side by side: `ends` are the places where the next one is another, and what lies between two
+    of them is added up. So each row is looked at a few times, however many are equal.
+    """
+    after, own = (f"TRY_ELEMENT_AT(s, CAST(i + {place} AS int)).value" for place in (2, 1))
+    ends = f"FILTER(TRANSFORM(s, (x, i) -> i), i -> NOT ({own} <=> {after}))"
+    before = "IF(j = 0, -1, TRY_ELEMENT_AT(ends, CAST(GREATEST(j, 1) AS int)))"
+    # A slice would be a copy of the whole list for each run, in DuckDB.
+    equal = f"TRANSFORM(SEQUENCE({before} + 1, e), k -> TRY_ELEMENT_AT(s, CAST(k + 1 AS int)).n)"
+    n = f"AGGREGATE({equal}, 0L, (t, x) -> t + x)"
+    row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(s, CAST(e + 1 AS int)).value, 'n', {n})"
+    rows = f"TRANSFORM(ARRAY({ends}), ends -> TRANSFORM(ends, (e, j) -> {row}))"
+    summed = f"TRANSFORM(ARRAY({in_order(values, type)}), s -> TRY_ELEMENT_AT({rows}, 1))"
+    return f"FILTER(TRY_ELEMENT_AT({summed}, 1), x -> x.n <> 0L)"
+
+
+def in_order(values: str, type: str) -> str:
+    """A list of this type, sorted. One of structs is cast to it, for not every dialect finds the fields to sort by."""
+    structs = struct_fields(element_type(type) or "") is not None
+    return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
+
+
+class Sql:
+    """The algebra on SQL texts. Truth values are never null in the rows it is used on.
+
+    >>> Sql().at_least("fresh", Sql().literal(2, "bigint"))
+    '(fresh >= 2L)'
+    """
+
+    def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
+        if value is None:
+            return "NULL" if type == "null" else null(type)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int):
+            return f"{value}L" if decimal_parts(type) is None else f"CAST({value} AS {type})"
+        if isinstance(value, Decimal):
+            return f"CAST('{value:f}' AS {type})"
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def add(self, a: Term, b: Term, type: str) -> Term:
+        return self._number(f"({a} + {b})", type)
+
+    def subtract(self, a: Term, b: Term, type: str) -> Term:
+        return self._number(f"({a} - {b})", type)
+
+    def multiply(self, a: Term, b: Term, type: str) -> Term:
+        return self._number(f"({a} * {b})", type)
+
+    def size(self, a: Term) -> Term:
+        return f"CAST(OCTET_LENGTH({a}) AS bigint)"
+
+    def at_least(self, a: Term, b: Term) -> Term:
+        return f"({a} >= {b})"
+
+    def equal(self, a: Term, b: Term) -> Term:
+        return f"({a} = {b})"
+
+    def every(self, *terms: Term) -> Term:
+        left = [term for term in dict.fromkeys(terms) if term != "true"]
+        return "false" if "false" in left else _joined(left, " AND ", "true")
+
+    def some(self, *terms: Term) -> Term:
+        left = [term for term in dict.fromkeys(terms) if term != "false"]
+        return "true" if "true" in left else _joined(left, " OR ", "false")
+
+    def no(self, term: Term) -> Term:
+        return {"true": "false", "false": "true"}.get(term, f"(NOT {term})")
+
+    def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
+        if then == otherwise or condition == "true":
+            return then
+        return otherwise if condition == "false" else f"IF({condition}, {then}, {otherwise})"
+
+    def missing(self, term: Term) -> Term:
+        return f"({term} IS NULL)"
+
+    def least(self, a: Term, b: Term) -> Term:
+        return f"LEAST({a}, {b})"
+
+    def greatest(self, a: Term, b: Term) -> Term:
+        return f"GREATEST({a}, {b})"
+
+    def ratio(self, a: Term, b: Term) -> Term:
+        return f"(CAST({a} AS double) / CAST({b} AS double))"
+
+    def periods(self, at: Term, period: int, offset: int) -> Term:
+        # Rounded down also before 1970, where DIV rounds towards zero.
+        return f"(({at} - {offset}L - PMOD({at} - {offset}L, {period}L)) DIV {period}L)"
+
+    def micros(self, a: Term) -> Term:
+        return f"UNIX_MICROS({a})"
+
+    def wide(self, a: Term) -> Term:
+        return f"CAST({a} AS bigint)"
+
+    def stamped(self, at: Term, a: Term) -> Term:
+        return f"IF({a} IS NULL, NULL, NAMED_STRUCT('at', {at}, 'value', {a}))"
+
+    def unstamped(self, a: Term) -> Term:
+        return f"({a}).value"
+
+    def no_values(self, type: str) -> Term:
+        return f"CAST(ARRAY() AS {type})"
+
+    def alone(self, a: Term, type: str) -> Term:
+        return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY({a}))"
+
+    def gathered(self, a: Term, b: Term, type: str) -> Term:
+        return _both(a, b, in_order(f"CONCAT({a}, {b})", type))
+
+    def united(self, a: Term, b: Term) -> Term:
+        return _both(a, b, f"SORT_ARRAY(ARRAY_UNION({a}, {b}))")
+
+    def largest(self, a: Term, b: Term, most: int) -> Term:
+        return f"SLICE(SORT_ARRAY(CONCAT({a}, {b}), false), 1, {most})"
+
+    def field(self, a: Term, name: str) -> Term:
+        return f"({a}).{quoted(name)}"
+
+    def highest(self, a: Term, by: str) -> Term:
+        # The highest is found once, and not once for each value of the list.
+        most = f"ARRAY_MAX(TRANSFORM(s, x -> x.{quoted(by)}))"
+        found = f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({most}), m -> FILTER(s, x -> x.{quoted(by)} = m)), 1)"
+        return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({a}), s -> {found}), 1)"
+
+    def once(self, a: Term, type: str) -> Term:
+        return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY(NAMED_STRUCT('value', {a}, 'n', 1L)))"
+
+    def counted(self, a: Term, b: Term, type: str) -> Term:
+        return _both(a, b, added_up(f"CONCAT({a}, {b})", type))
+
+    def opposite(self, a: Term) -> Term:
+        return f"TRANSFORM({a}, x -> NAMED_STRUCT('value', x.value, 'n', -x.n))"
+
+    def told_apart(self, a: Term) -> Term:
+        return f"TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> x.value)"
+
+    def spread(self, a: Term) -> Term:
+        return f"FLATTEN(TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> ARRAY_REPEAT(x.value, CAST(x.n AS int))))"
+
+    def end(self, a: Term, *, last: bool) -> Term:
+        return f"TRY_ELEMENT_AT({self.told_apart(a)}, {-1 if last else 1})"
+
+    def length(self, a: Term) -> Term:
+        return f"CAST(SIZE({a}) AS bigint)"
+
+    def ranked(self, a: Term, share: float) -> Term:
+        # TRY, for there may be none; the share is multiplied as a double, as in Python.
+        return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), GREATEST(1, CAST(CEIL({float(share)!r}D * SIZE({a})) AS int)))"
+
+    def _number(self, text: str, type: str) -> str:
+        return text if decimal_parts(type) is None else f"CAST({text} AS {type})"
+
+
+def _both(a: Term, b: Term, merged: Term) -> Term:
+    """Two lists of values merged: where one of them is empty, which is the rule, the other is in order already."""
+    return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
+
+
+def _joined(terms: list[str], word: str, empty: str) -> str:
+    if not terms:
+        return empty
+    return terms[0] if len(terms) == 1 else "(" + word.join(terms) + ")"

@@ -1,0 +1,236 @@
+"""From a source's micro-batch to an epoch: its records, its clock, and what the log's commit is to say of it (X2).
+
+The clock is the log's: the watermark follows the source's partitions, and every pipeline of the log sees the same. It
+is in the log's commit, so a catch-up and a replay go by the recorded one (rule T2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.duckdb.database.bundles import RememberedRows
+from tailrace.engines.duckdb.database.scans import as_declared, scanned
+from tailrace.engines.spark.declared_rows import logged
+from tailrace.engines.spark.side import Bundled
+from tailrace.fold.fold_engines import Sides
+from tailrace.ingest.duplicates import Remembered
+from tailrace.ingest.landing import Landing
+from tailrace.ingest.micro_batch import file_rows, message_rows
+from tailrace.ingest.parsing import paths, read_files, read_messages
+from tailrace.ingest.partitions import completed, partitions, watched
+from tailrace.ingest.sources import Files, Source
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import DUPLICATES, PROGRESS, READ, progress_of, times_of
+from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
+from tailrace.lake.schema.filters import at_most
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.step.progress import Progress, Seen
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One epoch's records before they are in the log, its clock, and what the log's commit says.
+
+    `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them. Both are
+    Arrow tables where DuckDB takes the epoch; else `kept` is what holds them on Spark until they are folded.
+    `progress` is how far the log has come with them, and `duplicates` how many came again and are not among them.
+    `files` is how many files they are of.
+    """
+
+    clock: Clock
+    said: Mapping[str, str]
+    records: Bundled
+    stamped: Bundled
+    kept: DataFrame | None
+    progress: Progress
+    duplicates: int = 0
+    files: int = 0
+
+    def let_go(self) -> None:
+        """Free what holds the records, once they are folded."""
+        if self.kept is not None:
+            self.kept.unpersist()
+
+
+class Intake:
+    """Reads a source's micro-batches, and knows how far the log has come."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *, signals: bool
+    ) -> None:
+        self.spark, self.lake, self.source, self.landing, self.sides = spark, lake, source, landing, sides
+        self.log = landing.log_definition
+        self._signals = Signals(lake, self.log) if signals else None
+        self._completions = Completions(lake, self.log)
+        self._clock_view = f"tailrace_{self.log.name}_epoch"
+        self.progress = progress_of(lake, self.log.name) or Progress()
+        self._remembered: Remembered | None = None
+        self._remembered_rows: RememberedRows | None = None
+        self._nothing: pa.Table | None = None
+        self._database = sides.database.cursor() if sides.small else None
+
+    def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
+        """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
+        files = paths(batch) if isinstance(self.source, Files) else []
+        if self.sides.takes(self.source, files, read, self.landing.log.head.said):
+            return self._in_process(self._rows(batch, files), files, read)
+        frame, source = self._frame(batch, files), self.source
+        if self.log.id_columns and self._remembered is None:
+            self._remembered, self._remembered_rows = self._restored(self.lake), None
+        once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
+        kept = frame if once else frame.persist()
+        told = self._advanced(kept, files, read)
+        if self._remembered is None:
+            return self._bundle(kept, told, read, files=len(files))
+        unique = self._remembered.unique(kept)
+        self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
+        return self._bundle(unique.frame, told, read, unique.duplicates, len(files))
+
+    def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
+        """A micro-batch's records as Spark reads them."""
+        if isinstance(self.source, Files):
+            return read_files(self.spark, self.source, self.log, files)
+        return read_messages(self.spark, self.log, batch)
+
+    def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
+        """A micro-batch's records in this process."""
+        if isinstance(self.source, Files):
+            return file_rows(self.spark, self.source, self.log, files)
+        return message_rows(self.spark, self.log, batch)
+
+    def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
+        """The epoch of records that have come to this process."""
+        told = self._advanced(table, files, read)
+        if not self.log.id_columns:
+            return self._of_rows(table, told, read, files=len(files))
+        if self._remembered_rows is None:
+            self._remembered_rows, self._remembered = self._restored_rows(), None
+        unique = self._remembered_rows.unique(table, self.landing.epoch + 1, self.progress.now)
+        return self._of_rows(unique.rows, told, read, unique.duplicates, len(files))
+
+    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> _Told:
+        """Move the log's progress on by what a read bundle says of its partitions; gives what was said from outside."""
+        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
+        seen, now = dict[str, Seen](), _wall_clock()
+        if follows or known:
+            seen = watched(self.spark, self.source, self.log, records, self._database)
+        if known:
+            now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
+        if not follows:
+            seen = {}
+        told = self._told()
+        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
+        return told
+
+    def _restored_rows(self) -> RememberedRows:
+        """The ids that the log has, as of its last epoch."""
+        assert self._database is not None
+        epoch, times = self.landing.epoch, times_of(self.lake, self.log.name)
+        with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
+            declared = as_declared(self.lake, self.log, f"{rows} WHERE _epoch <= {epoch}")
+            return RememberedRows(self._database, self.log, times, f"({declared})")
+
+    def _of_rows(
+        self, table: pa.Table, told: _Told, read: Mapping[str, str], duplicates: int = 0, files: int = 0
+    ) -> Bundle:
+        epoch = self.landing.epoch + 1
+        stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
+        errors = stamped["_error"]
+        good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
+        return Bundle(
+            *self._clock_and_said(told, read, duplicates),
+            good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
+        )  # fmt: skip
+
+    def _restored(self, lake: Lake) -> Remembered:
+        """The ids that the log has, as of its last epoch."""
+        ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
+        return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
+
+    def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Bundle | None:
+        """An epoch of no records, where someone or time has something to say; None where there is nothing.
+
+        `due` gives the processing time at which a fold may have something next, in microseconds. Where records are
+        `in_flight` on a loop there is always something.
+        """
+        if self.landing.epoch < 0:
+            return None
+        told = self._told()
+        # Where the records say what time it is, it stands still without them.
+        now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
+        progress = self._after({}, now, told, ())
+        if not (in_flight or told.signals) and progress.watermark == self.progress.watermark:
+            at = due() if now > self.progress.now else None
+            if at is None or at > now:
+                return None
+        self.progress = progress
+        read = {name: self.landing.log.head.said[name] for name in READ}
+        if not self.sides.small:
+            return self._bundle(self._no_records(), told, read)
+        if self._nothing is None:
+            self._nothing = self._no_records().toArrow()
+        return self._of_rows(self._nothing, told, read)
+
+    def _no_records(self) -> DataFrame:
+        return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
+
+    def _told(self) -> _Told:
+        """What was entered in the control tables since the last epoch."""
+        head = self.landing.log.head.said
+        complete, seen = self._completions.come(head)
+        said = {} if self._signals is None else self._signals.come(head)
+        return _Told(names_of(said), complete, {**seen, **said})
+
+    def _after(self, seen: Mapping[str, Seen], now: int, told: _Told, there: Iterable[str]) -> Progress:
+        both = dict(seen)
+        for name, until in ((name, until) for name, until in told.complete.items() if name is not None):
+            one = both.get(name, Seen())
+            both[name] = replace(one, complete=max(until, one.complete or until))
+        complete = told.complete.get(None, BEGINNING)
+        return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
+
+    def _bundle(
+        self, kept: DataFrame, told: _Told, read: Mapping[str, str], duplicates: int = 0, files: int = 0
+    ) -> Bundle:
+        epoch = self.landing.epoch + 1
+        self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
+        stamped = self.landing.stamped(kept, self._clock_view)
+        # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
+        good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        clock, said = self._clock_and_said(told, read, duplicates)
+        return Bundle(clock, said, good, stamped, kept, self.progress, duplicates, files)
+
+    def _clock_and_said(self, told: _Told, read: Mapping[str, str], duplicates: int) -> tuple[Clock, dict[str, str]]:
+        """The next epoch's clock, and what the log's commit says of it."""
+        clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, told.signals)
+        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark)}
+        said |= {"processing_time": str(clock.processing_time)}
+        said |= {**read, **told.said, PROGRESS: self.progress.text()}
+        if self.log.id_columns:
+            said[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
+        return clock, said
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What was said from outside: signals, until when partitions are complete (None: the log), and for the commit."""
+
+    signals: tuple[str, ...]
+    complete: Mapping[str | None, int]
+    said: Mapping[str, str]
+
+
+_MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
+
+
+def _wall_clock() -> int:
+    """Now, in microseconds: the one place where the stream reads a clock. What it reads is recorded (rule T2)."""
+    return time.time_ns() // 1000

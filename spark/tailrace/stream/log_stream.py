@@ -1,0 +1,84 @@
+"""A stream from the log: definitions folded from what another process lands, epoch by epoch with the recorded clocks.
+
+It takes the leases of its definitions' ledgers alone, and not the log's: so definitions are added beside a stream that
+runs, and taken away again, and nothing is restarted (MillWheel, 4.1). What it folds is what the landing stream would
+have folded, but for what comes of time alone: an epoch is one that the log gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from tailrace.engines.spark.session import Starting
+from tailrace.fold.fold import EpochResult, Phases
+from tailrace.fold.fold_group import FoldGroup, StreamError, landed, only_log
+from tailrace.ingest.landing import Landed
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.model.definition.chain import Definition
+from tailrace.stream.landing_stream import EpochReport, Watch
+
+_POLL = 0.2
+"""Seconds between two looks at whether the log has an epoch more."""
+
+
+class _StoppedError(Exception):
+    """Told to stop, between two epochs."""
+
+
+class Tailing:
+    """The folds of definitions whose log another process lands."""
+
+    def __init__(
+        self,
+        spark: Starting,
+        lake: Lake,
+        definitions: Sequence[Definition],
+        *,
+        follow_every: int | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.lake, self.log, self.watch = lake, only_log(definitions), watch
+        if not lake.has(self.log.name):
+            raise StreamError(
+                f"there is no log {self.log.name} yet to read: start a stream that lands it, with --from or --kafka"
+            )
+        self.folds = FoldGroup(spark, lake, definitions, follow_every=follow_every)
+        self._landed: dict[int, int] = {}
+        self._stop: Callable[[], object] = lambda: False
+
+    def run(self, *, once: bool = False, stop: Callable[[], object] = lambda: False) -> None:
+        """Fold what the log has, and what it gets, until `stop` holds; `once` ends where the log ends.
+
+        It is asked between two epochs. Raises `FencedError` once other processes fold all of the definitions.
+        """
+        self._stop = stop
+        with suppress(_StoppedError):
+            while not stop():
+                last = self.lake.head(self.log.name).number("epoch")
+                behind = any(fold.epoch < last for fold in self.folds)
+                if behind:
+                    self._landed = landed(self.lake, self.log)
+                    self.folds.catch_up(last, self._caught_up)
+                else:
+                    # Another process may have taken them while nothing came.
+                    self.folds.look()
+                if not self.folds:
+                    raise FencedError(f"other processes fold what this one folded of log {self.log.name}: it ends")
+                if once and not behind:
+                    return
+                if not behind:
+                    time.sleep(_POLL)
+
+    def close(self) -> None:
+        """Bring the answers up with the ledgers and let go of the tables."""
+        self.folds.close()
+
+    def _caught_up(self, epoch: int, folded: dict[str, EpochResult], seconds: float, phases: Phases) -> None:
+        if self.watch is not None:
+            brought = Landed(self._landed.get(epoch, 0), 0)
+            self.watch(EpochReport(epoch, brought, folded, seconds, phases.seconds))
+        if self._stop():
+            raise _StoppedError

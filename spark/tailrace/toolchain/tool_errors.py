@@ -1,0 +1,9 @@
+"""What goes wrong with the tools beside Python: no Java that fits, a jar that is missing or not the pinned one."""
+
+from __future__ import annotations
+
+from tailrace.model.base.errors import TailraceError
+
+
+class ToolchainError(TailraceError, RuntimeError):
+    """Java or a jar is missing or wrong. The message says which, and the command that mends it."""

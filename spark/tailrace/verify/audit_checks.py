@@ -1,0 +1,169 @@
+"""What every audit says of a definition: its checks, and those of its log, its epochs and what its steps reject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Head
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.epoch_properties import times_of
+from tailrace.lake.commit.lease import LENDER
+from tailrace.model.base.time import duration, text
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.source_text import length
+from tailrace.sql.results.map_rows import PLACE
+from tailrace.sql.terms import quoted
+
+SHOWN = 5
+"""How many differences a check quotes."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked: whether it holds, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found. `counts` are of the log's records and of the pipeline's rows."""
+
+    counts: dict[str, int]
+    checks: tuple[Check, ...]
+    engine: Choice
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check holds."""
+        return all(check.ok for check in self.checks)
+
+
+class Audited:
+    """A definition as of the last epoch in its ledger. `log` is a relation of its log's records, up to that epoch."""
+
+    of = "windows"
+    log: str
+
+    def __init__(self, session: Session, definition: Ranged) -> None:
+        self.session, self.lake, self.definition = session, session.lake, definition
+        self.ledger = f"{definition.name}__ledger"
+        self.head = self.lake.head(self.ledger)
+        self.epoch, self.watermark = self.head.number("epoch"), self.head.number("watermark")
+
+    def landed(self, counts: Mapping[str, int]) -> Iterator[Check]:
+        """Each epoch was landed once and whole: what its commits say they added is what is there.
+
+        Nothing is landed by what another definition gives.
+        """
+        if not self.definition.stages[0].log.landed:
+            return
+        log_ = self.definition.source.name
+        for name, kind in ((log_, "records"), (f"{log_}__rejected", "rejected")):
+            said, whole = self._added(name)
+            found = counts[kind]
+            detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
+            yield Check(f"{kind} are those that were landed", found == said or not whole, detail)
+        log = self.log
+        doubled = self.session.count(f"(SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)")
+        again = self.session.count(
+            f"(SELECT _source FROM {log} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1)"
+        )
+        yield Check(
+            "no record was landed twice",
+            doubled == again == 0,
+            f"{doubled:,} places of the source with two records, {again:,} files landed in two epochs",
+        )
+        if self.definition.source.id_columns:
+            yield self._again()
+
+    def _again(self) -> Check:
+        """No record id of the log is there twice within the horizon, by the epochs whose time is known (X5)."""
+        log = self.definition.source
+        times = times_of(self.lake, log.name)
+        ids = ", ".join(quoted(name) for name in log.id_columns)
+        before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
+        landed = {"_landed": [*times], "_landed_at": [*times.values()]}
+        types = pa.schema([pa.field(name, pa.int64()) for name in landed])
+        known = self.session.given(pa.table(landed, schema=types))
+        gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {known} ON _epoch = _landed"
+        horizon = duration(log.remembered)
+        (row,) = self.session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})")
+        records, again = row["n"], row["again"]
+        detail = f"{again:,} of {records:,} records had come within {length(horizon)} before"
+        return Check("no record came again within the horizon", again == 0, detail)
+
+    def _added(self, table: str) -> tuple[int, bool]:
+        """How many records the table's commits up to the audited epoch added, and whether all of them are known."""
+        found = commits(self.lake, table)
+        epochs = (one for one in found.all if int(one.said.get("epoch", "-1")) <= self.epoch)
+        return sum(one.added for one in epochs), found.whole
+
+    def epochs_once(self) -> Check:
+        """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
+        heads = [one.said for one in commits(self.lake, f"{self.definition.name}__ledger", self.head.snapshot).all]
+        # Backfills, the lending of the lease to them, and maintenance are at an epoch that is there already.
+        own = [said for said in heads if "watermark" in said and not {"run", LENDER, MAINTAINED} & said.keys()]
+        faults, before = [], Head(None, {})
+        for said in own:
+            now = Head(None, said)
+            step = now.number("epoch") - before.number("epoch")
+            taken = now.number("token") > before.number("token") and step == 0
+            if before.said and step != 1 and not taken:
+                faults.append(f"epoch {now.number('epoch')} after {before.number('epoch')}")
+            for name in ("watermark", "processing_time"):
+                if before.said and now.number(name) < before.number(name):
+                    faults.append(f"the {name} went back in epoch {now.number('epoch')}")
+            before = now
+        detail = (
+            "; ".join(faults[:SHOWN])
+            or f"{len({said['epoch'] for said in own}):,} epochs, the watermark is at {text(self.watermark)}"
+        )
+        return Check("epochs follow each other, and their clocks", not faults, detail)
+
+    def rejected_again(self, rejected: str, again: str) -> Check:
+        """The ledger has each record that a step rejects, once, and no other (X6).
+
+        `rejected` are the rows of the ledger, and `again` the records of the log that a step rejects, a query.
+        """
+        both = in_common(self.session, rejected, f"({again})", PLACE)
+        kept, failed = self.session.count(rejected), self.session.count(f"({again})")
+        detail = f"{kept:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
+        return Check("rejected records are in the ledger", both == kept == failed, detail)
+
+    def compared(self, name: str, text_: str) -> Check:
+        """Differences, as a query (`answers.differences`), of which there should be none but what is the same."""
+        found = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
+        by = {row["change"]: row["n"] for row in found}
+        same = by.pop("same", 0)
+        if not by:
+            return Check(name, True, f"{same:,} {self.of}, no difference")
+        words = {"new": "missing", "gone": "not in the batch answer", "changed": "different"}
+        told = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
+        rows = self.session.rows(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}")
+        quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
+        return Check(name, False, f"{same:,} {self.of} the same, {told}: {quotes}")
+
+
+def in_common(session: Session, rows: str, others: str, on: Mapping[str, str]) -> int:
+    """How many rows two relations have in common, each as often as it is in both, by columns of the one and the other.
+
+    Those that are in one of them more often are not.
+    """
+    ours, theirs = (
+        f"SELECT {', '.join(columns)}, COUNT(*) AS n FROM {relation} GROUP BY {', '.join(columns)}"
+        for relation, columns in ((rows, list(on)), (others, list(on.values())))
+    )
+    same = " AND ".join([*(f"l.{one} <=> r.{other}" for one, other in on.items()), "l.n = r.n"])
+    (row,) = session.rows(
+        f"SELECT CAST(COALESCE(SUM(l.n), 0) AS bigint) AS n FROM ({ours}) l JOIN ({theirs}) r ON {same}"
+    )
+    return int(row["n"])

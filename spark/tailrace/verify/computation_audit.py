@@ -1,0 +1,139 @@
+"""The audit of a computation, by counting: every record was taken or left out once, every timer fired once (X6).
+
+What was fed back came round once, in the next epoch, or is in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.run_engine import session_for
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Head, Lake
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.change.registry import claimant_of, shared
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.lease import TOKEN
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING, equal
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.sql.records.stage_records import claimed_ids
+from tailrace.sql.terms import quoted
+from tailrace.verify.audit_checks import Audit, Check
+
+
+def audit_computation(lake: Lake, computation: Computation) -> Audit:
+    """Audit a computation as of the last epoch in its ledger.
+
+    Raises `OtherDefinitionError` where the tables are another definition's.
+    """
+    check_definition(lake, computation)
+    table = f"{computation.name}__ledger"
+    head = lake.head(table)
+    reads = [(table, EVERYTHING)]
+    with pinned(lake, {table: head.snapshot}), session_for(lake, computation, "audit", reads) as session:
+        return _audited(session, computation, table, head)
+
+
+def _audited(session: Session, computation: Computation, table: str, head: Head) -> Audit:
+    epoch, ledger = head.number("epoch"), session.table(table, snapshot=head.snapshot)
+    kinds = {"productions": PRODUCTION, "late": LATE} | ({} if computation.loops else {"rejected": REJECTED})
+    kinds |= {} if computation.once is None else {"claimed": CLAIMED}
+    items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
+    items += [f"CAST(COALESCE(SUM({name}), 0) AS bigint) AS {name}" for name in _COUNTS]
+    if computation.loops:
+        items += [f"{term} AS {name}" for name, term in _looped(epoch).items()]
+    (row,) = session.rows(f"SELECT {', '.join(items)} FROM {ledger}")
+    counts = {"epochs": epoch + 1, **row}
+    keys = ", ".join(map(quoted, computation.key))
+    place = f"ROW_NUMBER() OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY epoch DESC) AS _place"
+    latest = f"SELECT * FROM (SELECT *, {place} FROM {ledger} WHERE kind = '{PARTIAL}') WHERE _place = 1 AND NOT gone"
+    waiting = "SIZE(waiting)" if computation.ordered else "0"
+    sums = {"pending": "SIZE(timers)", "waiting": waiting}
+    items = ["COUNT(*) AS keys", *(f"CAST(COALESCE(SUM({t}), 0) AS bigint) AS {name}" for name, t in sums.items())]
+    counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest})")[0]
+    checks = [*_checks(session, computation, ledger, counts, epoch), _epochs_once(session.lake, table, head.snapshot)]
+    return Audit(counts, tuple(checks), session.choice)
+
+
+_COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
+
+
+def _looped(epoch: int) -> dict[str, str]:
+    """The counts of a loop as SQL over the ledger; what was rejected as it came round is no record of the input."""
+    return {
+        "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
+        "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
+        "returned": f"CAST(COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0) AS bigint)",
+        "rejected": f"COUNT_IF(kind = '{REJECTED}' AND returned = 0)",
+    }
+
+
+def _checks(
+    session: Session, computation: Computation, ledger: str, counts: dict[str, int], epoch: int
+) -> Iterator[Check]:
+    log = computation.log
+    if isinstance(log, Productions) and not log.kept:
+        detail = f"left out: what {log.name} produces is not kept"
+        yield Check("every record was taken, waits, or was left out", True, detail)
+    else:
+        records = counts["records"] = session.count(log_records.records(session, log, epoch))
+        parts = [counts[name] for name in ("taken", "waiting", "late", "rejected")]
+        detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
+        yield Check("every record was taken, waits, or was left out", records == sum(parts), detail)
+    if computation.loops:
+        parts = [counts[name] for name in ("fed_back", "returned", "in_flight")]
+        detail = "{:,} records fed back = {:,} came round + {:,} in flight".format(*parts)
+        yield Check("what is fed back comes round once", parts[0] == sum(parts[1:]), detail)
+    known = [counts[name] for name in ("timers_set", "timers_fired", "timers_dropped", "pending")]
+    detail = "{:,} timers set = {:,} fired + {:,} deleted or set anew + {:,} pending".format(*known)
+    yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
+    spans = {"key": (PARTIAL, [*map(quoted, computation.key), "epoch"])}
+    places = ["source_epoch", "source_partition", "source_offset"]
+    spans |= {kind: (kind, places) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
+    twice = {}
+    for name, (kind, by) in spans.items():
+        grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
+        twice[name] = session.count(f"({grouped})")
+    found = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
+    yield Check("nothing is in the ledger twice", not found, found or "each key once an epoch, each record once")
+    if computation.once is not None:
+        yield _counted_once(session, computation, ledger)
+
+
+def _counted_once(session: Session, computation: Computation, ledger: str) -> Check:
+    """What counts once is in the ledger once, and is the computation's own by the registry."""
+    assert computation.once is not None
+    registry, claimant = computation.once.registry, claimant_of(session.lake, computation)
+    rows = session.table(registry, equal("claimant", claimant), of=shared(session.lake))
+    own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
+    told = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
+    text = (
+        f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({told}) told"
+    )
+    (row,) = session.rows(f"{text} LEFT JOIN ({own}) own USING (id, event_time)")
+    detail = "{ids:,} counted, {twice:,} of them twice, {foreign:,} of them another's".format(**row)
+    return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)
+
+
+def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
+    """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
+    said = [one.said for one in commits(lake, table, snapshot).all if MAINTAINED not in one.said]
+    faults: list[str] = []
+    before: Mapping[str, str] = {}
+    for one in said:
+        if "watermark" not in one:
+            continue
+        # A lease that was taken says again what the epoch before it said.
+        if before and one[TOKEN] == before[TOKEN] and int(one["epoch"]) != int(before["epoch"]) + 1:
+            faults.append(f"epoch {one['epoch']} after {before['epoch']}")
+        for name in ("watermark", "processing_time", "onward"):
+            if before and int(one[name]) < int(before[name]):
+                faults.append(f"the {name} went back in epoch {one['epoch']}")
+        before = one
+    detail = "; ".join(faults[:5]) or f"up to epoch {before.get('epoch', 'none')}"
+    return Check("epochs follow each other, and their clocks", not faults, detail)

@@ -1,0 +1,38 @@
+"""Tables that a replay, or a look at an epoch, keeps what it found in: made anew, and filled by either engine."""
+
+from __future__ import annotations
+
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import Contract
+from tailrace.model.base.names import name_faults
+from tailrace.verify.recorded_epochs import ReplayError
+
+
+def check_new(lake: Lake, table: str, *more: str) -> None:
+    """Raises `ReplayError` where a table of this name cannot be made, or `more` that go with it."""
+    if list(name_faults("", table)) or "__" in table:
+        raise ReplayError(f"table {table!r}: expected a name of up to 63 lower-case letters, digits and single _")
+    for one in (table, *more):
+        if lake.has(one):
+            raise ReplayError(f"there is a table {one} already: give another name, or drop it first")
+
+
+def kept_in(session: Session, *tables: tuple[Contract, str]) -> tuple[str, ...]:
+    """Make tables of the rows of texts, and give their names; where one fails there is none of them."""
+    lake, made = session.lake, list[str]()
+    try:
+        for contract, text in tables:
+            lake.ensure(contract)
+            made.append(contract.table)
+            branch = Branch(lake, contract.table, "keep", direct=session.direct)
+            branch.start()
+            session.write(text, branch, {})
+            branch.publish()
+            branch.drop()
+    except BaseException:
+        for table in made:
+            lake.drop(table)
+        raise
+    return tuple(made)

@@ -1,0 +1,102 @@
+"""The audit of a map: each record gave rows once, was left out, or rejected; the rows are the batch's (X6, L1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import taken
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.model.definition.map import Map
+from tailrace.sql.results import map_rows
+from tailrace.verify.audit_checks import Audit, Audited, Check
+
+
+def audit_map(lake: Lake, definition: Map) -> Audit:
+    """Audit a map and its log as of the last epoch in the ledger.
+
+    Raises `OtherDefinitionError` where the tables are another definition's.
+    """
+    check_definition(lake, definition)
+    return here_first(lake, partial(_audited, definition=definition))
+
+
+def _audited(lake: Lake, definition: Map) -> Audit:
+    ledger = f"{definition.name}__ledger"
+    reads = [log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
+    with session_for(lake, definition, "audit", reads) as session:
+        one = _MapAudit(session, definition)
+        with pinned(lake, {one.ledger: one.head.snapshot}):
+            return one.run()
+
+
+class _MapAudit(Audited):
+    of = "rows"
+
+    def __init__(self, session: Session, definition: Map) -> None:
+        super().__init__(session, definition)
+        self.map = definition
+        # The steps are taken once for all that is asked.
+        self.log = session.kept(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
+        self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
+        good, self.failed = taken(session, definition, self.log)
+        self.computed = session.kept(map_rows.given(definition, good))
+        self.current = session.view(map_rows.current(definition, self.rows))
+
+    def run(self) -> Audit:
+        counts = self._counts()
+        checks = [*self.landed(counts), self.epochs_once(), self._each_record(counts), self._once()]
+        if self.failed is not None:
+            rejected = self.session.view(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'")
+            checks.append(self.rejected_again(rejected, f"SELECT * FROM {self.failed}"))
+        differences = map_rows.differences(
+            self.map, f"SELECT * FROM {self.computed}", f"SELECT * FROM {self.current}", doubled=True
+        )
+        checks.append(self.compared("rows are the batch's", differences))
+        return Audit(counts, tuple(checks), self.session.choice)
+
+    def _counts(self) -> dict[str, int]:
+        log, production = self.map.source.name, f"kind = '{PRODUCTION}'"
+        place = ", ".join(map_rows.PLACE)
+        out = [f"NOT EXISTS (SELECT 1 FROM {self.computed} c WHERE {_same('c', 'r', map_rows.PLACE.values())})"]
+        if self.failed is not None:
+            own = " AND ".join(f"f.{name} <=> r.{name}" for name in map_rows.PLACE.values())
+            out.append(f"NOT EXISTS (SELECT 1 FROM {self.failed} f WHERE {own})")
+        gave = f"EXISTS (SELECT 1 FROM {self.current} c WHERE {_same('c', 'x', map_rows.PLACE)})"
+        relations = {
+            "records": self.log,
+            "rejected": f"{self.session.table(f'{log}__rejected')} WHERE _epoch <= {self.epoch}L",
+            "rows": self.current,
+            "retractions": f"{self.rows} WHERE {production} AND retraction",
+            "giving": f"(SELECT DISTINCT {place} FROM {self.current})",
+            "left_out": f"{self.log} r WHERE {' AND '.join(out)}",
+            # One of several records that steps made of one may be rejected, and the others not.
+            "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
+        }
+        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
+        (counts,) = self.session.rows(f"SELECT {items}")
+        return {"epochs": self.epoch + 1, **counts}
+
+    def _each_record(self, counts: dict[str, int]) -> Check:
+        """Every record of the log gave rows, was left out by the definition, or was rejected: none fell between."""
+        total, parts = counts["records"], [counts[name] for name in ("giving", "left_out", "rejected_by_it")]
+        detail = "{:,} records = {:,} that gave rows + {:,} left out + {:,} rejected".format(total, *parts)
+        return Check("every record gave rows, was left out, or was rejected", total == sum(parts), detail)
+
+    def _once(self) -> Check:
+        """What a stream gave of a record it gave in the record's own epoch, and so once (X2)."""
+        apart = self.session.count(f"{self.rows} WHERE writer = 'stream' AND epoch <> source_epoch")
+        detail = f"{apart:,} rows in an epoch that is not their record's"
+        return Check("a record gave rows in its own epoch", apart == 0, detail)
+
+
+def _same(left: str, right: str, theirs: Iterable[str]) -> str:
+    """Whether a row is of the place that another one says in these columns."""
+    return " AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in zip(map_rows.PLACE, theirs, strict=True))

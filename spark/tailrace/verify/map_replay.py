@@ -1,0 +1,106 @@
+"""A replay of a map: its steps over the records of recorded epochs give the rows that the stream gave (law L3).
+
+Nothing of a map is carried from one epoch to the next, so all of them are one query, on either engine; each row is held
+against what is of the same record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import taken
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.choose import Choice
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.log import PANE_TIME, Log
+from tailrace.model.definition.map import Map
+from tailrace.sql.records.selections import FAILED
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.results import map_rows
+from tailrace.sql.terms import quoted
+from tailrace.verify.audit_checks import in_common
+from tailrace.verify.recorded_epochs import ReplayError
+from tailrace.verify.row_diff import SHOWN, Count
+
+
+@dataclass(frozen=True)
+class MapReplayed:
+    """What a replay of the epochs `first` to `last` found, by the ledger's kinds; `quoted` are a few that differ."""
+
+    first: int
+    last: int
+    latest: int
+    counts: Mapping[str, Count]
+    quoted: tuple[Mapping[str, Any], ...]
+    seconds: float
+    engine: Choice
+
+    @property
+    def ok(self) -> bool:
+        """Whether the ledger's rows came out again, and no other."""
+        return all(one.ledger == one.replay == one.same for one in self.counts.values())
+
+
+def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> MapReplayed:
+    """Take the epochs `first` to `last` through the steps again: from the first to the last there is, if left out.
+
+    Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where that is another
+    definition's.
+    """
+    check_definition(lake, definition)
+    ledger = f"{definition.name}__ledger"
+    head = lake.head(ledger)
+    latest = head.number("epoch")
+    begin, end = 0 if first is None else first, latest if last is None else last
+    if begin > end or end > latest:
+        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {begin} to {end}")
+
+    def run(lake: Lake) -> MapReplayed:
+        started = time.perf_counter()
+        reads = [log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
+        with (
+            session_for(lake, definition, "replay", reads) as session,
+            pinned(lake, {ledger: head.snapshot}),
+        ):
+            counts, differ = _compared(session, definition, session.table(ledger, snapshot=head.snapshot), begin, end)
+            seconds = time.perf_counter() - started
+            return MapReplayed(begin, end, latest, counts, differ, seconds, session.choice)
+
+    return here_first(lake, run)
+
+
+def _compared(
+    session: Session, definition: Map, ledger: str, first: int, last: int
+) -> tuple[dict[str, Count], tuple[Mapping[str, Any], ...]]:
+    within = f"epoch BETWEEN {first}L AND {last}L"
+    records = session.kept(f"SELECT * FROM {_streamed(session, definition.log, last)} WHERE _epoch >= {first}L")
+    good, failed = taken(session, definition, records)
+    items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
+    held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
+    rows = session.kept(map_rows.differences(definition, map_rows.given(definition, good), held, doubled=True))
+    by = {one["change"]: one["n"] for one in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
+    both = by.get("same", 0) + by.get("changed", 0)
+    counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
+    if failed is not None:
+        rejected = f"(SELECT * FROM {ledger} WHERE kind = '{REJECTED}' AND {within})"
+        same = in_common(session, rejected, failed, map_rows.PLACE | {"reason": FAILED})
+        counts[REJECTED] = Count(session.count(rejected), session.count(failed), same)
+    return counts, tuple(session.rows(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}"))
+
+
+def _streamed(session: Session, log: Log, last: int) -> str:
+    """What a log had given up to an epoch as it was streamed: of a map, before runs mended it."""
+    if isinstance(log, Productions) and isinstance(log.of, Map):
+        table, where = log_records.read(session.lake, log, last)
+        return f"(SELECT * FROM ({productions(log.of, session.table(table, where))}) WHERE _epoch <= {last}L)"
+    return log_records.records(session, log, last)

@@ -1,0 +1,223 @@
+"""The audit: that every record is accounted for, and that the stream's answers are the batch answers (X6, L1, L2).
+
+It counts and compares over the tables as they stand, on either engine; it shares with the stream the assignment of
+windows and the combiners, and nothing of its triggers, state or commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
+from tailrace.lake.schema.filters import EVERYTHING, Filter, at_most, equal
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.selections import leaves_out, may_fail
+from tailrace.sql.results.answers import current, differences
+from tailrace.sql.terms import quoted
+from tailrace.verify.audit_checks import Audit, Audited, Check
+from tailrace.verify.map_audit import audit_map
+
+
+def audit(lake: Lake, pipeline: Ranged) -> Audit:
+    """Audit a pipeline or a map, and its log, as of the last epoch in the ledger.
+
+    Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
+    definition's.
+    """
+    if isinstance(pipeline, Map):
+        return audit_map(lake, pipeline)
+    check_definition(lake, pipeline)
+    return here_first(lake, partial(_audited, pipeline=pipeline))
+
+
+def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
+    with session_for(lake, pipeline, "audit", _read(lake, pipeline)) as session:
+        one = _Audit(session, pipeline)
+        with pinned(lake, {one.ledger: one.head.snapshot}):
+            return one.run()
+
+
+def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
+    """The tables that an audit reads."""
+    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
+    own = {f"{pipeline.name}__ledger", held_by(lake, pipeline)[0]}
+    return [log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
+
+
+class _Audit(Audited):
+    def __init__(self, session: Session, pipeline: Pipeline) -> None:
+        super().__init__(session, pipeline)
+        self.pipeline, self.first = pipeline, pipeline.stages[0]
+        self.answering = answering(session, pipeline)
+        self.repairs = [run for run in self._runs() if run.status == "committed" and run.kind == "backfill"]
+
+    def run(self) -> Audit:
+        follower = self.session.follower(self.pipeline, "audit")
+        try:
+            follower.follow()
+        finally:
+            follower.close()
+        self._views()
+        counts = self._counts()
+        checks = [
+            *self.landed(counts),
+            self.epochs_once(),
+            self._late_are_records(counts),
+            self._every_record_counted(),
+            *([] if self.pipeline is self.first else [self._no_correction_late()]),
+            *(self._rejected() if may_fail(self.first) and self.pipeline is self.first else []),
+            self._batch_answers(),
+            *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
+        ]
+        return Audit(counts, tuple(checks), self.session.choice)
+
+    def _runs(self) -> list[Run]:
+        runs = Runs(self.lake, self.pipeline)
+        return runs.all() if self.lake.has(runs.table) else []
+
+    def _views(self) -> None:
+        """The log and the ledger up to the audited epoch, under names of their own."""
+        view = self.session.view
+        self.log = view(f"SELECT * FROM {log_records.records(self.session, self.first.log, self.epoch)}")
+        self.panes, self.late_own, self.rejected = (
+            view(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
+                 f"WHERE kind = '{kind}'") for kind in (PANE, LATE, REJECTED)
+        )  # fmt: skip
+        # What came too late did so in the first stage: the others wait for what is corrected.
+        self.late = self.late_own
+        if self.first is not self.pipeline:
+            rows = self.session.table(f"{self.first.name}__ledger", equal("kind", LATE))
+            self.late = view(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L")
+        self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
+
+    def _counts(self) -> dict[str, int]:
+        rejected = self.session.table(f"{self.pipeline.source.name}__rejected", at_most("_epoch", self.epoch))
+        relations = {
+            "records": self.log,
+            "rejected": f"{rejected} WHERE _epoch <= {self.epoch}L",
+            "late": self.late,
+            "panes": f"{self.panes} WHERE NOT retraction",
+            "retractions": f"{self.panes} WHERE retraction",
+            "answers": self.answers,
+        }
+        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
+        (counts,) = self.session.rows(f"SELECT {items}")
+        return {"epochs": self.epoch + 1, **counts}
+
+    def _late_are_records(self, counts: dict[str, int]) -> Check:
+        """Each late row points at one record of the log, and no record is late twice for one window."""
+        place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
+        found = self.session.count(f"{self.late} l JOIN {self.log} r ON {place}")
+        spans = "source_epoch, source_partition, source_offset, window_start, window_end"
+        twice = self.session.count(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)")
+        if leaves_out(self.first):
+            # A step may make several records of one, each too late by itself.
+            twice = 0
+        detail = f"{counts['late']:,} late rows, {found:,} of them found in the log, {twice:,} doubled"
+        return Check("late rows are records of the log", found == counts["late"] and twice == 0, detail)
+
+    def _every_record_counted(self) -> Check:
+        """Every record of the log is in a window's partials or panes, or late: none fell between (X6)."""
+        total = self.session.count(f"({self.answering.first.placed(self.log)})")
+        kept = self.session.count(f"({self._kept('true')})")
+        late = self.session.count(self.late)
+        detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
+        return Check("every record is in a window or late", total == kept + late, detail)
+
+    def _rejected(self) -> Iterator[Check]:
+        yield self.rejected_again(self.rejected, self.answering.failed(self.log))
+
+    def _no_correction_late(self) -> Check:
+        """A stage waits for the one before it: no answer that it took back came too late (T3)."""
+        found = self.session.count(self.late_own)
+        return Check("corrections came in time", found == 0, f"{found:,} answers of earlier stages came too late")
+
+    def _batch_answers(self) -> Check:
+        """Of every closed window the answer is that of one batch over the log, less what came too late (L1).
+
+        A window that a backfill has computed since holds what had come too late by then.
+        """
+        closed = self._closed()
+        answers = current(self.pipeline, self.answers, closed)
+        batch, onward = self.answering.batch, self.answering.onward
+        if self.pipeline is self.first:
+            # Its late rows say which window they were too late for: one pass tells them all apart.
+            expected = batch(onward(self._kept(self._mended(_within("UNIX_MICROS(window_end)")))), closed)
+        else:
+            mended = self._covered()
+            others = " AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())])
+            texts = [batch(onward(self._kept("true")), others)]
+            for epoch, ranges in mended.items():
+                texts.append(batch(onward(self._kept(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
+            expected = " UNION ALL ".join(f"SELECT * FROM ({text_})" for text_ in texts)
+        return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
+
+    def _mended(self, within: Callable[[Run], str]) -> str:
+        """Whether a late row is still so: no backfill has computed its window since."""
+        ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repairs]
+        return f"NOT ({' OR '.join(ranges)})" if ranges else "true"
+
+    def _covered(self) -> dict[int, str]:
+        """The windows that backfills have computed, by the epoch that they read the log up to."""
+        within, found, above = _within("window_end"), dict[int, list[str]](), list[str]()
+        for run in sorted(self.repairs, key=lambda run: -run.generation):
+            own = " AND ".join([within(run), *(f"NOT {range_}" for range_ in above)])
+            found.setdefault(run.log_epoch or 0, []).append(f"({own})")
+            above.append(within(run))
+        return {epoch: f"({' OR '.join(ranges)})" for epoch, ranges in found.items()}
+
+    def _panes_give_answers(self) -> Check:
+        """The latest panes by version are the answers of table `p` (L2)."""
+        order = "generation DESC, epoch DESC, pane_index DESC, retraction"
+        by = listed(names(self.pipeline), ["window_start", "window_end"])
+        results = [quoted(name) for name in self.pipeline.results]
+        shown = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
+        spans = ["UNIX_MICROS(window_start) AS window_start", "UNIX_MICROS(window_end) AS window_end"]
+        parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
+        items = listed(names(self.pipeline), spans, shown, parts)
+        ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place FROM {self.panes}"
+        latest = f"SELECT {items} FROM ({ranked}) WHERE _place = 1 AND NOT retraction"
+        stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
+        if stamped != str(self.head.snapshot):
+            return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
+        return self.compared(
+            "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, self.answers))
+        )
+
+    def _closed(self) -> str:
+        """Whether the watermark has closed a window, so that everything accepted has fired."""
+        return f"LEAST(window_end + {self.pipeline.lateness}L, {END_OF_TIME}L) <= {self.watermark}L"
+
+    def _kept(self, lost: str) -> str:
+        """The first stage's assigned records less those that were too late for their window.
+
+        `lost` is a condition on late rows: those that do not meet it count again.
+        """
+        late = f"SELECT * FROM {self.late} WHERE {lost}"
+        place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
+        place += "".join(f" AND r.{name} <=> l.{name}" for name in names(self.first))
+        if not self.first.where.merges:
+            place += " AND r.window_start = UNIX_MICROS(l.window_start)"
+        return f"SELECT r.* FROM ({self.answering.first.placed(self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
+
+
+def _within(end: str) -> Callable[[Run], str]:
+    """Whether a window with this end, in microseconds, is in a run's range."""
+    return lambda run: f"({end} > {run.first}L AND {end} <= {run.last}L)"

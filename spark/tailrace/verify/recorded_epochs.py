@@ -1,0 +1,162 @@
+"""What a stage's tables have recorded of its epochs: clocks, records, and the state after each (rules T2, X2).
+
+All of it is read as of one snapshot of each table, so that a stream beside it moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.signal_tables import names_of
+from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
+from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.definition.chain import before
+from tailrace.model.definition.computation import Computation, NotKeptError
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.stage_records import changes, productions
+
+AHEAD = 32
+"""Of how many epochs the files are looked up at once."""
+
+T = TypeVar("T")
+
+
+class ReplayError(TailraceError, ValueError):
+    """Epochs that were asked for and cannot be folded or shown again."""
+
+
+class Recording:
+    """The recorded epochs of one stage, as far as its ledger has come when it is opened.
+
+    `snapshots` are those that are read of each table.
+
+    Raises `LakeError` where it has no ledger, `OtherDefinitionError` where that is another definition's,
+    `NotKeptError` where what it reads is not kept, and `ReplayError` where it has no epoch yet.
+    """
+
+    def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
+        check_definition(lake, pipeline)
+        self.lake, self.pipeline, self.table = lake, pipeline, ledger_contract(pipeline).table
+        self.earlier = before(pipeline)
+        if isinstance(self.earlier, Computation) and self.earlier.productions == "weak":
+            raise NotKeptError(
+                f"what {pipeline.log.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "
+                'productions="weak" out of it, under another name'
+            )
+        head = lake.head(self.table)
+        self.last = head.number("epoch")
+        if self.last < 0:
+            raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
+        # A commit since then may be of a later epoch.
+        self._said = {epoch: said for epoch, said in recorded(lake, self.table).items() if epoch <= self.last}
+        # What an epoch reads is published before the epoch itself is, so these have what the ledger has.
+        self.source = pipeline.log.name if self.earlier is None else f"{self.earlier.name}__ledger"
+        self.snapshots = {self.table: head.snapshot, self.source: lake.head(self.source).snapshot}
+
+    def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
+        """The tables that are read to fold the epochs `first` to `last` again, each as far as a filter goes."""
+        return [(self.table, at_most("epoch", last)), (self.source, self._of(first, last))]
+
+    def _of(self, first: int, last: int) -> Filter:
+        """Which of the files that the stage reads are of these epochs."""
+        if self.earlier is None:
+            return every(above("_epoch", first - 1), at_most("_epoch", last))
+        kind = PANE if isinstance(self.earlier, Pipeline) else PRODUCTION
+        return every(equal("kind", kind), above("epoch", first - 1), at_most("epoch", last))
+
+    @property
+    def known(self) -> list[int]:
+        """The epochs whose clocks are known, in order."""
+        return sorted(self._said)
+
+    @property
+    def foldable(self) -> list[int]:
+        """The epochs that can be folded again, in order: their own clock is known, and the one before it."""
+        return [epoch for epoch in self.known if epoch == 0 or epoch - 1 in self._said]
+
+    def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
+        """Raises `ReplayError` where some of these epochs cannot be folded again, or else shown."""
+        there = self.foldable if fold else self.known
+        epoch = next(iter(sorted({*epochs} - {*there})), None)
+        if epoch is None:
+            return
+        ledger = ledger_contract(self.pipeline).table
+        if not 0 <= epoch <= self.last:
+            raise ReplayError(f"epoch {epoch} is not in {ledger}: expected one of {_ranges(range(self.last + 1))}")
+        what = "folded again" if fold else "shown"
+        which = f"those that can are {_ranges(there)}" if there else "none of its epochs can"
+        raise ReplayError(
+            f"epoch {epoch} cannot be {what}: the snapshots of {ledger} that say its clock have expired; {which}"
+        )
+
+    def clock(self, epoch: int) -> Clock:
+        """The clock of an epoch."""
+        said = self._said[epoch]
+        watermark, now = (int(said[name]) for name in CLOCK)
+        return Clock(epoch, watermark, now, names_of(said))
+
+    def generation(self, epoch: int) -> int:
+        """The generation that new windows of an epoch were opened in (rule V2)."""
+        return int(self._said[epoch].get("generation", 1))
+
+    def bundles(self, session: Session, epochs: range) -> Iterator[Any]:
+        """The records of epochs, one epoch after another: the log's, or what the definition before it gave."""
+        for start in range(epochs.start, epochs.stop, AHEAD):
+            some = range(start, min(start + AHEAD, epochs.stop))
+            yield from session.bundles(self._records(session, some), some)
+
+    def _records(self, session: Session, epochs: range) -> str:
+        """The records of some epochs."""
+        where, snapshot = self._of(epochs.start, epochs.stop - 1), self.snapshots[self.source]
+        if self.earlier is None:
+            text = f"SELECT * FROM {session.log(self.pipeline.log, where, snapshot)}"
+        elif not isinstance(self.earlier, Pipeline):
+            text = productions(self.earlier, session.table(self.source, where, snapshot))
+        else:
+            text = changes(self.earlier, session.table(self.source, where, snapshot))
+        return f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
+
+    def ledger(self, session: Session, where: Filter = EVERYTHING) -> str:
+        """A relation of the ledger's rows; `where` says which files need not be read."""
+        return session.table(self.table, where, self.snapshots[self.table])
+
+    def handed(self, session: Session, epochs: range) -> set[int]:
+        """The epochs after which a backfill handed its open windows to the stream (rule X4)."""
+        rows = session.rows(
+            f"SELECT DISTINCT epoch FROM {self.ledger(session, equal('kind', PARTIAL))} WHERE kind = '{PARTIAL}' "
+            f"AND writer = 'backfill' AND epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
+        )
+        return {int(row["epoch"]) for row in rows}
+
+    def run(self, what: str, reads: Iterable[tuple[str, Filter]], work: Callable[[Session], T]) -> T:
+        """Do some work on the engine that these reads fit, while the snapshots are pinned; `what` is its kind."""
+        return here_first(self.lake, partial(self._ran, what, list(reads), work))
+
+    def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
+        with pinned(lake, self.snapshots), session_for(lake, self.pipeline, what, reads) as session:
+            return work(session)
+
+
+def _ranges(epochs: Iterable[int]) -> str:
+    """Epochs by their runs.
+
+    >>> _ranges([0, 1, 2, 5, 7, 8])
+    '0..2, 5, 7..8'
+    """
+    runs: list[list[int]] = []
+    for epoch in epochs:
+        if runs and runs[-1][-1] == epoch - 1:
+            runs[-1].append(epoch)
+        else:
+            runs.append([epoch])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

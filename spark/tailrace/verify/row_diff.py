@@ -1,0 +1,147 @@
+"""A ledger's rows held against replayed ones, as multisets, in the common SQL (law L3).
+
+Accumulators that Python merges may be written in several ways: their lists are compared in no order, and what is no
+list is left to the panes that it comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
+from tailrace.model.combiners.basic import Merge
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import quoted
+
+SHOWN = 5
+"""How many differences are quoted."""
+
+RETRACTION = "retraction"
+"""The kind of a pane that takes an answer back."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many rows of one kind the ledger and the replay have, and how many of them are the same."""
+
+    ledger: int
+    replay: int
+    same: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that one side has and the other has not, or has otherwise.
+
+    `kind` is the ledger's, a pane's or `RETRACTION`; `key` and `window` (two instants) may be empty of a rejected
+    record. `ledger` and `replay` hold the columns in which they differ; where only one of them has the row, all that it
+    says, and the other is None. `times` is how often each has it.
+    """
+
+    kind: str
+    epoch: int
+    key: Mapping[str, Any]
+    window: tuple[Any, Any]
+    ledger: Mapping[str, Any] | None
+    replay: Mapping[str, Any] | None
+    times: tuple[int, int]
+
+
+def compared(
+    session: Session, pipeline: Pipeline, ledger: str, replayed: str
+) -> tuple[dict[str, Count], tuple[Difference, ...]]:
+    """How many rows two queries of ledger rows have in common, by kind, and the first differences.
+
+    Who wrote a row is not compared. A retraction counts as a kind of its own.
+    """
+    columns = _comparable(pipeline)
+    items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.items())
+    sides = ((ledger, "1L AS _ledger, 0L AS _replay"), (replayed, "0L AS _ledger, 1L AS _replay"))
+    both = " UNION ALL ".join(f"SELECT {items}, {side} FROM {rows}" for rows, side in sides)
+    by = listed([quoted(name) for name in columns])
+    per = ", ".join(f"CAST(SUM({side}) AS bigint) AS {side}" for side in _SIDES)
+    grouped = f"SELECT {by}, {per} FROM ({both}) GROUP BY {by}"
+    sums = {"ledger": "_ledger", "replay": "_replay", "same": "LEAST(_ledger, _replay)"}
+    totals = ", ".join(f"CAST(SUM({term}) AS bigint) AS {name}" for name, term in sums.items())
+    found = session.rows(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind")
+    counts = {row.pop("kind"): Count(**row) for row in found}
+    if all(count.ledger == count.replay == count.same for count in counts.values()):
+        return counts, ()
+    order = listed(["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE])
+    # A place has at most a row of either side, but for rows that are doubled.
+    most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
+    rows = session.shown(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
+    return counts, tuple(_differences(pipeline, rows))[:SHOWN]
+
+
+_SPAN = ("window_start", "window_end")
+_VERSION = ("generation", "pane_index")
+_SOURCE = ("source_partition", "source_offset")
+_SIDES = ("_ledger", "_replay")
+
+
+def _comparable(pipeline: Pipeline) -> dict[str, str]:
+    """The ledger's columns in a form in which equal rows are equal, by name."""
+    terms = {}
+    for name in ledger_contract(pipeline).columns:
+        if name == "kind":
+            terms[name] = f"IF(kind = '{PANE}' AND retraction, '{RETRACTION}', kind)"
+        elif name in ("fired", "pending"):
+            if fields := _parts(pipeline, f"{name}."):
+                terms[name] = f"IF({name} IS NULL, NULL, NAMED_STRUCT({', '.join(fields)}))"
+        elif name == "predecessors":
+            own = [n for n in predecessor_shape(pipeline) if n not in pipeline.parts]
+            fields = [*(f"'{n}', old.{n}" for n in own), *_parts(pipeline, "old.")]
+            terms[name] = f"SORT_ARRAY(TRANSFORM(predecessors, old -> NAMED_STRUCT({', '.join(fields)})))"
+        elif name not in ("writer", "retraction"):
+            terms[name] = quoted(name)
+    return terms
+
+
+def _parts(pipeline: Pipeline, of: str) -> list[str]:
+    """The parts of an accumulator that can be compared, as fields of a struct."""
+    fields = []
+    for name, shape in part_types(pipeline).items():
+        term = f"{of}{quoted(name)}"
+        if isinstance(shape, list):
+            fields.append(f"'{name}', SORT_ARRAY({term})")
+        elif pipeline.parts[name].merge is not Merge.OWN:
+            fields.append(f"'{name}', {term}")
+    return fields
+
+
+def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator[Difference]:
+    """The differing rows, those of one place side by side."""
+    places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        # Of a partial, how many panes fired and in which generation is something that may differ.
+        own = ("kind", "epoch", *pipeline.key, *_SPAN, *_SOURCE, *(() if row["kind"] == PARTIAL else _VERSION))
+        places.setdefault(tuple(row[name] for name in own), []).append(row)
+    for of in places.values():
+        ledger, replay = ([row for row in of if row[side] > row[other]] for side, other in (_SIDES, _SIDES[::-1]))
+        if len(ledger) == len(replay) == 1:
+            differ = {name for name, value in ledger[0].items() if value != replay[0][name]}
+            yield _difference(pipeline, ledger[0], replay[0], differ)
+            continue
+        for row in of:
+            said = {name for name, value in row.items() if value is not None}
+            more = row["_ledger"] > row["_replay"]
+            yield _difference(pipeline, row if more else None, None if more else row, said)
+
+
+def _difference(
+    pipeline: Pipeline, ledger: dict[str, Any] | None, replay: dict[str, Any] | None, columns: set[str]
+) -> Difference:
+    row = ledger or replay or {}
+    told = columns - {"kind", "epoch", *pipeline.key, *_SPAN, *_SIDES}
+    of_ledger, of_replay = (
+        None if one is None else {name: one[name] for name in one if name in told} for one in (ledger, replay)
+    )
+    times = tuple(max(one[side] for one in (ledger, replay) if one is not None) for side in _SIDES)
+    start, end = (row[name] for name in _SPAN)
+    key = {name: row[name] for name in pipeline.key}
+    return Difference(row["kind"], row["epoch"], key, (start, end), of_ledger, of_replay, (times[0], times[1]))

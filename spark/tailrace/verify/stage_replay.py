@@ -1,0 +1,115 @@
+"""A replay: the recorded epochs of a stage folded again, and held against its ledger row for row (law L3).
+
+It goes by the recorded clocks from the state before the first epoch, in one session of either engine, and what comes
+out is put together beside the lake's tables; then both are compared in SQL. It reads one snapshot of each table and
+takes no lease, so a stream goes on beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailrace.engines.choose import Choice
+from tailrace.engines.session_protocol import Gathering, Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.verify.kept_tables import check_new, kept_in
+from tailrace.verify.recorded_epochs import Recording, ReplayError
+from tailrace.verify.row_diff import Count, Difference, compared
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay of the epochs `first` to `last` found; `latest` is the last one that there is.
+
+    `counts` has the ledger's kinds of rows, and retractions apart from panes. `table` holds the rows where they were
+    kept.
+    """
+
+    first: int
+    last: int
+    latest: int
+    counts: Mapping[str, Count]
+    differences: tuple[Difference, ...]
+    seconds: float
+    engine: Choice
+    table: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the ledger's rows came out again, each as often, and no other."""
+        return all(count.ledger == count.replay == count.same for count in self.counts.values())
+
+
+def replay(
+    lake: Lake,
+    pipeline: Pipeline,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    keep: str | None = None,
+    watch: Callable[[int], None] = lambda epoch: None,
+) -> Replayed:
+    """Fold the epochs `first` to `last` of one stage again: from the first to the last one there is, if left out.
+
+    `keep` names a table for the rows to stay in; `watch` is told each epoch as it begins. Raises `ReplayError` where an
+    epoch is not there or its clock not known any more, or `keep` is taken, and what `Recording` raises.
+    """
+    started = time.perf_counter()
+    recording = Recording(lake, pipeline)
+    first, last = 0 if first is None else first, recording.last if last is None else last
+    if first > last:
+        raise ReplayError(f"there are no epochs from {first} to {last}: expected the first one first")
+    epochs = range(first, last + 1)
+    recording.check(epochs)
+    if keep is not None:
+        check_new(lake, keep)
+
+    def work(session: Session) -> Replayed:
+        gathered = session.gathered(pipeline)
+        _fold(recording, session, gathered, epochs, watch)
+        mine = f"epoch BETWEEN {first}L AND {last}L AND COALESCE(writer, 'stream') = 'stream'"
+        ledger = f"(SELECT * FROM {recording.ledger(session)} WHERE {mine})"
+        counts, differences = compared(session, pipeline, ledger, gathered.relation)
+        if keep is not None:
+            contract = ledger_contract(pipeline)
+            doc = f"{contract.table}, epochs {first} to {last} folded again"
+            kept_in(session, (replace(contract, table=keep, doc=doc), f"SELECT * FROM {gathered.relation}"))
+        seconds = time.perf_counter() - started
+        return Replayed(first, last, recording.last, counts, differences, seconds, session.choice, keep)
+
+    return recording.run("replay", recording.reads(first, last), work)
+
+
+def _fold(
+    recording: Recording, session: Session, gathered: Gathering, epochs: range, watch: Callable[[int], None]
+) -> None:
+    """Fold the epochs one after another, and put their rows together."""
+    side, ledger = session.side(recording.pipeline), recording.snapshots[recording.table]
+
+    def after(epoch: int) -> Any:
+        """The open windows after an epoch, as its partials and those before it have them; none before the first."""
+        if epoch < 0:
+            return side.nothing(recording.generation(0))
+        return side.restored(ledger, recording.clock(epoch), recording.generation(epoch))
+
+    handed = recording.handed(session, epochs)
+    state = after(epochs.start - 1)
+    for epoch, bundle in zip(epochs, recording.bundles(session, epochs), strict=True):
+        watch(epoch)
+        # A stream may have gone on in a state that a backfill handed to it, in that one's generation (rule V2).
+        before = replace(state, generation=recording.generation(epoch))
+        stepped = side.step(before, side.consume(bundle, before), recording.clock(epoch))
+        gathered.take(stepped, state)
+        state = stepped.state
+        if epoch in handed and epoch != epochs[-1]:
+            gathered.settle()
+            state.forget()
+            state = after(epoch)
+    gathered.settle()
+    state.forget()
+    side.close()

@@ -1,0 +1,78 @@
+"""The package has rooms of a few modules each, which import one another one way; no module's name is there twice."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import tailrace
+
+ROOT = Path(tailrace.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path
+    for path in ROOT.rglob("*.py")
+    if path.stem != "__init__"
+}
+MOST = 14
+"""How many modules a folder has at most: whoever opens it reads their names at a glance."""
+
+LONGEST = 400
+"""How many lines a module has at most."""
+
+ENGINES = ROOT / "engines"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules that a file imports of the package, wherever in it and also for types alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{one.name}" for one in node.names if f"{node.module}.{one.name}" in MODULES)
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+
+
+def folders() -> dict[Path, list[Path]]:
+    found = defaultdict(list)
+    for path in MODULES.values():
+        found[path.parent].append(path)
+    return found
+
+
+def test_a_folder_has_a_dozen_modules_or_so() -> None:
+    assert not {str(folder): len(paths) for folder, paths in folders().items() if len(paths) > MOST}
+
+
+def test_a_module_has_one_idea_and_not_many_lines() -> None:
+    assert not {name: lines for name, path in MODULES.items() if (lines := path.read_text().count("\n")) > LONGEST}
+
+
+def test_each_modules_name_is_in_the_package_once() -> None:
+    """Engines stand side by side and have the same parts; their files may be called the same."""
+    named = defaultdict(list)
+    for path in MODULES.values():
+        named[path.stem].append(path)
+    for name, paths in named.items():
+        engines = {path.relative_to(ENGINES).parts[0] for path in paths if path.is_relative_to(ENGINES)}
+        assert len(paths) == 1 or len(engines) == len(paths), (name, paths)
+
+
+def test_folders_import_one_another_one_way() -> None:
+    graph = defaultdict[Path, set[Path]](set)
+    for path in MODULES.values():
+        for name in imported(path):
+            if (found := MODULES.get(name)) and found.parent != path.parent:
+                graph[path.parent].add(found.parent)
+    TopologicalSorter(graph).prepare()
+
+
+def test_a_folder_says_what_it_holds_and_imports_nothing() -> None:
+    """But for the front door, and for packages whose users name no module of them."""
+    doors = {ROOT, ROOT / "airflow", ROOT / "toolchain"}
+    for folder in folders():
+        tree = ast.parse((folder / "__init__.py").read_text())
+        assert ast.get_docstring(tree), folder
+        assert folder in doors or len(tree.body) == 1, folder
