@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.sql.ledger_rows import state_types
+from tailrace.sql.epoch.ledger_rows import state_types
 from tests.transcripts import Staged, Transcript
 
 DEPTH = int(os.environ.get("TAILRACE_TEST_DEPTH", "1"))
