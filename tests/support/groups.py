@@ -38,7 +38,7 @@ class Groups(Computation):
 
 
 def by_hand(links: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The same by joining sets, one link after the other.
+    """Find the groups by joining sets, one link after the other.
 
     >>> by_hand([("a", "b"), ("c", "b"), ("d", "d")])
     {'a': 'a', 'b': 'a', 'c': 'a', 'd': 'd'}

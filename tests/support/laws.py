@@ -167,7 +167,7 @@ def _combined(combiner: Combiner, a: Any, b: Any) -> Any:
 
 
 def combinable(pipeline: Pipeline) -> Pipeline:
-    """The same definition with results whose panes combine: a sum for a mean, all values for how many there are."""
+    """Give a definition results whose panes combine: a sum for a mean, all values for how many there are."""
     instead: dict[type | UnionType, Callable[[str], Combiner]] = {
         Mean | Variance: Sum,
         ByTime: AnyValue,
@@ -245,7 +245,7 @@ def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> 
 
 
 def counting(pipeline: Pipeline) -> Pipeline:
-    """The same definition with one result more, `counted`: how many records."""
+    """Give a definition one result more, `counted`: how many records."""
     return replace(pipeline, what={**pipeline.what, "counted": Count()})
 
 

@@ -25,7 +25,7 @@ from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 
 def on(lake: Lake, engine: str) -> Lake:
-    """The same lake with a setting that names the engine."""
+    """Open a lake with a setting that names the engine."""
     return Lake(lake.settings.model_copy(update={"engine": engine}), lake.tell)
 
 
@@ -69,7 +69,7 @@ def kept(spark: SparkSession, computation: Computation) -> Counter[tuple[Any, ..
 
 
 def told(computation: Computation, run: Run) -> Counter[tuple[Any, ...]]:
-    """The same of the reference."""
+    """What the reference tells, as a ledger does."""
     found = Counter[tuple[Any, ...]]()
     for one in run.productions:
         values = (instant(value) if isinstance(value, datetime) else value for value in one.values.values())

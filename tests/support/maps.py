@@ -70,7 +70,7 @@ def by_reference(definition: Map, epochs: Iterable[tuple[Sequence[Record], Clock
 
 
 def by_rows(definition: Map, rows: Iterable[Mapping[str, Any]]) -> tuple[Rows, Rows]:
-    """The same of rows of its ledger."""
+    """What a map gives and rejects, by rows of its ledger."""
     given, rejected = Rows(), Rows()
     for row in rows:
         at = instant(row["event_time"])

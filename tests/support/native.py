@@ -151,7 +151,7 @@ def in_micros(frame: DataFrame) -> DataFrame:
 def said_by_reference(
     pipeline: Pipeline, panes: Iterable[Pane], late: Iterable[Late], rejected: Iterable[Rejected] = ()
 ) -> Said:
-    """The same of the reference execution."""
+    """What the reference execution says, as the rows that a fold of an engine says."""
     said = Said()
     for pane in panes:
         answer = tuple(pane.answer.values()) if pipeline.how.value == "discarding" else ()

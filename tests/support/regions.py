@@ -37,7 +37,7 @@ def made(seed: int, *, rate: float = 1, length: int = 5 * MINUTE) -> list[Delive
 
 
 def otherwise(deliveries: list[Delivery], chance: Random) -> list[Delivery]:
-    """The same as another region has it: each record becomes known at another time, up to two minutes later."""
+    """Deliver a log as another region has it: each record becomes known at another time, up to two minutes later."""
     moved = [(one, one.known + chance.randrange(2 * MINUTE)) for one in deliveries]
     return in_order(Delivery(known, {**one.record, "known": known}) for one, known in moved)
 

@@ -318,7 +318,7 @@ def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
 
 
 def _named(pipeline: Pipeline, name: str) -> Pipeline:
-    """The same definition under a name that no definition can have."""
+    """Rename a definition, to what no definition can be called."""
     one = copy.copy(pipeline)
     object.__setattr__(one, "name", name)
     return one

@@ -44,7 +44,7 @@ class Output:
 
     @property
     def hushed(self) -> Output:
-        """The same without news, where something else is written to standard error."""
+        """Give an output that tells no news, for where something else is written to standard error."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:

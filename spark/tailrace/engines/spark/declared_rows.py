@@ -24,7 +24,7 @@ def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:
 
 
 def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
-    """The same of a frame of the log's table."""
+    """Give the rows of a frame of the log's table by the names that the log declares."""
     items = _items(lake, log, {field.name: field.dataType.simpleString() for field in rows.schema.fields})
     return rows if items is None else rows.selectExpr(*items)
 

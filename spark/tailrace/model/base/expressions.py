@@ -82,7 +82,7 @@ class Col(Expression):
 
 @dataclass(frozen=True)
 class Value(Expression):
-    """The same for every record."""
+    """One value, for every record."""
 
     value: Constant
 

@@ -98,7 +98,7 @@ class Pipeline:
 
     @property
     def finished(self) -> Pipeline:
-        """The same over input that is there as a whole: nothing of it is taken back, and no combiner has to be able to.
+        """Give the definition over input that is there as a whole, of which nothing is taken back.
 
         >>> from tailrace.model.samples import examples
         >>> (first := examples.figure(10)).finished is first

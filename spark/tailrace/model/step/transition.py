@@ -122,7 +122,7 @@ class Transition:
         return after | self._pattern(row, parts) if self.measures else after
 
     def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """The same without the trigger's seeing them (`carried`)."""
+        """The row with `count` more records, which its trigger has not seen yet (`carried`)."""
         o = self.o
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))

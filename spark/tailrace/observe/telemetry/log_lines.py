@@ -155,7 +155,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _Text(logging.Formatter):
-    """The same lines for people: time, level, event, and what there is to say of it."""
+    """Lines for people: time, level, event, and what there is to say of it."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,7 +17,7 @@ def changes(pipeline: Pipeline, rows: str) -> str:
 
 
 def answered(pipeline: Pipeline, answers: str) -> str:
-    """The same of a query of a stage's answers, whose windows are microseconds (`answers.batch`)."""
+    """Write a later stage's records of a query of answers, whose windows are microseconds (`answers.batch`)."""
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
     items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
