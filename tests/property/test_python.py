@@ -45,9 +45,9 @@ from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
-from tests.support.depth import covering
+from tests.support.depth import covering, deep
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
-from tests.support.strategies import BASE, LOG, epochs, pipelines
+from tests.support.strategies import BASE, LOG, Told, epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
@@ -160,15 +160,19 @@ def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_
     assert len(set(partitions[1:])) == 1
 
 
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=deep)])
 def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
-    spark: SparkSession, settings: Settings, tmp_path: Any
+    spark: SparkSession, settings: Settings, tmp_path: Any, engine: str
 ) -> None:
     bursts, longest = own_parts()
     log = replace(examples.SCORES, columns={**examples.SCORES.columns, "label": "string"}, disorder=seconds(30))
-    what = {"longest": longest(), "best": TopK("value", 3), "labels": Distinct("label")}
+    built_in = {"best": TopK("value", 3), "labels": Distinct("label")}
+    what = {"longest": longest(), **built_in}
     pipelines = [
         Pipeline(name="own_bursts", log=log, key="team", what=what, where=bursts(minutes(1), 7)),
         Pipeline(name="own_minutes", log=log, key="team", what=what, where=Fixed(minutes(1))),
+        # All that it has of its own are its windows.
+        Pipeline(name="own_windows", log=log, key="team", what=built_in, where=Told(Fixed(minutes(1)))),
     ]
     # The last one is there to take the watermark past the others.
     last = {"team": "b", "value": 1, "at": examples.at("30:00"), "seen": examples.at("30:01")}
@@ -178,7 +182,7 @@ def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
     for first in range(0, len(records), 4):
         lines = (_line(record) for record in records[first : first + 4])
         (landing / f"{first:02}.jsonl").write_text("".join(lines))
-    lake = Lake(settings)
+    lake = Lake(settings.model_copy(update={"engine": engine}))
     stream = Stream(spark, lake, pipelines, Files(str(landing), "json", 1))
     stream.start(once=True)
     stream.wait()
@@ -196,7 +200,7 @@ def test_L1_a_definition_of_ones_own_is_streamed_backfilled_and_audited(
         }
         assert done.changed + done.untouched == len(expected)
         rows = spark.sql(
-            f"SELECT team, UNIX_MICROS(window_start) AS a, UNIX_MICROS(window_end) AS b, longest, best, labels "
+            f"SELECT team, UNIX_MICROS(window_start) AS a, UNIX_MICROS(window_end) AS b, {', '.join(pipeline.what)} "
             f"FROM {pipeline.name} WHERE window_end > '2015-01-01T12:00:00Z'"
         ).collect()
         held = {((r["team"],), Window(r["a"], r["b"])): r.asDict() for r in rows}
