@@ -32,7 +32,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What an epoch gave for one definition: a pipeline has panes, a computation productions.
+    """Count what came of an epoch for one definition: panes of a pipeline, productions of a computation.
 
     `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
     windows are open after it; `generation` and `token` are what its commit says of its writer. `fed_back` is how many

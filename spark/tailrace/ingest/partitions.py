@@ -1,4 +1,4 @@
-"""What an epoch's bundle says of its source's partitions: what their watermarks go by (`tailrace.model.step.progress`).
+"""Find the latest times of each of the source's partitions in a bundle: their watermarks go by them (`step.progress`).
 
 One small job over the bundle; what comes to the driver is a row for each partition, and for each bucket of lags where
 the strategy counts those.

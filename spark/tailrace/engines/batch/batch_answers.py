@@ -21,6 +21,9 @@ from tailrace.sql.records.stage_records import answered
 from tailrace.sql.results import answers, map_rows
 from tailrace.sql.terms import quoted
 
+PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
+"""The columns of where a record came from, and their types."""
+
 
 class Answering:
     """How a definition's answers are computed, natively."""
@@ -57,6 +60,11 @@ class Answering:
         """The records of a relation, or a query in brackets, each with its windows."""
         return assignment.assigned(self.pipeline, self._prepared(source))
 
+    @property
+    def _types(self) -> dict[str, str]:
+        """The columns of the stage's records after its steps, and the sign of those that another stage gives."""
+        return {**self.pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
+
     def _prepared(self, source: str) -> str:
         if not self.pipeline.each:
             return source
@@ -82,9 +90,7 @@ class AssignedAnswering(Answering):
     """How a definition's answers are computed of records whose windows code of one's own has assigned: by SQL."""
 
     def _prepared(self, source: str) -> str:
-        pipeline = self.pipeline
-        types = {**pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
-        types |= {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
+        pipeline, types = self.pipeline, self._types | PLACED
         kept = f"SELECT {', '.join(map(quoted, types))} FROM {super()._prepared(source)}{assignment.kept(pipeline)}"
         return self.session.mapped(kept, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
 
@@ -93,11 +99,10 @@ class PythonAnswering(Answering):
     """How a definition's answers are computed by the model's own Python."""
 
     def placed(self, source: str) -> str:
-        types = {**self.pipeline.columns, SIGN: "int"} if self.earlier else self.pipeline.columns
-        record = ",".join(f"{name}:{type}" for name, type in types.items())
+        record = ",".join(f"{name}:{type}" for name, type in self._types.items())
         columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
-        columns |= {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
+        columns |= PLACED
         kept = f"SELECT * FROM {self._prepared(source)}{assignment.kept(self.pipeline)}"
         return f"SELECT * FROM {self.session.mapped(kept, partial(assigner, self.pipeline), columns)}"
 

@@ -15,13 +15,13 @@ from tailrace.lake.schema.contracts import Contract
 MAIN = "main"
 
 BACKFILLED = "backfilled"
-"""What a backfill's commit says of itself: which run put which range in its place (`commit.range_replacement`)."""
+"""A backfill's commit names its run and the range that it replaced by it (`commit.range_replacement`)."""
 
 BEGINS = "begins"
 """What the first commit of a generation says: what came before it is another one's (`generations`)."""
 
 MAINTAINED = "maintained"
-"""What a commit says that maintenance made to say the last epoch's properties again (`commit.epoch_properties`)."""
+"""A commit of maintenance that repeats the last epoch's properties has it (`commit.epoch_properties`)."""
 
 
 def repeated(said: Mapping[str, str], *but: str) -> dict[str, str]:

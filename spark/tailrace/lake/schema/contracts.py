@@ -1,4 +1,4 @@
-"""What the tables of a log and of a pipeline hold, column by column.
+"""Declare the tables of a log and of a pipeline, column by column.
 
 A contract is data: the columns with their shapes and docs, the partitioning, the properties. The tables are made from
 it, the native execution writes by it, and the files in `iceberg_schemas/` are printed from it.

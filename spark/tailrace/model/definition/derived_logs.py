@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Given(Log):
-    """What a definition gives as the log of another one: it is in that one's ledger, and no source lands it."""
+    """The log that a definition is to its readers: the rows are in its ledger, and no source lands them."""
 
     of: Pipeline | Computation | Map = field(kw_only=True)
 
