@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.model.step.reference import fold_stages
-from tailrace.sql.records.reasons import reasons
+from tailrace.sql.records.ways import reasons
 from tests.support.native import in_parts, run_stages, said_by_reference
 from tests.support.stages import joins
 from tests.support.strategies import epochs
 
 
-@in_parts(3, deeper=12, of=6)
+@in_parts(1, deeper=12, of=6)
 def test_joins_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(joins())
     assert not any(map(reasons, pipeline.stages))

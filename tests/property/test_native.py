@@ -8,19 +8,29 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
-from tailrace.sql.records.reasons import reasons
-from tests.support.depth import covering, deep
+from tailrace.sql.records.ways import reasons
+from tests.support.depth import deep
+from tests.support.few import FEW, few_epochs
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import in_parts, run_native, said_by_reference
 from tests.support.strategies import epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
-QUICK = (6, 10, 11, 14)
-"""Figures of few epochs, and the last, which has something of all others; the engine in the process has each."""
+QUICK = (6, 11)
+"""Figures of few epochs; the engine in the process has each."""
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_every_kind_of_part_says_the_same_on_spark(plain: SparkSession, name: str) -> None:
+    pipeline, made = FEW[name], few_epochs()
+    run = fold(pipeline, made)
+    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
+    assert run_native(plain, pipeline, made, compiled) == expected
 
 
 @pytest.mark.parametrize("number", [n if n in QUICK else pytest.param(n, marks=deep) for n in range(6, 15)])
@@ -38,7 +48,8 @@ def natively() -> list[Transcript]:
     return [one for one in transcripts() if not reasons(one.pipeline) and not str(one).startswith("figure_")]
 
 
-@pytest.mark.parametrize("transcript", covering(natively()))
+@deep
+@pytest.mark.parametrize("transcript", natively(), ids=str)
 def test_a_transcript_comes_out_natively(plain: SparkSession, transcript: Transcript) -> None:
     run = fold(transcript.pipeline, transcript.epochs)
     expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
@@ -52,7 +63,7 @@ def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
     calendars_agree(times, "calendar_times", lambda text: map(tuple, spark.sql(text).collect()))
 
 
-@in_parts(5, deeper=64, of=16)
+@in_parts(2, deeper=64, of=16)
 def test_a_random_definition_over_random_epochs_says_the_same_natively(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -45,9 +45,10 @@ from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
-from tests.support.depth import covering, deep
+from tests.support.depth import deep
+from tests.support.few import FEW, few_epochs
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
-from tests.support.strategies import BASE, LOG, Told, epochs, pipelines
+from tests.support.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
 from tests.transcripts import Transcript, transcripts
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
@@ -96,7 +97,36 @@ def own_parts() -> tuple[Callable[[timedelta, int], OwnWindows], Callable[[], Ow
     return Bursts, Longest
 
 
-@pytest.mark.parametrize("transcript", covering(transcripts(), states=True))
+def few_in_python() -> dict[str, Pipeline]:
+    """Definitions that have every kind of state between them, and one whose parts are all of its own."""
+    bursts, longest = own_parts()
+    names = (
+        "fixed_windows_with_a_phase_accumulating",
+        "sessions_that_close_discarding",
+        "sessions_of_several_a_record",
+    )
+    sessions = FEW["sessions_retracting"]
+    sketches = {"ways": ApproxDistinct("price"), "median": ApproxQuantile("value", 0.5)}
+    own = replace(sessions, what={"longest": longest(), **KEPT, **sketches}, where=bursts(seconds(2), 5))
+    return {"sessions": replace(sessions, what=EVERYTHING), "own_parts": own, **{name: FEW[name] for name in names}}
+
+
+FEW_IN_PYTHON = few_in_python()
+
+
+@pytest.mark.parametrize("name", FEW_IN_PYTHON)
+def test_every_kind_of_state_says_the_same_in_python(
+    plain: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(per_key, "FEW", 0)
+    pipeline, made = FEW_IN_PYTHON[name], few_epochs()
+    run = fold(pipeline, made)
+    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
+    assert run_native(plain, pipeline, made, PerKey) == expected
+
+
+@deep
+@pytest.mark.parametrize("transcript", transcripts(), ids=str)
 def test_a_transcript_comes_out_in_python(
     plain: SparkSession, monkeypatch: pytest.MonkeyPatch, transcript: Transcript
 ) -> None:
@@ -106,7 +136,7 @@ def test_a_transcript_comes_out_in_python(
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 
-@in_parts(4, deeper=24, of=8)
+@in_parts(2, deeper=24, of=8)
 def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.sql.records.reasons import reasons
+from tailrace.sql.records.ways import reasons
 from tailrace.verify.stage_replay import replay
 from tests.support.native import in_parts
 from tests.support.recorded import record

@@ -15,8 +15,9 @@ from tailrace.model.combiners.sketches import ApproxDistinct
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import batch, fold_stages
 from tailrace.model.windows.windows import Window
-from tailrace.sql.records.reasons import reasons
-from tests.support.depth import covering, deep
+from tailrace.sql.records.ways import reasons
+from tests.support.depth import deep
+from tests.support.few import FEW_OF_STAGES, few_epochs
 from tests.support.laws import Epochs, same_answers
 from tests.support.native import Said, bundle_frame, in_parts, run_stages, said_by_reference
 from tests.support.sessions import cluster
@@ -30,8 +31,15 @@ def expected(pipeline: Pipeline, made: Epochs) -> list[Said]:
     return [said_by_reference(one, run.panes, run.late) for one, run in zip(pipeline.stages, runs, strict=True)]
 
 
-@pytest.mark.parametrize("execution", [None, pytest.param(PerKey, marks=deep)], ids=["natively", "in_python"])
-@pytest.mark.parametrize("transcript", covering(staged()))
+@pytest.mark.parametrize("name", FEW_OF_STAGES)
+def test_every_kind_of_later_stage_says_the_same_on_spark(plain: SparkSession, name: str) -> None:
+    pipeline, made = FEW_OF_STAGES[name], few_epochs()
+    assert run_stages(plain, pipeline, made) == expected(pipeline, made)
+
+
+@deep
+@pytest.mark.parametrize("execution", [None, PerKey], ids=["natively", "in_python"])
+@pytest.mark.parametrize("transcript", staged(), ids=str)
 def test_a_transcript_of_several_stages_comes_out(
     plain: SparkSession, transcript: Staged, execution: type[Execution] | None
 ) -> None:
@@ -39,7 +47,7 @@ def test_a_transcript_of_several_stages_comes_out(
     assert said == expected(transcript.pipeline, transcript.epochs), transcript.claim
 
 
-@in_parts(2, deeper=12, of=6)
+@in_parts(1, deeper=12, of=6)
 def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=data.draw(st.booleans())))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
@@ -49,7 +57,7 @@ def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) 
     assert run_stages(plain, pipeline, made) == found
 
 
-@in_parts(2, deeper=6, of=6)
+@in_parts(1, deeper=6, of=6)
 def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=True))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=4))
@@ -59,7 +67,7 @@ def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject)
     assert run_stages(plain, pipeline, made, PerKey) == found
 
 
-@in_parts(3, deeper=6, of=6)
+@in_parts(2, deeper=6, of=6)
 def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_taken_back(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Execution, OpenWindows
 from tailrace.engines.spark.executions.native import Native
-from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.shapes import iceberg_schema
@@ -27,7 +27,6 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Late, Pane, Rejected
-from tailrace.sql.records.reasons import reasons
 from tests.support.depth import cases
 from tests.support.strategies import each_time_the_same
 
@@ -112,7 +111,7 @@ def run_stages(
     execution: type[Execution] | None = None,
 ) -> list[Said]:
     """What each stage says, in the execution that it takes or in this one; a stage reads the rows of the one before."""
-    stages = [(execution or _taken(stage))(spark, stage) for stage in pipeline.stages]
+    stages = [(execution or compiled)(spark, stage) for stage in pipeline.stages]
     states, said = [one.nothing() for one in stages], [Said() for _ in stages]
     for records, clock in epochs:
         bundle, time = bundle_frame(spark, pipeline.stages[0], records, clock.epoch), clock
@@ -136,10 +135,6 @@ def said_by_ledger(spark: SparkSession, pipeline: Pipeline) -> Said:
     for row in in_micros(rows).collect():
         said[_row(pipeline, row)] += 1
     return said
-
-
-def _taken(pipeline: Pipeline) -> type[Execution]:
-    return PerKey if reasons(pipeline) else Native
 
 
 def in_micros(frame: DataFrame) -> DataFrame:

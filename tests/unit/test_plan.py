@@ -148,10 +148,15 @@ class Own(Fixed):
     """A windowing of one's own, if only by its name."""
 
 
+@dataclass(frozen=True)
+class OwnSessions(Sessions):
+    """One whose windows merge, maybe by a rule of its own."""
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"where": Own(hours(1))}, "where: Own is a windowing of one's own"),
+        ({"where": OwnSessions(hours(1))}, "where: OwnSessions is a windowing of one's own"),
         ({"what": {"ways": ApproxDistinct("price"), "n": Count()}}, "what['ways']: ApproxDistinct combines in Python"),
     ],
 )
@@ -162,6 +167,15 @@ def test_what_cannot_be_compiled_runs_in_python_and_the_plan_says_why(changed: d
     assert all(why in stage.choice.why for stage in plan.stages if stage.choice.execution is Execution.PYTHON)
     assert [query.name for query in plan.queries] == ["restore"]
     assert why in " ".join(text_of(replace(HOURLY, **changed)).split())
+
+
+def test_of_windows_of_ones_own_that_stay_apart_only_their_assignment_is_python() -> None:
+    pipeline = replace(HOURLY, where=Own(hours(1)))
+    plan = build(pipeline)
+    python = {type(stage).__name__ for stage in plan.stages if stage.choice.execution is Execution.PYTHON}
+    assert python == {"Assign"}
+    assert [query.name for query in plan.queries] == [query.name for query in build(HOURLY).queries]
+    assert "its code is called for each record" in " ".join(text_of(pipeline).split())
 
 
 def test_a_plan_reads_as_the_definition_is_written() -> None:

@@ -17,6 +17,7 @@ from tailrace.model.step.transition import Row, Transition
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.transition_rows import Chain
 from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results.answers import SPAN
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import Sql, quoted
@@ -112,7 +113,7 @@ class OpenWindowsCorrected:
         held = correction.compared({name: quoted(f"s_{name}") for name in self.rules.columns()})
         same = " AND ".join(f"{term} <=> {quoted(name)}" for name, term in held.items()) or "true"
         chain.add({"alike": f"({same})"})
-        return chain.text()
+        return chain.text
 
     def _changes(self, started: str) -> str:
         """What becomes of each window, as `corrected` says it."""
@@ -151,4 +152,4 @@ class PythonCorrected(OpenWindowsCorrected):
 
 def correcting(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrected:
     """The correction in the execution that the definition takes on the session's engine."""
-    return (PythonCorrected if session.in_python(pipeline) else OpenWindowsCorrected)(session, pipeline, written)
+    return (PythonCorrected if way(pipeline) is Way.PYTHON else OpenWindowsCorrected)(session, pipeline, written)

@@ -61,9 +61,6 @@ class Session(Protocol):
     def direct(self) -> bool:
         """Whether this process writes the commits itself (`lake.commit.branch`)."""
 
-    def in_python(self, pipeline: Pipeline) -> bool:
-        """Whether the engine computes a definition by the model's own Python."""
-
     def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
         """Name a relation of a table's rows, as of a snapshot if one is given; of another lake than the session's, too.
 

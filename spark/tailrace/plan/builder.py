@@ -43,7 +43,7 @@ from tailrace.sql.epoch.partials import late, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import NATIVE
-from tailrace.sql.records.reasons import reasons
+from tailrace.sql.records.ways import Way, reasons, way
 from tailrace.sql.terms import Sql
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
@@ -73,11 +73,11 @@ def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
 def queries(pipeline: Pipeline) -> list[Query]:
     """The SQL texts of an epoch as `engines.spark.executions.native` composes them, over views with plain names.
 
-    In the `python` execution there is but the one that a restart reads the open windows with.
+    Where the model's own step runs there is but the one that a restart reads the open windows with.
     """
     rows = Rows(pipeline)
     restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger"))
-    if reasons(pipeline):
+    if way(pipeline) is Way.PYTHON:
         return [restore]
     found = [
         Query(
@@ -104,23 +104,27 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     where, kind = pipeline.where, type(pipeline.where).__name__
     combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
     late_kinds = (PARTIAL, PANE, LATE, *([REJECTED] if any(isinstance(one, Each) for one in pipeline.each) else []))
-    why = reasons(pipeline)
+    why, taken = "; ".join(reasons(pipeline)), way(pipeline)
     costs = "Python reads every record, in Arrow batches, and an epoch takes about twice as long"
-    python = Choice(Execution.PYTHON, f"{'; '.join(why)}: the model's own step, a bucket of keys at a time; {costs}")
+    model = Choice(Execution.PYTHON, f"{why}: the model's own step, a bucket of keys at a time; {costs}")
+    called = Choice(
+        Execution.PYTHON, f"{why}: its code is called for each record, in Arrow batches, and the rest is SQL"
+    )
 
     def ours(said: str) -> Choice:
-        return python if why else _native(said)
+        return model if taken is Way.PYTHON else _native(said)
 
     def text_of(query: str) -> str:
-        return "" if why else query
+        return "" if taken is Way.PYTHON else query
 
     prepared = (_prepare(pipeline),) if pipeline.each or pipeline.keep is not None else ()
+    expression = "a window is an expression of the event time"
     rules = ours("the rules of a window are one text for every execution, here compiled to SQL")
     return (
         _read(pipeline),
         *prepared,
         Assign(
-            choice=ours(f"{kind} is built in: a window is an expression of the event time"),
+            choice=called if taken is Way.ASSIGNED else ours(f"{kind} is built in: {expression}"),
             query=text_of(PARTIALS),
             where=written(where),
             per_record=_per_record(pipeline),

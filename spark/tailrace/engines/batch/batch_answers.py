@@ -15,9 +15,9 @@ from tailrace.model.definition.log import SIGN
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records import assignment
-from tailrace.sql.records.reasons import only_assigns
 from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import answered
+from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results import answers, map_rows
 from tailrace.sql.terms import quoted
 
@@ -120,14 +120,19 @@ class PythonAnswering(Answering):
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:
-    """How the answers of a definition are computed, in the execution that it takes on the session's engine.
+    """How the answers of a definition are computed, on the session's engine.
 
     Of finished input nothing is taken back. Who wants nothing but the answers passes `pipeline.finished`, which runs
     natively also where that would not.
     """
-    if not session.in_python(pipeline):
-        return Answering(session, pipeline)
-    return (AssignedAnswering if only_assigns(pipeline) else PythonAnswering)(session, pipeline)
+    return _ANSWERING[way(pipeline)](session, pipeline)
+
+
+_ANSWERING: dict[Way, type[Answering]] = {
+    Way.SQL: Answering,
+    Way.ASSIGNED: AssignedAnswering,
+    Way.PYTHON: PythonAnswering,
+}
 
 
 def taken(session: Session, definition: Map, records: str) -> tuple[str, str | None]:

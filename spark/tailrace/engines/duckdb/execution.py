@@ -32,8 +32,8 @@ from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, kept
-from tailrace.sql.records.reasons import only_assigns, reasons
 from tailrace.sql.records.stage_records import changes
+from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Sql, quoted
 
 
@@ -283,14 +283,14 @@ class PythonExecution(DuckExecution):
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
     """The definition in the execution that it takes on DuckDB."""
-    if not in_python(pipeline):
-        return SqlExecution(connection, pipeline, steps)
-    return (AssignedExecution if only_assigns(pipeline) else PythonExecution)(connection, pipeline, steps)
+    return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
 
 
-def in_python(pipeline: Pipeline) -> bool:
-    """Whether a definition runs by the reference step, for what cannot be compiled to SQL."""
-    return bool(reasons(pipeline))
+_EXECUTIONS: dict[Way, type[DuckExecution]] = {
+    Way.SQL: SqlExecution,
+    Way.ASSIGNED: AssignedExecution,
+    Way.PYTHON: PythonExecution,
+}
 
 
 def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str:

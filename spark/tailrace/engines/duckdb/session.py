@@ -23,7 +23,7 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.preview import shown
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
-from tailrace.engines.duckdb.execution import Moved, Windows, in_python
+from tailrace.engines.duckdb.execution import Moved, Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.each_calls import caller
@@ -91,9 +91,6 @@ class DuckSession:
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The database of the session."""
         return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
-
-    def in_python(self, pipeline: Pipeline) -> bool:
-        return in_python(pipeline)
 
     def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
         held = ExitStack()

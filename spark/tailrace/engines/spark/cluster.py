@@ -38,7 +38,6 @@ from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.reasons import reasons
 from tailrace.sql.terms import quoted
 
 SMALL = 1_000_000
@@ -61,9 +60,6 @@ class ClusterSession:
         self._views: list[str] = []
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
-
-    def in_python(self, pipeline: Pipeline) -> bool:
-        return bool(reasons(pipeline))
 
     def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
         name = (of or self.lake).spark_name(table)

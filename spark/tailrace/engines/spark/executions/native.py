@@ -8,11 +8,24 @@ checkpointed on the executors, so that a plan never grows with the number of epo
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from tailrace.engines.spark.executions.execution import Consumed, Execution, OpenWindows, Stepped, checkpointed
+from tailrace.engines.python.assigned import BOUNDS, placer
+from tailrace.engines.spark.executions.execution import (
+    Consumed,
+    Execution,
+    OpenWindows,
+    Prepared,
+    Stepped,
+    checkpointed,
+    schema_of,
+)
+from tailrace.engines.spark.executions.preparation import queried
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
@@ -20,6 +33,7 @@ from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.records.assignment import WINDOWS, kept
 
 
 class Native(Execution):
@@ -67,6 +81,21 @@ class Native(Execution):
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
         frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
         frame.createOrReplaceTempView(self._views["clock"])
+
+
+class Assigned(Native):
+    """The step as SQL, of records whose windows code of one's own has assigned: it is called once for each record.
+
+    Windows that merge are not for it: they may merge by a rule of their own.
+    """
+
+    def _prepared(self, bundle: DataFrame) -> Prepared:
+        prepared, pipeline = super()._prepared(bundle), self.pipeline
+        records = queried(self.spark, prepared.records, lambda view: f"SELECT * FROM {view}{kept(pipeline)}")
+        schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS}).fields])
+        # Kept, for the partials and the late records are read of it apart, and the code is called once for a record.
+        placed = records.mapInArrow(placer(pipeline, to_arrow_schema(schema)), schema).localCheckpoint(eager=False)
+        return replace(prepared, records=placed, held=(*prepared.held, placed))
 
 
 _VIEWS = ("bundle", "clock", "partials", "state", "transitions")

@@ -1,14 +1,33 @@
-"""Why a definition's step or answers cannot be SQL alone. Whatever can be is."""
+"""Say how a definition's records go through an epoch, and why not as SQL alone. Whatever can be SQL is."""
 
 from __future__ import annotations
+
+from enum import Enum
 
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import NATIVE
 
 
+class Way(Enum):
+    """How much of a definition's step is SQL; on both engines, in streams and in backfills."""
+
+    SQL = "sql"
+    ASSIGNED = "assigned"
+    """Code of one's own says which windows a record is in, and the rest is SQL."""
+    PYTHON = "python"
+    """The model's own step: for combiners of one's own, and for windows of one's own that merge."""
+
+
+def way(pipeline: Pipeline) -> Way:
+    """Say how the records of a definition go through an epoch."""
+    if not reasons(pipeline):
+        return Way.SQL
+    return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
+
+
 def reasons(pipeline: Pipeline) -> list[str]:
-    """Why a definition does not run natively, each with the part that it is for; none where it does.
+    """Say why a definition's step is not SQL alone, each reason with the part that it is for; none where it is.
 
     Triggers are not among them: they are written in the algebra, one's own too. Windows are compiled kind by kind, so a
     subclass of a built-in one counts as one's own.
@@ -17,11 +36,6 @@ def reasons(pipeline: Pipeline) -> list[str]:
     if _own_windows(pipeline):
         found.append(f"where: {type(pipeline.where).__name__} is a windowing of one's own")
     return found + _own_combiners(pipeline)
-
-
-def only_assigns(pipeline: Pipeline) -> bool:
-    """Whether all that Python has to do is to say which windows a record is in: the rest is SQL, given those."""
-    return _own_windows(pipeline) and not pipeline.where.merges and not _own_combiners(pipeline)
 
 
 def _own_windows(pipeline: Pipeline) -> bool:
