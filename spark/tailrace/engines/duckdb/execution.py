@@ -28,7 +28,7 @@ from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_values, times
 from tailrace.sql.epoch.holds import due_terms, holds_back, next_due, oldest_held
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
-from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
+from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, kept
@@ -184,12 +184,13 @@ class SqlExecution(DuckExecution):
         self._transitions = in_duckdb(
             transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"], joined=True))
         )
-        told = [self.rows.of_transitions(names["transitions"])]
+        told = self.rows.apart(names["transitions"])
         if pipeline.finishing == "close":
             text = refused(pipeline, names["bundle"], names["clock"], names["transitions"])
             told.append(self.rows.of_late(text))
         self._said = [in_duckdb(text) for text in told]
-        self._late = in_duckdb(self.rows.of_late(late(pipeline, names["bundle"], names["clock"])))
+        behind = may_have_passed(pipeline, names["bundle"], names["clock"])
+        self._late = in_duckdb(self.rows.of_late(late(pipeline, behind, names["clock"])))
         self._remains = in_duckdb(self.rows.state(names["transitions"]))
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:

@@ -45,21 +45,30 @@ def _written(table: Table, rows: pa.Table) -> Iterator[DataFile]:
     if spec.is_unpartitioned():
         yield _file(table, rows, None)
         return
-    if _alike(spec, schema, rows):
-        # Of many rows that are in one partition pyiceberg would sort and copy them all to find that out.
-        (first,) = _determine_partitions(spec=spec, schema=schema, arrow_table=rows.slice(0, 1))
-        yield _file(table, rows, first.partition_key)
+    stretches = _stretches(spec, schema, rows)
+    if stretches is not None:
+        # Of rows that lie together pyiceberg would look for those of each partition, and copy them.
+        for stretch in stretches:
+            (first,) = _determine_partitions(spec=spec, schema=schema, arrow_table=stretch.slice(0, 1))
+            yield _file(table, stretch, first.partition_key)
         return
     for partition in _determine_partitions(spec=spec, schema=schema, arrow_table=rows):
         yield _file(table, partition.arrow_table_partition, partition.partition_key)
 
 
-def _alike(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> bool:
-    """Whether rows are all in one partition, as far as that is seen of their values as they are."""
+def _stretches(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[pa.Table] | None:
+    """The rows of each partition, where those of each follow one another; None where they do not, or nobody can say.
+
+    Only a partition by values as they are is seen of the rows themselves.
+    """
     if not all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
-        return False
-    columns = (rows[schema.find_column_name(field.source_id)] for field in spec.fields)
-    return all(len(pc.unique(column)) == 1 for column in columns)
+        return None
+    columns = [rows[schema.find_column_name(field.source_id)].combine_chunks() for field in spec.fields]
+    ends = sorted({end for column in columns for end in pc.run_end_encode(column).run_ends.to_pylist()})
+    starts = [0, *ends][:-1]
+    if len({tuple(column[start].as_py() for column in columns) for start in starts}) < len(starts):
+        return None
+    return [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
 
 
 def _file(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:

@@ -1,6 +1,7 @@
 """What an epoch writes into the ledger, in Spark SQL: the partials, panes and retractions of its transitions.
 
-One pass over the transitions gives them all: each row holds an array of what it has to say, which is unrolled.
+For Spark one pass over the transitions gives them all, by an array of what each row has to say, which is unrolled: a
+plan of many branches takes long to make. DuckDB, which plans in no time, reads the transitions once for each kind.
 """
 
 from __future__ import annotations
@@ -56,6 +57,21 @@ class Rows:
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
         inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return f"{said} UNION ALL SELECT {self._ordered()} FROM ({inlined})"
+
+    def apart(self, transitions: str) -> list[str]:
+        """Write a query of each kind of row that `of_transitions` has: partials and panes, each without the other."""
+        (holds, partial), *panes = self._entries()
+        partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
+        if self.pipeline.where.merges:
+            for rows, merged in ((fired, self._taken_back()), (partials, self._absorbed())):
+                inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
+                rows.append(f"SELECT {self._ordered()} FROM ({inlined})")
+        return [" UNION ALL ".join(rows) for rows in (partials, fired)]
+
+    def _entry(self, transitions: str, holds: str, values: dict[str, str]) -> str:
+        values = values | {name: quoted(name) for name in self.keys}
+        items = [f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()]
+        return f"SELECT {', '.join(items)} FROM {transitions} WHERE {holds}"
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
         """The rows that a window may write: on what condition each is written, and its columns that are not null.

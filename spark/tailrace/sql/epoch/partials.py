@@ -10,7 +10,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
-from tailrace.sql.records.assignment import assigned, end_by_start, listed, names, overlapping, sliced, spread
+from tailrace.sql.records.assignment import NATIVE, assigned, end_by_start, listed, names, overlapping, sliced, spread
 from tailrace.sql.terms import quoted, total
 
 
@@ -102,6 +102,19 @@ def late(pipeline: Pipeline, source: str, clock: str) -> str:
     return _too_late(
         pipeline, "r.window_start, r.window_end", "expired", source, f"CROSS JOIN {clock} c WHERE {expired}"
     )
+
+
+def may_have_passed(pipeline: Pipeline, source: str, clock: str) -> str:
+    """The records of a view that may be too late, for the others need not be put into their windows to find out.
+
+    A window ends after its records, but for one that code of one's own tells.
+    """
+    if type(pipeline.where) not in NATIVE:
+        return source
+    at = f"UNIX_MICROS(b.{quoted(pipeline.log.event_time)})"
+    # At the end of time there is no window that has not ended, however late records may be.
+    passed = f"{at} < c.watermark_before - {pipeline.lateness}L OR c.watermark_before >= {END_OF_TIME}L"
+    return f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})"
 
 
 def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> str:
