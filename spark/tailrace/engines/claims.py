@@ -18,13 +18,12 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.registry import Registry
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.schema.contracts import CLAIMED, PRODUCTION, computation_contract
+from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, equal, every, since, up_to
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.records.stage_records import claimed_ids
-from tailrace.sql.terms import quoted
 
 SOONEST, LATEST = 0.05, 5.0
 """Seconds that one waits, at first and at most, who was overtaken by another claimant."""
@@ -33,7 +32,8 @@ Known: TypeAlias = Callable[[int | None, int], str]
 """Gives a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
 
 _ID = ("id", PANE_TIME)
-_PLACE = ("source_partition", "source_offset")
+CLAIM_PLACE = ("source_partition", "source_offset")
+"""The columns that say which production of an epoch a row is."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +64,23 @@ class Claiming:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
-    def settled(self, session: Session, rows: str, epoch: int, known: Known | None = None) -> str:
-        """Name the rows of an epoch's ledger of which what is another's is `claimed`, and no production any more.
+    def left_out(self, session: Session, rows: str, epoch: int, known: Known | None = None) -> str | None:
+        """Claim the productions of an epoch, and name a relation of the places of those that are another's.
 
-        `rows` is a relation of them as they were computed; it is given back where all of them count. `known` is where
-        the claims of a registry are looked up, the registry itself if left out.
+        `rows` is a relation of the ledger's rows as they were computed. None is given where all of them count. `known`
+        is where the claims of a registry are looked up, the registry itself if left out. What is left out is `claimed`
+        in the ledger, and no production.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
-            return rows
+            return None
         counting, all_count = self._counting(session, wanted, epoch, known)
         if all_count and wanted.ids == wanted.rows:
-            return rows
+            return None
         same = " AND ".join(f"w.{name} = c.{name}" for name in _ID)
-        places = ", ".join(f"w.{name}" for name in _PLACE)
+        places = ", ".join(f"w.{name}" for name in CLAIM_PLACE)
         others = f"FROM {wanted.relation} w LEFT JOIN {counting} c ON {same} WHERE w.place > 1 OR c.id IS NULL"
-        left_out = session.kept(f"SELECT {places}, true AS left_out {others}")
-        kinds = {"kind": f"IF(m.left_out IS NULL, r.kind, '{CLAIMED}')"}
-        names = computation_contract(self.computation).columns
-        items = ", ".join(f"{kinds.get(name, f'r.{quoted(name)}')} AS {quoted(name)}" for name in names)
-        same = " AND ".join(f"r.{name} = m.{name}" for name in _PLACE)
-        return session.view(
-            f"SELECT {items} FROM {rows} r LEFT JOIN {left_out} m ON r.kind = '{PRODUCTION}' AND {same}"
-        )
+        return session.kept(f"SELECT {places} {others}")
 
     def close(self) -> None:
         """Let go of the registry."""
@@ -94,7 +88,7 @@ class Claiming:
 
     def _wanted(self, session: Session, rows: str) -> _Wanted:
         """The productions that are to be claimed, and of those of one id the how many-th each is."""
-        place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(_PLACE)}) AS place"
+        place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.kept(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})")
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
         (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(place = 1) AS ids, {span} FROM {relation}")

@@ -8,7 +8,7 @@ between two steps restores it from there.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.claims import Claiming
+from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, literal_row, name_of
@@ -31,7 +31,7 @@ from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
 from tailrace.lake.schema.filters import among, equal, every
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.base.clock import Clock
@@ -142,11 +142,11 @@ class DuckKeys:
     def settled(self, stepped: ComputedHere, claiming: Claiming, epoch: int) -> ComputedHere:
         with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
             given = session.lent(stepped.rows)
-            found = claiming.settled(session, given, epoch, self._claims(claiming).as_of)
-            if found == given:
+            others = claiming.left_out(session, given, epoch, self._claims(claiming).as_of)
+            if others is None:
                 return stepped
-            rows = session.connection.execute(f"SELECT * FROM {found}").to_arrow_table()
-        return replace(stepped, rows=rows.select(self.schema.names).cast(self.schema))
+            places = session.connection.execute(f"SELECT {', '.join(CLAIM_PLACE)} FROM {others}").fetchall()
+        return replace(stepped, rows=_left_out(stepped.rows, set(places)))
 
     def write(self, stepped: ComputedHere, branch: Branch, said: Mapping[str, str]) -> Told:
         rows = stepped.rows
@@ -241,3 +241,14 @@ class DuckKeys:
 
     def _value(self, text: str) -> Any:
         return (self.connection.execute(text).fetchone() or (None,))[0]
+
+
+def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
+    """The rows of an epoch with the productions at some places as `claimed`: they are few, and all others stay."""
+    produced = pc.indices_nonzero(pc.equal(rows["kind"], PRODUCTION))
+    made = zip(*(rows[name].take(produced).to_pylist() for name in CLAIM_PLACE), strict=True)
+    gone = [at for at, place in zip(produced.to_pylist(), made, strict=True) if place in places]
+    others = pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array(gone, pa.int64()))
+    column = rows.schema.get_field_index("kind")
+    kinds = pc.if_else(others, pa.scalar(CLAIMED, rows.schema.field(column).type), rows["kind"])
+    return rows.set_column(column, rows.schema.field(column), kinds)

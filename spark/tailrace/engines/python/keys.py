@@ -126,7 +126,7 @@ class KeyStep:
         fields = {field.name: field.type for field in type.value_type}
         made = [
             columns.array([timer.name for timer in flat], fields["name"]),
-            columns.array([timer.domain.value for timer in flat], fields["domain"]),
+            columns.array(["event" if timer.domain is EVENT else "processing" for timer in flat], fields["domain"]),
             columns.instants([timer.time for timer in flat], fields["at"]),
             columns.instants([timer.holds for timer in flat], fields["holds"]),
         ]

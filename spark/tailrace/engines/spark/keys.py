@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.claims import Claiming
+from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.protocol import Told
 from tailrace.engines.python.keys import KeyStep
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
@@ -162,10 +162,16 @@ class SparkKeys:
     def settled(self, stepped: ComputedThere, claiming: Claiming, epoch: int) -> ComputedThere:
         asked = ClusterSession(self.spark, self.lake, self.choice, small=False)
         with closing(asked) as session, viewed(self.spark, stepped.rows) as given:
-            found = claiming.settled(session, given, epoch)
-            if found == given:
+            others = claiming.left_out(session, given, epoch)
+            if others is None:
                 return stepped
-            rows = self.spark.table(found).localCheckpoint()
+            same = " AND ".join(f"r.{name} = m.{name}" for name in CLAIM_PLACE)
+            kinds = {"kind": f"IF(m.{CLAIM_PLACE[0]} IS NULL, r.kind, '{CLAIMED}')"}
+            items = (
+                f"{kinds.get(name, f'r.{quoted(name)}')} AS {quoted(name)}" for name in ledger_types(self.computation)
+            )
+            marked = f"FROM {given} r LEFT JOIN {others} m ON r.kind = '{PRODUCTION}' AND {same}"
+            rows = self.spark.sql(f"SELECT {', '.join(items)} {marked}").localCheckpoint()
         return ComputedThere(rows, replace(stepped.state, held=(*stepped.state.held, rows)))
 
     def write(self, stepped: ComputedThere, branch: Branch, said: Mapping[str, str]) -> Told:

@@ -127,8 +127,16 @@ class OneKey:
                 self._take(one, self.epoch.before)
         elif arrived:
             self.waiting = sorted([*self.waiting, *arrived], key=_turn_of)
+        if self.waiting:
+            self._take_turns()
+        else:
+            while self.timers and (timer := self._next_timer()) is not None:
+                self._fire(timer)
+
+    def _take_turns(self) -> None:
+        """Take the records that wait, and fire the timers between them."""
         left = 0
-        while self.timers or left < len(self.waiting):
+        while True:
             timer = self._next_timer()
             come = self._next_waiting(left)
             if timer is not None and (come is None or timer.domain is PROCESSING or timer.time <= come[0]):
@@ -157,10 +165,13 @@ class OneKey:
     def _next_timer(self) -> Timer | None:
         """The timer that fires next, None where none is due."""
         now, watermark = self.epoch.now, self.epoch.watermark
-        due = [
-            timer for timer in self.timers.values() if timer.time <= (now if timer.domain is PROCESSING else watermark)
-        ]
-        return min(due, key=_turn) if due else None
+        found: Timer | None = None
+        for timer in self.timers.values():
+            if timer.time <= (now if timer.domain is PROCESSING else watermark) and (
+                found is None or _turn(timer) < _turn(found)
+            ):
+                found = timer
+        return found
 
     def _next_waiting(self, place: int) -> Arrival | None:
         """The record at a place among those that wait, None where the watermark has not passed it."""
