@@ -50,7 +50,7 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
         number = go_over(loaded, Held.of(lake.table(f"{name}__g2")), {"epoch": "9"}, {GENERATION: "2"}, 1)
         lake.catalog.drop_table((settings.namespace, f"{name}__g2"))
         assert lake.head(name).snapshot == number
-        assert lake.head(name).said == {"epoch": "9", BEGINS: "true"}
+        assert lake.head(name).properties == {"epoch": "9", BEGINS: "true"}
         assert (generation_of(lake.table(name)), left(lake.table(name))) == (2, [1])
         assert drift(lake, changed).differences == ()
         assert sorted(plain.table(name).collect()) == sorted(answered)
@@ -66,10 +66,10 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
             plain.sql(f"DELETE FROM {name} WHERE rides = 3")
         # And back.
         loaded = lake.table(name)
-        go_over(loaded, Held.of(loaded, before.snapshot), before.said, {GENERATION: "3"}, 2)
+        go_over(loaded, Held.of(loaded, before.snapshot), before.properties, {GENERATION: "3"}, 2)
         assert drift(lake, contract).differences == ()
         assert plain.table(name).collect() == old
-        assert head_of(lake.table(name)).said == {**before.said, BEGINS: "true"}
+        assert head_of(lake.table(name)).properties == {**before.properties, BEGINS: "true"}
         assert left(lake.table(name)) == [1, 2]
         plain.sql(f"INSERT INTO {name} SELECT * FROM {name}")
         assert plain.table(name).count() == 2 * len(old)
@@ -83,7 +83,7 @@ def test_a_table_that_somebody_committed_to_does_not_go_over(settings: Settings)
     append(lake, name, LEDGER[:1], {"epoch": "3"})
     with pytest.raises(MovedError, match="moved away"):
         go_over(loaded, Held.of(lake.table(f"{name}__g2")), {}, {}, 1)
-    assert lake.head(name).said == {"epoch": "3"}
+    assert lake.head(name).properties == {"epoch": "3"}
     assert lake.table(name).schema() == schema
     assert left(lake.table(name)) == []
 

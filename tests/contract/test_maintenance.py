@@ -131,7 +131,7 @@ def test_X3_the_last_commit_that_says_something_never_expires(lake: Lake) -> Non
     expire(lake)
     assert snapshots(lake) == 1
     head = lake.head(LOG)
-    assert (head.number("epoch"), head.number("token"), head.said[MAINTAINED]) == (1, 1, "true")
+    assert (head.number("epoch"), head.number("token"), head.properties[MAINTAINED]) == (1, 1, "true")
     carry_forward(lake, LOG)
     assert snapshots(lake) == 1, "it is said already"
 
@@ -206,7 +206,7 @@ def test_X3_a_control_table_is_kept_from_where_the_log_has_read_it(settings: Set
     assert needed == [int(seen["complete_seen"])]
     lake.forget(said.table, expired(lake.table(said.table), milliseconds() + 1, AT_ONCE, needed).removed)
     assert snapshots(lake, said.table) == 2
-    found, _ = said.come(lake.head(LOG).said)
+    found, _ = said.come(lake.head(LOG).properties)
     assert found == {None: 3}, "what came with an epoch before does not come again"
 
 

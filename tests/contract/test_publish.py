@@ -64,14 +64,14 @@ def test_X1_a_table_that_many_make_at_once_is_made_once_and_is_never_seen_withou
         own = Lake(lake.settings)
         begin.wait()
         own.ensure(contract, {"by": str(number)})
-        return own.head(contract.table).said.get("by")
+        return own.head(contract.table).properties.get("by")
 
     def look() -> list[dict[str, str]]:
         own, seen = Lake(lake.settings), []
         begin.wait()
         while not over.is_set():
             if own.has(contract.table):
-                seen.append(dict(own.head(contract.table).said))
+                seen.append(dict(own.head(contract.table).properties))
         return seen
 
     with ThreadPoolExecutor(makers + 1) as pool:
@@ -96,7 +96,7 @@ def test_X2_who_dies_as_it_makes_a_table_leaves_none(lake: Lake, monkeypatch: py
             lake.ensure(contract, {"epoch": "-1"})
     assert not lake.has(contract.table)
     lake.ensure(contract, {"epoch": "-1"})
-    assert lake.head(contract.table).said == {"epoch": "-1"}
+    assert lake.head(contract.table).properties == {"epoch": "-1"}
 
 
 def test_X2_what_is_written_is_not_visible_until_it_is_published(lake: Lake) -> None:
@@ -130,7 +130,7 @@ def test_X1_a_commit_overtaken_by_a_backfill_is_written_again_on_top(lake: Lake)
         [dict.fromkeys(loaded.schema().as_arrow().names) | {"kind": "pane", "epoch": 99}],
         schema=loaded.schema().as_arrow(),
     )
-    said = {f"tailrace.{name}": value for name, value in head.said.items()}
+    said = {f"tailrace.{name}": value for name, value in head.properties.items()}
     loaded.append(rows, branch="backfill_x", snapshot_properties=said)
     other.publish()
     with pytest.raises(MovedError):

@@ -75,7 +75,7 @@ def branched(kept: Kept, name: str) -> Branch:
 def test_a_table_that_was_made_has_a_commit_that_says_so(kept: Kept) -> None:
     tables: Tables = kept.lake
     head = tables.head(TABLE)
-    assert (head.said, head.records) == ({"epoch": "-1"}, 0)
+    assert (head.properties, head.records) == ({"epoch": "-1"}, 0)
     assert tables.refs(TABLE) == {MAIN: head.snapshot}
     assert tables.commits(TABLE) == [(head.snapshot, {"epoch": "-1"})]
     with pytest.raises(LakeError):
@@ -121,7 +121,7 @@ def test_X2_files_that_are_gathered_change_no_row_and_nothing_that_was_said(kept
     for name in names:
         tables.enter(TABLE, [row(name)], {"highest": name}, tables.head(TABLE).snapshot)
         tables.gather(TABLE)
-        assert tables.head(TABLE).said["highest"] == name
+        assert tables.head(TABLE).properties["highest"] == name
     assert len(tables.commits(TABLE)) > 1 + len(names), "some were gathered"
     assert kept.names() == names
     gathered = tables.head(TABLE)
@@ -142,7 +142,7 @@ def test_X4_what_a_branch_has_added_is_grafted_onto_what_came_meanwhile(kept: Ke
     assert kept.names() == ["b", "c"], "what the snapshot itself added, and nothing of those below it"
     assert kept.lake.head(TABLE).snapshot == grafted
     assert [commit.snapshot for commit in kept.lake.commits(TABLE)][:2] == [grafted, between]
-    assert kept.lake.head(TABLE).said == {"epoch": "7", "run": "x"}
+    assert kept.lake.head(TABLE).properties == {"epoch": "7", "run": "x"}
 
 
 def test_X1_a_lease_that_was_taken_between_two_looks_is_lost(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_X1_a_writer_that_looked_and_was_fenced_right_after_publishes_nothing(
     ours = Lease.take(kept.lake, TABLE)
     kept.write(ours.branch.name, "ours")
     head = kept.lake.head(TABLE)
-    kept.lake.mark(TABLE, head.said, head.snapshot)
+    kept.lake.mark(TABLE, head.properties, head.snapshot)
     check, heirs = Lease.check, list[Lease]()
 
     def and_fenced(lease: Lease) -> Head:
@@ -247,7 +247,7 @@ class Engine:
         self.kept.lake.write(branch.table, branch.name, [{"run": run.run, "generation": run.generation}], said)
         if self.beside:
             head = self.kept.lake.head(self.ledger)
-            said = {**head.said, BACKFILLED: self.beside.pop()} if self.beside[-1] else {"epoch": "8"}
+            said = {**head.properties, BACKFILLED: self.beside.pop()} if self.beside[-1] else {"epoch": "8"}
             self.kept.lake.mark(self.ledger, said, head.snapshot)
 
     def published(self, found: Counts, snapshot: int) -> None:
@@ -307,7 +307,7 @@ def test_X1_of_two_streams_that_take_their_leases_at_once_the_one_that_has_the_l
     with pytest.raises(FencedError):
         Lease.take(kept.lake, ledger, first)
     folds.check()
-    kept.lake.mark(ledger, {**folds.says, "landing": "99"}, kept.lake.head(ledger).snapshot)
+    kept.lake.mark(ledger, {**folds.properties, "landing": "99"}, kept.lake.head(ledger).snapshot)
     Lease.take(kept.lake, ledger, second).check()
 
 
@@ -315,8 +315,8 @@ def test_X1_a_lease_says_whether_its_writer_lands_the_log(kept: Kept) -> None:
     log = runs_contract(PIPELINE)
     kept.lake.ensure(log, {"epoch": "-1"})
     landing = Lease.take(kept.lake, TABLE, Lease.take(kept.lake, log.table))
-    assert kept.lake.head(TABLE).said["landing"] == landing.says["landing"] == "1"
+    assert kept.lake.head(TABLE).properties["landing"] == landing.properties["landing"] == "1"
     Lease.borrow(kept.lake, TABLE, "x")
-    assert kept.lake.head(TABLE).said["landing"] == "1", "the stream's still"
+    assert kept.lake.head(TABLE).properties["landing"] == "1", "the stream's still"
     from_the_log = Lease.take(kept.lake, TABLE)
-    assert "landing" not in kept.lake.head(TABLE).said | from_the_log.says
+    assert "landing" not in kept.lake.head(TABLE).properties | from_the_log.properties

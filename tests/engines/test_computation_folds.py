@@ -43,7 +43,7 @@ def test_X2_a_restart_at_every_epoch_leaves_the_ledger_of_the_reference(settings
     assert told == Counter((*p.key, p.epoch, p.values["clicks"], p.at) for p in run.productions)
     late = Counter((row["source_epoch"], row["source_offset"], row["behind"]) for row in one.rows("late"))
     assert late == Counter((lost.epoch, lost.record["_offset"], lost.behind) for lost in run.late)
-    assert one.lake.head("visits__ledger").said[ENGINE].startswith("duckdb")
+    assert one.lake.head("visits__ledger").properties[ENGINE].startswith("duckdb")
     one.clean()
 
 

@@ -41,8 +41,8 @@ def test_X1_a_writer_that_was_paused_and_goes_on_publishes_nothing(race: Race, s
     assert "another stream took the lease" in err
     assert "Traceback" not in err
     lake = Lake(race.settings)
-    assert {table: lake.head(table).said.get("epoch") for table in heads} == {
-        table: head.said["epoch"] for table, head in heads.items()
+    assert {table: lake.head(table).properties.get("epoch") for table in heads} == {
+        table: head.properties["epoch"] for table, head in heads.items()
     }, "it was fenced off before it could publish an epoch"
     race.drained()
     race.ends_clean(spark)

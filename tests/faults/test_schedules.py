@@ -182,8 +182,8 @@ class Schedule:
     def folded(self, ledger: str, commit: Any) -> int:
         """The epoch that a commit folded; -1 for another's."""
         added = self.world.lake.tables[ledger].snapshots[commit.snapshot].added
-        of_stream = added and "backfilled" not in commit.said
-        return int(commit.said["epoch"]) if of_stream else -1
+        of_stream = added and "backfilled" not in commit.properties
+        return int(commit.properties["epoch"]) if of_stream else -1
 
     def panes(self, pipeline: Pipeline) -> list[Pane]:
         return [row["pane"] for row in self.world.lake.rows(f"{pipeline.name}__ledger")[1] if row["kind"] == "pane"]
@@ -191,7 +191,8 @@ class Schedule:
     def corrected(self, pipeline: Pipeline) -> bool:
         """Whether a backfill changed what the stream went on from."""
         return any(
-            int(one.said.get("generation", "1")) > 1 for one in self.world.lake.commits(f"{pipeline.name}__ledger")
+            int(one.properties.get("generation", "1")) > 1
+            for one in self.world.lake.commits(f"{pipeline.name}__ledger")
         )
 
     def answers(self, pipeline: Pipeline) -> Answers:
@@ -217,7 +218,7 @@ class Schedule:
         writer: Any = type("Reader", (), {"lake": lake})
         for epoch, clock in sorted(recorded(writer, "clicks").items()):
             found.append(([row["record"] for row in rows if row["_epoch"] == epoch], clock))
-        generation = lake.commits(f"{pipeline.name}__ledger")[-1].said["generation"]
+        generation = lake.commits(f"{pipeline.name}__ledger")[-1].properties["generation"]
         again = fold(pipeline, found, State(generation=int(generation)))
         own = [pane for pane in panes if pane.writer == "stream"]
         laws.same_panes(own, again.panes, "L3, the ledger's panes against the log folded again", ordered=True)

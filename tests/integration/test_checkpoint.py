@@ -182,6 +182,6 @@ def test_X2_a_log_that_does_not_say_how_far_it_was_read_is_not_gone_on_with(
     drop.land(1)
     drop.stream()
     head = drop.lake.head("clicks")
-    drop.lake.mark("clicks", {name: said for name, said in head.said.items() if name != "offset"}, head.snapshot)
+    drop.lake.mark("clicks", {name: said for name, said in head.properties.items() if name != "offset"}, head.snapshot)
     with pytest.raises(StreamError, match="does not say offset of how far its source was read"):
         drop.stream()

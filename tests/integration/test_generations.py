@@ -238,7 +238,7 @@ def test_of_two_that_apply_at_once_the_later_one_goes_on(
     first = apply(case.lake, CHANGED)
     assert first.gave_way is not None
     assert [run.status for run in Runs(case.lake, HOURLY).all()] == ["started", "gave_way", "committed"]
-    assert case.lake.head("hourly__ledger").said["fingerprint"] == other.fingerprint
+    assert case.lake.head("hourly__ledger").properties["fingerprint"] == other.fingerprint
     assert audit(case.lake, other).ok
 
 

@@ -152,7 +152,7 @@ def test_X3_a_lake_maintained_under_a_stream_and_a_backfill_is_as_one_that_never
     assert found.ok, found.checks
     last = lake.head("rides").number("epoch")
     clocks = [
-        {epoch: (said["watermark"], said["processing_time"]) for epoch, said in recorded(lake, table).items()}
+        {epoch: (one.clock.watermark, one.clock.processing_time) for epoch, one in recorded(lake, table).items()}
         for table in ("rides", "hourly__ledger", "later__ledger")
     ]
     assert sorted(clocks[0]) == list(range(last + 1))

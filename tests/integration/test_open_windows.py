@@ -71,7 +71,7 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     case.land(("ann", 32, "08:55"), ("bob", 1, "08:56"))
     case.land(("zoe", 0, "12:30"))
     within(running, lambda: running.folds[0].epoch == 3)
-    assert LENDER not in case.lake.head(f"{pipeline.name}__ledger").said
+    assert LENDER not in case.lake.head(f"{pipeline.name}__ledger").properties
     again = backfill(case.lake, pipeline, BEGINNING)[-1]
     assert (again.changed, again.retracted) == (0, 0), "V4: what is right is left alone"
     running.stop()
@@ -122,7 +122,7 @@ def test_X4_a_backfill_whose_lease_a_stream_took_borrows_it_again(
     heir = Lease.take(case.lake, "hourly__ledger")
     with pytest.raises(FencedError, match="another stream took the lease"):
         lease.check()
-    assert BORROWER not in heir.head.said
+    assert BORROWER not in heir.head.properties
     done = backfill(case.lake, HOURLY, BEGINNING)[-1]
     assert done.changed == 1
     assert case.answers(HOURLY)["ann", "08:00"] == (3, 13)

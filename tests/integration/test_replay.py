@@ -332,7 +332,7 @@ def test_V2_a_replay_goes_on_in_the_state_that_a_backfill_handed_over(
     partials = [row for row in ledger.scan().to_arrow().to_pylist() if row["kind"] == "partial" and row["epoch"] == 1]
     (mine,) = (row for row in partials if row["place"] == "a")
     mine |= {"writer": "backfill", "generation": 2, "fired": {**mine["fired"], "n__n": 12}}
-    said = {**lake.head("handed__ledger").said, "generation": "2", "run": "corrected"}
+    said = {**lake.head("handed__ledger").properties, "generation": "2", "run": "corrected"}
     lake.enter("handed__ledger", [mine], said, lake.head("handed__ledger").snapshot)
     # The stream takes the corrected state up, and opens windows in its generation.
     record(lake, pipeline, [epoch(2), epoch(3)], spark)

@@ -109,7 +109,7 @@ def test_an_epoch_that_is_not_kept_is_refused(plain: SparkSession, settings: Set
     case.drain(HOURLY)
     case.land(*FILES[1])
     case.drain(HOURLY)
-    first = [one.snapshot for one in case.lake.commits("hourly__ledger") if one.said.get("epoch") in ("-1", "0")]
+    first = [one.snapshot for one in case.lake.commits("hourly__ledger") if one.properties.get("epoch") in ("-1", "0")]
     case.lake.forget("hourly__ledger", first)
     with pytest.raises(RestoreError, match="cannot go back to epoch 0: its snapshots of epochs 1 to 1 are kept"):
         restore(case.lake, [HOURLY], 0)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes
 from tailrace.cli.main import app
 from tailrace.ingest.sources import Files
-from tailrace.lake.catalog.lake import Lake, lineage, properties
+from tailrace.lake.catalog.lake import Lake, lineage, properties_of
 from tailrace.model.samples import examples
 from tailrace.settings import Place, Settings
 from tailrace.stream.landing_stream import Stream
@@ -75,7 +75,7 @@ def test_T2_a_signal_comes_with_one_epoch_and_stays_there(
     stream(books("books"))
     panes = plain.sql("SELECT epoch, timing, n FROM books__ledger WHERE kind = 'pane' ORDER BY epoch").collect()
     assert [tuple(row) for row in panes] == [(1, "early", 6)]
-    heads = [properties(one) for one in lineage(lake.table("scores"), lake.head("scores").snapshot)]
+    heads = [properties_of(one) for one in lineage(lake.table("scores"), lake.head("scores").snapshot)]
     assert {one["epoch"]: one.get("signals") for one in heads} == {
         "-1": None, "0": None, "1": "close,open", "2": None,
     }  # fmt: skip

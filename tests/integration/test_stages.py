@@ -32,7 +32,7 @@ from tailrace import (
 )
 from tailrace.backfill.pipeline_backfill import backfill_stages
 from tailrace.ingest.sources import Files
-from tailrace.lake.catalog.lake import Lake, lineage, properties
+from tailrace.lake.catalog.lake import Lake, lineage, properties_of
 from tailrace.lake.read.late_records import late_report
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.clock import Clock
@@ -111,7 +111,7 @@ def land(folder: Path, records: Sequence[dict[str, Any]], first: int, size: int 
 
 def clocks(lake: Lake, table: str) -> dict[int, Clock]:
     """The clock of each epoch that a ledger has."""
-    said = [properties(one) for one in lineage(lake.table(table), lake.head(table).snapshot)]
+    said = [properties_of(one) for one in lineage(lake.table(table), lake.head(table).snapshot)]
     return {
         int(one["epoch"]): Clock(int(one["epoch"]), int(one["watermark"]), int(one["processing_time"]))
         for one in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from tailrace import Computation, Pipeline
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded
-from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.chain import Definition, before
 from tailrace.model.step import computation_state
@@ -49,10 +49,8 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ru
     for row in in_micros(spark.sql(f"SELECT {', '.join(columns)} FROM {log.name}")).collect():
         record = row.asDict() | {name: moment(row[name]) for name in instants}
         bundles.setdefault(row["_epoch"], []).append(record)
-    said = recorded(lake, log.name)
-    clocks = [
-        Clock(epoch, int(said[epoch]["watermark"]), int(said[epoch]["processing_time"])) for epoch in sorted(said)
-    ]
+    found = recorded(lake, log.name)
+    clocks = [replace(found[epoch].clock, signals=()) for epoch in sorted(found)]
     epochs = [(bundles.get(clock.epoch, []), clock) for clock in clocks]
     start = [Run(State(generation=1))] if isinstance(definition, Pipeline) else []
     if (earlier := before(definition)) is not None:

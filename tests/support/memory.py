@@ -27,7 +27,7 @@ class Snapshot:
 
     id: int
     parent: int | None
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
     added: tuple[Row, ...]
     replaces: bool = False
 
@@ -56,27 +56,27 @@ class MemoryLake:
     def spark_name(self, table: str, branch: str | None = None) -> str:
         return table if branch is None else f"{table}.{branch}"
 
-    def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:
-        return self.made(contract.table, said)
+    def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
+        return self.made(contract.table, properties)
 
-    def made(self, table: str, said: Mapping[str, str] | None = None) -> Table:
+    def made(self, table: str, properties: Mapping[str, str] | None = None) -> Table:
         if table not in self.tables:
             self.tables[table] = Table()
-            self.write(table, MAIN, (), said or {})
+            self.write(table, MAIN, (), properties or {})
         return self.tables[table]
 
     def head(self, table: str, branch: str = MAIN) -> Head:
         held = self._table(table)
-        commits = [Commit(one.id, one.said) for one in held.lineage(held.refs.get(branch))]
+        commits = [Commit(one.id, one.properties) for one in held.lineage(held.refs.get(branch))]
         found = standing(commits)
-        return Head(found.snapshot, found.said, len(self.contents(table, found.snapshot)))
+        return Head(found.snapshot, found.properties, len(self.contents(table, found.snapshot)))
 
     def refs(self, table: str) -> dict[str, int]:
         return dict(self._table(table).refs)
 
     def commits(self, table: str) -> list[Commit]:
         held = self._table(table)
-        return [Commit(one.id, one.said) for one in held.lineage(held.refs.get(MAIN))]
+        return [Commit(one.id, one.properties) for one in held.lineage(held.refs.get(MAIN))]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         held = self._table(table)
@@ -88,11 +88,11 @@ class MemoryLake:
         for name in names:
             self._table(table).refs.pop(name, None)
 
-    def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
-        return self.enter(table, (), said, expected)
+    def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
+        return self.enter(table, (), properties, expected)
 
-    def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
-        return self.enter(table, self._table(table).snapshots[staged].added, said, expected)
+    def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
+        return self.enter(table, self._table(table).snapshots[staged].added, properties, expected)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         at = self._table(table).refs.get(MAIN)
@@ -103,28 +103,28 @@ class MemoryLake:
         since = next((place for place, one in enumerate(lineage) if one.replaces), len(lineage))
         if since >= MANY:
             rows = self.contents(table, head.snapshot)
-            self.write(table, MAIN, rows, {**head.said, MAINTAINED: "true"}, replaces=True)
+            self.write(table, MAIN, rows, {**head.properties, MAINTAINED: "true"}, replaces=True)
 
-    def enter(self, table: str, rows: Sequence[Row], said: Mapping[str, str], expected: int | None) -> int:
+    def enter(self, table: str, rows: Sequence[Row], properties: Mapping[str, str], expected: int | None) -> int:
         if self._table(table).refs.get(MAIN) != expected:
             raise MovedError(f"{table} moved away from snapshot {expected}")
-        return self.write(table, MAIN, rows, said)
+        return self.write(table, MAIN, rows, properties)
 
     def change(
-        self, table: str, change: Change, said: Mapping[str, str], expected: int | None, branch: str = MAIN
+        self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
         if self._table(table).refs.get(branch) != expected:
             raise MovedError(f"{branch} of {table} moved away from snapshot {expected}")
-        return self.write(table, branch, change.added, said, replaces=bool(change.removed))
+        return self.write(table, branch, change.added, properties, replaces=bool(change.removed))
 
     def write(
-        self, table: str, branch: str, rows: Sequence[Row], said: Mapping[str, str], *, replaces: bool = False
+        self, table: str, branch: str, rows: Sequence[Row], properties: Mapping[str, str], *, replaces: bool = False
     ) -> int:
         """What an engine does: append rows to a branch wherever it stands, or put them in place of all it has."""
         held = self._table(table)
         if branch != MAIN and branch not in held.refs:
             raise LakeError(f"there is no branch {branch} of {table}")
-        one = Snapshot(next(iter(self._ids)), held.refs.get(branch), dict(said), tuple(rows), replaces)
+        one = Snapshot(next(iter(self._ids)), held.refs.get(branch), dict(properties), tuple(rows), replaces)
         held.snapshots[one.id] = one
         held.refs[branch] = one.id
         return one.id

@@ -16,7 +16,7 @@ from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
-from tailrace.lake.commit.epoch_properties import CLOCK
+from tailrace.lake.commit.epoch_properties import clock_properties
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
@@ -60,5 +60,5 @@ def record(
 
 def land(lake: Lake, log: str, rows: pa.Table, clock: Clock) -> None:
     """Append an epoch's records to a log, with what its commit says of the clock."""
-    said = {name: str(getattr(clock, name)) for name in ("epoch", *CLOCK)}
+    said = clock_properties(replace(clock, signals=()))
     lake.change(log, Change(tuple(lake.written(log, rows))), said, lake.head(log).snapshot)

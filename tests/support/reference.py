@@ -62,10 +62,10 @@ class Landing:
         stamped = [{"_epoch": epoch, "record": one} for one in rows]
 
         def write() -> None:
-            written(self.lake, lease.branch, stamped, {**said, **lease.says})
+            written(self.lake, lease.branch, stamped, {**said, **lease.properties})
 
         write()
-        lease.commit({**said, **lease.says}, write)
+        lease.commit({**said, **lease.properties}, write)
 
 
 class Fold:
@@ -95,7 +95,7 @@ class Fold:
         # A stream with a fault: it does not see some of the records.
         seen = [one for one in records if one["id"] not in self.misses]
         state, panes, late, _ = step(self.pipeline, self.state, seen, clock)
-        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark), **self.lease.says}
+        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark), **self.lease.properties}
         said |= {"processing_time": str(clock.processing_time), "generation": str(self.state.generation)}
         rows: list[Mapping[str, Any]] = [{"kind": "partial", "state": state}]
         rows += [{"kind": "pane", "pane": one} for one in panes] + [{"kind": "late", "late": one} for one in late]

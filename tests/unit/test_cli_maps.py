@@ -115,7 +115,7 @@ def test_a_backfill_leaves_what_is_equal_and_mends_what_is_not(lake: Lake, defin
     assert found["engine"] == "duckdb"
     # As if the step had given something else of two records, and one that it gives now had been left out.
     rows = lake.table("euros__ledger").scan().to_arrow().sort_by("event_time").to_pylist()
-    said, schema = dict(lake.head("euros__ledger").said), lake.table("euros__ledger").schema().as_arrow()
+    said, schema = dict(lake.head("euros__ledger").properties), lake.table("euros__ledger").schema().as_arrow()
     ledger = lake.table("euros__ledger")
     ledger.overwrite(pa.Table.from_pylist([{**rows[0], "euros": 7}, *rows[1:5]], schema=schema))
     lake.change("euros__ledger", Change(()), said, lake.head("euros__ledger").snapshot)
@@ -179,7 +179,7 @@ def test_L3_a_replay_gives_the_rows_of_the_stream_again(lake: Lake, definition: 
     assert "keeps nothing" in run("replay", definition, "--as-of", "1", status=2)
     # As if a row had come twice: an audit sees it, too.
     head, row = lake.head("euros__ledger"), lake.table("euros__ledger").scan().to_arrow().slice(0, 1)
-    lake.change("euros__ledger", Change(tuple(lake.written("euros__ledger", row))), head.said, head.snapshot)
+    lake.change("euros__ledger", Change(tuple(lake.written("euros__ledger", row))), head.properties, head.snapshot)
     found = json.loads(CliRunner().invoke(app, ["replay", definition, "--json"]).stdout)
     assert found["rows"]["production"]["ledger"] == 7
     assert len(found["differences"]) == 2

@@ -137,7 +137,7 @@ def test_plan_goes_by_what_the_lakes_own_runs_took(lake: Lake, tmp_path: Path) -
 def test_plan_says_why_a_definition_cannot_be_applied(lake: Lake, tmp_path: Path) -> None:
     columns = 'log=replace(H.log, columns=dict(H.log.columns) | {"km": "bigint"})'
     assert "add column km (bigint)" in planned(tmp_path, columns)["refused"]
-    append(lake, "hourly_rides__ledger", [], {**lake.head("hourly_rides__ledger").said, "onward": "0"})
+    append(lake, "hourly_rides__ledger", [], {**lake.head("hourly_rides__ledger").properties, "onward": "0"})
     assert "a later stage reads the panes" in planned(tmp_path, "how=ACCUMULATING")["refused"]
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tailrace.airflow.form import Asked
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import PANE_TIME
@@ -40,7 +41,7 @@ class Extent:
         from tailrace.lake.read.current_answers import held_by
         from tailrace.lake.read.pipeline_status import latest_in
 
-        ledger = lake.table(f"{pipeline.name}__ledger")
+        ledger = lake.table(ledger_name(pipeline.name))
         watermark = head_of(ledger).number("watermark", BEGINNING)
         if isinstance(pipeline, Map):
             latest = latest_in(ledger, PANE_TIME)

@@ -23,6 +23,7 @@ from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.commit.range_replacement import Ended, Replacing
 from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.lake.schema.filters import equal
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, text
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
@@ -37,9 +38,9 @@ class Handover(WindowsRun):
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, closed: int) -> None:
         super().__init__(session, pipeline, first, last)
         self.answering = answering(session, pipeline)
-        self.ledger = f"{pipeline.name}__ledger"
+        self.ledger = ledger_name(pipeline.name)
         alone = pipeline.earlier is None and not isinstance(pipeline.log, Productions)
-        if not alone or ONWARD in self.lake.head(self.ledger).said:
+        if not alone or ONWARD in self.lake.head(self.ledger).properties:
             raise BackfillError(
                 f"windows up to {text(last)} are still open to the stream, and a definition that reads another one, or "
                 f"is read, is corrected once they are closed: pass a --to of at most {text(closed)}"
@@ -62,8 +63,8 @@ class Handover(WindowsRun):
     def compute(self, run: Run, pinned: Head) -> Found:
         return self._computed(self._correcting(run, pinned))
 
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
-        self.session.write(self._correcting(run, pinned).rows(found.different), branch, said)
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
+        self.session.write(self._correcting(run, pinned).rows(found.different), branch, properties)
 
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow()

@@ -22,6 +22,7 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import COUNTS, Ended, Replacing
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
@@ -45,7 +46,7 @@ def backfill_map(
     """
 
     def run(lake: Lake) -> list[Backfilled]:
-        pinned = lake.head(f"{definition.name}__ledger")
+        pinned = lake.head(ledger_name(definition.name))
         if pinned.number("epoch") < 0:
             raise BackfillError(f"{definition.name}__ledger has no epoch yet: run a stream of the definition first")
         with session_for(lake, definition, "backfill", [read(lake, definition, first, last)]) as session:
@@ -57,7 +58,7 @@ def backfill_map(
 
 def read(lake: Lake, definition: Map, first: int, last: int) -> tuple[str, Filter]:
     """The log that a range reads, and what it reads of it."""
-    epoch = lake.head(f"{definition.name}__ledger").number("epoch")
+    epoch = lake.head(ledger_name(definition.name)).number("epoch")
     return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
 
 
@@ -66,13 +67,13 @@ class MapRun(RangeRun):
 
     def __init__(self, session: Session, definition: Map, first: int, last: int, pinned: Head) -> None:
         super().__init__(session, definition, first, last)
-        self.map, self.pinned, self.ledger = definition, pinned, f"{definition.name}__ledger"
+        self.map, self.pinned, self.ledger = definition, pinned, ledger_name(definition.name)
 
     def compute(self, run: Run, pinned: Head) -> Found:
         return self._computed(pinned.number("epoch"))
 
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
-        self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, said)
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
+        self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, properties)
 
     def published(self, found: Found, snapshot: int) -> None:
         """Nothing follows the ledger of a map."""

@@ -30,6 +30,7 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import Ended, Replacing
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.filters import Filter, after, every, up_to
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
@@ -119,7 +120,7 @@ def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> tuple[str, Fil
     if isinstance(pipeline, Map):
         return read(lake, pipeline, first, last)
     since, until = events_from(pipeline, first), events_until(pipeline, last)
-    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
+    epoch = lake.head(ledger_name(pipeline.name)).number("epoch")
     return log_records.read(lake, pipeline.stages[0].log, epoch, since, until)
 
 
@@ -131,7 +132,7 @@ def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
 
 def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: Shared) -> list[_Closed | Handover]:
     """The runs that a range takes, checked but not begun."""
-    pinned = session.lake.head(f"{pipeline.name}__ledger")
+    pinned = session.lake.head(ledger_name(pipeline.name))
     if pinned.number("epoch") < 0:
         raise BackfillError(f"{pipeline.name}__ledger has no epoch yet: run a stream of the definition first")
     closed = pipeline.closed_until(pinned.number("watermark"))
@@ -164,8 +165,8 @@ class _Closed(WindowsRun):
     def compute(self, run: Run, pinned: Head) -> Found:
         return self._computed(pinned.number("epoch"))
 
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
-        self.session.write(pane_rows(self.pipeline, found.different, as_of(run, pinned)), branch, said)
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
+        self.session.write(pane_rows(self.pipeline, found.different, as_of(run, pinned)), branch, properties)
 
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow(fresh=None if found.counts["held"] else snapshot)

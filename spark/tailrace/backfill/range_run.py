@@ -54,7 +54,7 @@ class RangeRun(ABC):
         """Compute what differs, as of the pinned commit's epoch."""
 
     @abstractmethod
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         """Append the rows of what differs."""
 
     @abstractmethod

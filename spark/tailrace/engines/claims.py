@@ -130,7 +130,7 @@ class Claiming:
         new = f"FROM {ours} WHERE NOT claimed"
         if session.count(f"(SELECT 1 {new})"):
             text = f"SELECT {', '.join(_ID)}, {claimant} AS claimant, {epoch}L AS epoch {new}"
-            session.write(text, registry.branch, registry.said(epoch), registry.lake)
+            session.write(text, registry.branch, registry.properties(epoch), registry.lake)
             registry.publish()
         return ours
 

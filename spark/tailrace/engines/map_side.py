@@ -11,6 +11,7 @@ from tailrace.engines.choose import Choice
 from tailrace.engines.protocol import Told
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 
@@ -44,14 +45,14 @@ class MapSide(ABC, Generic[Rows]):
 
     def __init__(self, lake: Lake, definition: Map, choice: Choice) -> None:
         self.lake, self.map, self.choice = lake, definition, choice
-        self.ledger = f"{definition.name}__ledger"
+        self.ledger = ledger_name(definition.name)
 
     @abstractmethod
     def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
         """Make the ledger's rows of a bundle."""
 
     @abstractmethod
-    def write(self, stepped: Given[Rows], branch: Branch, said: Mapping[str, str]) -> Told:
+    def write(self, stepped: Given[Rows], branch: Branch, properties: Mapping[str, str]) -> Told:
         """Write the rows of an epoch, to be published in a commit that says this."""
 
     def nothing(self, generation: int) -> Passed:

@@ -70,7 +70,7 @@ class Side(Protocol):
     def step(self, state: Any, consumed: Any, clock: Clock) -> Any:
         """Take the open windows through an epoch; what it gave has the `state` after it."""
 
-    def write(self, stepped: Any, branch: Branch, said: Mapping[str, str]) -> Told:
+    def write(self, stepped: Any, branch: Branch, properties: Mapping[str, str]) -> Told:
         """Write the rows of an epoch, to be published in a commit that says this."""
 
     def onward(self, state: Any) -> int:

@@ -114,7 +114,7 @@ class Session(Protocol):
     def gathered(self, pipeline: Pipeline) -> Gathering:
         """Open what takes the ledger's rows of epochs of a stage, for as long as the session is open."""
 
-    def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
+    def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         """Append a text's rows to a branch, in a commit that says this; of another lake than the session's, too."""
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:

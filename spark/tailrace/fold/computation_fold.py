@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -13,11 +12,11 @@ from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import LedgerFold
 from tailrace.fold.task_thread import Worker
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.commit.signal_tables import names_of
 from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.computation import Computation, ComputationError
 
 
@@ -43,11 +42,11 @@ class ComputationFold(LedgerFold):
         super().__init__(lake, computation, sides, feeds=True, landing=landing)
         self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
 
-    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
         """What was produced in an epoch: strong productions as they are kept, weak ones computed again."""
         if self.computation.productions == "weak":
-            return self._computed_again(epoch, said)
-        return super().passed_on_again(epoch, said)
+            return self._computed_again(epoch, there)
+        return super().passed_on_again(epoch, there)
 
     def due(self) -> int | None:
         if self._due is None or self._due[0] is not self.state:
@@ -74,16 +73,16 @@ class ComputationFold(LedgerFold):
     def _settled(self, stepped: Any, clock: Clock) -> Any:
         return stepped if self.claiming is None else self.side.settled(stepped, self.claiming, clock.epoch)
 
-    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: Told, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, 0, 0, folded.late, folded.rejected, productions=folded.productions, claimed=folded.claimed,
             fed_back=folded.fed_back, engine=self.side.choice.engine.value,
         )  # fmt: skip
 
-    def _computed_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+    def _computed_again(self, epoch: int, there: EpochCommit | None) -> Passed:
         """An epoch that was folded before, from the state before it and by the clocks that the ledger recorded."""
-        own, name = recorded(self.lake, self.lease.table), self.computation.name
-        clocks = {one: _clock(one, said_) for one, said_ in own.items()}
+        name = self.computation.name
+        clocks = {epoch: one.clock for epoch, one in recorded(self.lake, self.lease.table).items()}
         if epoch not in clocks or (epoch > 0 and epoch - 1 not in clocks):
             raise ComputationError(
                 f"{name}: its weak productions of epoch {epoch} are wanted again, and the snapshot of "
@@ -93,16 +92,12 @@ class ComputationFold(LedgerFold):
         if self.after is None:
             bundle = self.sides.logged(self.computation.log, epoch - 1, epoch)
         else:
-            earlier = recorded(self.lake, self.after.lease.table).get(epoch, {})
+            earlier = recorded(self.lake, self.after.lease.table).get(epoch)
             bundle = self.after.passed_on_again(epoch, earlier).bundle
         # Beside the side of the fold, whose state stays where it is.
         with closing(self.sides.beside(self.computation, bundle)) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > 0 else side.nothing(1)
             stepped = side.step(keys, side.consume(bundle, keys), clocks[epoch])
-            return Passed(side.passed(stepped), clocks[epoch], said)
-
-
-def _clock(epoch: int, said: Mapping[str, str]) -> Clock:
-    watermark, now = (int(said[name]) for name in CLOCK)
-    return Clock(epoch, watermark, now, names_of(said))
+            onward = BEGINNING if there is None or there.onward is None else there.onward
+            return Passed(side.passed(stepped), clocks[epoch], onward)

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.task_thread import Worker
-from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition
 
 
@@ -57,15 +56,15 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a fold hands on of an epoch: the records, its own clock, and what its commit says, `ONWARD` included."""
+    """What a fold hands on of an epoch: the records, its own clock, and how far its readers' watermark may go (T3)."""
 
     bundle: Bundled
     clock: Clock
-    said: Mapping[str, str]
+    onward: int
 
     def clock_after(self, before: Clock | None) -> Clock:
         """The clock of the one that takes them, which had `before`: it never goes back."""
-        watermark, now = int(self.said.get(ONWARD, BEGINNING)), self.clock.processing_time
+        watermark, now = self.onward, self.clock.processing_time
         if before is not None:
             watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
         return Clock(self.clock.epoch, watermark, now, self.clock.signals)
@@ -101,14 +100,14 @@ class Fold(Protocol):
     def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
         """Step the epoch that the one before it has staged."""
 
-    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> EpochResult:
-        """Step an epoch that the ledger of the one before it has; `said` is what its commit there says."""
+    def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
+        """Step an epoch that the ledger of the one before it has: `there` is its commit, None where that is gone."""
 
     def passed_on(self) -> Passed:
         """What the staged epoch has for those who read it."""
 
-    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
-        """What an epoch of the ledger has for those who read it; `said` is what its commit says."""
+    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
+        """What an epoch of the ledger has for those who read it; its commit is `there`, or None where that is gone."""
 
     def publish(self) -> bool:
         """Make the staged epoch visible; gives False where it is to be staged again, on another state (X4)."""

@@ -80,7 +80,7 @@ class Sides:
             with scanned(own, self.lake, log.name, where) as rows:
                 within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
                 return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
-        table = self.spark.table(self.lake.spark_name(log.name).replace("`", ""))
+        table = self.spark.table(self.lake.identifier(log.name))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
     def first(self, definition: Definition) -> Side:

@@ -22,9 +22,8 @@ from tailrace.fold.task_thread import Worker
 from tailrace.lake.catalog.events import Dropped
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.epoch_properties import CLOCK, EpochCommit, recorded
 from tailrace.lake.commit.lease import LANDING, Lease
-from tailrace.lake.commit.signal_tables import names_of
 from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.model.base.clock import Clock
@@ -118,7 +117,7 @@ class FoldGroup(Sequence[Fold]):
                 raise
             if self.landing is not None:
                 self.landing.check()
-                if LANDING in self.lake.head(fold.lease.table).said:
+                if LANDING in self.lake.head(fold.lease.table).properties:
                     # Of another stream that started at the same time, and was fenced off from the log on its way.
                     raise lost from error
             self._drop(fold, lost)
@@ -184,7 +183,7 @@ class FoldGroup(Sequence[Fold]):
         Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so it is for what
         is built beside and nobody reads yet; of folds that read the log.
         """
-        clock = recorded(self.lake, self.log.name).get(last, {})
+        clock = recorded(self.lake, self.log.name).get(last)
         for fold in self:
             if fold.epoch < last:
                 bundle = self.sides.logged(self.log, fold.epoch, last)
@@ -206,7 +205,7 @@ class FoldGroup(Sequence[Fold]):
         ledgers = {fold.definition.name: recorded(self.lake, fold.lease.table) for fold in self if fold.feeds}
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
             phases, started = Phases(), time.perf_counter()
-            bundle, clock = self.sides.logged(self.log, epoch - 1, epoch), clocks.get(epoch, {})
+            bundle, clock = self.sides.logged(self.log, epoch - 1, epoch), clocks.get(epoch)
 
             def folded(fold: Fold, epoch: int = epoch) -> EpochResult | None:
                 if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
@@ -224,8 +223,8 @@ class FoldGroup(Sequence[Fold]):
         fold: Fold,
         epoch: int,
         bundle: Bundled,
-        clock: Mapping[str, str],
-        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        clock: EpochCommit | None,
+        ledgers: Mapping[str, Mapping[int, EpochCommit]],
         phases: Phases,
     ) -> EpochResult:
         folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
@@ -239,17 +238,17 @@ class FoldGroup(Sequence[Fold]):
         fold: Fold,
         epoch: int,
         bundle: Bundled,
-        clock: Mapping[str, str],
-        ledgers: Mapping[str, Mapping[int, Mapping[str, str]]],
+        clock: EpochCommit | None,
+        ledgers: Mapping[str, Mapping[int, EpochCommit]],
         phases: Phases,
     ) -> EpochResult:
         """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
         earlier = self.earlier(fold)
         if earlier is None:
             return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
-        head = earlier.lease.head
-        said = ledgers[earlier.definition.name].get(epoch, {}) if head.number("epoch") > epoch else head.said
-        return fold.stage_again(epoch, earlier, said, phases)
+        latest = EpochCommit.of(earlier.lease.head.properties)
+        there = ledgers[earlier.definition.name].get(epoch) if latest.clock.epoch > epoch else latest
+        return fold.stage_again(epoch, earlier, there, phases)
 
     def _drop(self, fold: Fold, lost: FencedError) -> None:
         """Let go of a fold, and of those that read it: nothing that they have staged is published."""
@@ -265,7 +264,7 @@ class FoldGroup(Sequence[Fold]):
 
     def _reason(self, fold: Fold) -> str:
         head = self.lake.head(fold.lease.table)
-        if head.said.get("fingerprint") == fold.definition.fingerprint:
+        if head.properties.get("fingerprint") == fold.definition.fingerprint:
             return f"another process has taken the lease of {fold.lease.table}"
         number = head.number("generation")
         return f"generation {number} with another meaning took over: restart this stream with the changed definition"
@@ -283,8 +282,8 @@ def landed(lake: Lake, log: Log) -> dict[int, int]:
     """How many records each epoch brought to a log, by its commits."""
     found: dict[int, int] = {}
     for commit in commits(lake, log.name).all:
-        if CLOCK[1] in commit.said:
-            epoch = int(commit.said["epoch"])
+        if CLOCK[1] in commit.properties:
+            epoch = int(commit.properties["epoch"])
             found[epoch] = found.get(epoch, 0) + commit.added
     return found
 
@@ -315,9 +314,10 @@ def _stages(definitions: Sequence[Definition]) -> list[Definition]:
     return list(stages.values())
 
 
-def recorded_clock(epoch: int, said: Mapping[str, str], before: Clock | None) -> Clock:
-    """The clock of an epoch that the log has, by what its commit says; where that is gone, time stands still."""
-    watermark, now = (int(said.get(name, BEGINNING)) for name in CLOCK)
-    if before is not None:
-        watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
-    return Clock(epoch, watermark, now, names_of(said))
+def recorded_clock(epoch: int, there: EpochCommit | None, before: Clock | None) -> Clock:
+    """The clock of an epoch that the log has, as its commit says; where that is gone, time stands still."""
+    found = Clock(epoch, BEGINNING, BEGINNING) if there is None else there.clock
+    if before is None:
+        return found
+    watermark, now = max(found.watermark, before.watermark), max(found.processing_time, before.processing_time)
+    return Clock(epoch, watermark, now, found.signals)

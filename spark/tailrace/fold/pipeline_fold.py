@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +17,12 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.events import WentOver
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import GENERATION, MEANING, generation_of, settle
-from tailrace.lake.commit.epoch_properties import ENGINE, ONWARD
+from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.commit.signal_tables import NAMES, names_of
 from tailrace.lake.schema.contracts import answer_contract, ledger_of
 from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Ranged
@@ -37,8 +36,9 @@ class _Staged:
     """An epoch that is written to the ledger's branch but not published."""
 
     stepped: Any
-    said: dict[str, str]
+    properties: dict[str, str]
     folded: EpochResult
+    onward: int | None
 
 
 class LedgerFold:
@@ -58,7 +58,7 @@ class LedgerFold:
         self.side = sides.first(definition)
         check_definition(lake, definition)
         self._ensure()
-        self.lease = Lease.take(lake, f"{definition.name}__ledger", landing, direct=self.side.direct)
+        self.lease = Lease.take(lake, ledger_name(definition.name), landing, direct=self.side.direct)
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
@@ -77,23 +77,28 @@ class LedgerFold:
         """Step the epoch that the one before it has staged: what that passes on are this one's records (rule T3)."""
         return self._stage_on(earlier.passed_on(), phases)
 
-    def stage_again(self, epoch: int, earlier: Fold, said: Mapping[str, str], phases: Phases) -> EpochResult:
-        """Step an epoch that the ledger of the one before it has; `said` is what its commit says of the clock.
+    def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
+        """Step an epoch that the ledger of the one before it has: `there` is its commit.
 
         Where that snapshot is gone, the watermark stays where it is until the next epoch.
         """
-        return self._stage_on(earlier.passed_on_again(epoch, said), phases)
+        return self._stage_on(earlier.passed_on_again(epoch, there), phases)
 
     def passed_on(self) -> Passed:
         """What the staged epoch has, as records of a later stage."""
         staged = self._staged
         assert staged is not None
-        return Passed(self.side.passed(staged.stepped), staged.folded.clock, staged.said)
+        onward = BEGINNING if staged.onward is None else staged.onward
+        return Passed(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
-    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
+    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
         """What an epoch has that is in the ledger."""
-        clock = Clock(epoch, BEGINNING, int(said.get("processing_time", 0)), names_of(said))
-        return Passed(self.side.passed_again(epoch), clock, said)
+        records = self.side.passed_again(epoch)
+        if there is None:
+            return Passed(records, Clock(epoch, BEGINNING, 0), BEGINNING)
+        # Where nothing that is kept holds a reader back, the ledger need not say so of each epoch.
+        free = BEGINNING if self.side.holds else there.clock.watermark
+        return Passed(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)
 
     def publish(self) -> bool:
         """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
@@ -104,7 +109,9 @@ class LedgerFold:
         staged = self._staged
         if staged is None:
             return True
-        if not self.lease.commit(staged.said, partial(self._write, staged.stepped, staged.said, staged.folded.clock)):
+        if not self.lease.commit(
+            staged.properties, partial(self._write, staged.stepped, staged.properties, staged.folded.clock)
+        ):
             staged.stepped.state.forget()
             self.anew()
             return False
@@ -141,7 +148,7 @@ class LedgerFold:
             told = {MEANING: kept(definition), GENERATION: str(run.generation)}
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
 
-    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: Told, clock: Clock) -> EpochResult:
         """What an epoch gave, of what was written."""
         raise NotImplementedError
 
@@ -174,34 +181,23 @@ class LedgerFold:
 
     def _step(self, consumed: Any, clock: Clock, phases: Phases) -> EpochResult:
         stepped = self.side.step(self.state, consumed, clock)
-        said = {
-            "epoch": str(clock.epoch),
-            "watermark": str(clock.watermark),
-            "processing_time": str(clock.processing_time),
-            "generation": str(self.generation),
-            "fingerprint": self.definition.fingerprint,
-            ENGINE: str(self.side.choice),
-            **self.lease.says,
-        }
-        if clock.signals:
-            said[NAMES] = ",".join(clock.signals)
-        if self.feeds:
-            said[ONWARD] = str(self.side.onward(stepped.state))
+        onward = self.side.onward(stepped.state) if self.feeds else None
+        own = EpochCommit(clock, self.generation, self.definition.fingerprint, str(self.side.choice), onward)
+        properties = {**own.properties, **self.lease.properties}
         stepped = self._settled(stepped, clock)
-        folded = self._write(stepped, said, clock)
-        self._staged = _Staged(stepped, said, folded)
+        folded = self._write(stepped, properties, clock)
+        self._staged = _Staged(stepped, properties, folded, onward)
         phases.end("step")
         return folded
 
-    def _write(self, stepped: Any, said: dict[str, str], clock: Clock) -> EpochResult:
-        return self._said(self.side.write(stepped, self.lease.branch, said), clock)
+    def _write(self, stepped: Any, properties: dict[str, str], clock: Clock) -> EpochResult:
+        return self._result(self.side.write(stepped, self.lease.branch, properties), clock)
 
     def _restored(self) -> Any:
         head = self.lease.head
         if head.number("epoch") < 0:
             return self.side.nothing(self.generation)
-        clock = Clock(head.number("epoch"), head.number("watermark"), head.number("processing_time"))
-        return self.side.restored(head.snapshot, clock, self.generation)
+        return self.side.restored(head.snapshot, EpochCommit.of(head.properties).clock, self.generation)
 
 
 class PipelineFold(LedgerFold):
@@ -232,16 +228,11 @@ class PipelineFold(LedgerFold):
         if self._answers and not there:
             made, told = (
                 answer_contract(pipeline),
-                {GENERATION: str(generation_of(lake.table(f"{pipeline.name}__ledger")))},
+                {GENERATION: str(generation_of(lake.table(ledger_name(pipeline.name))))},
             )
             lake.ensure(replace(made, properties={**made.properties, **told}))
         self._answers = self._answers or there
         settle(lake, pipeline.name)
-
-    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
-        if not self.side.holds:
-            said = {ONWARD: said.get("watermark", str(BEGINNING)), **said}
-        return super().passed_on_again(epoch, said)
 
     @property
     def in_flight(self) -> int:
@@ -296,7 +287,7 @@ class PipelineFold(LedgerFold):
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
 
-    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: Told, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
             folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
@@ -316,9 +307,6 @@ class MapFold(LedgerFold):
     def _ensure(self) -> None:
         self._begun(self.map)
 
-    def passed_on_again(self, epoch: int, said: Mapping[str, str]) -> Passed:
-        return super().passed_on_again(epoch, {ONWARD: said.get("watermark", str(BEGINNING)), **said})
-
     def due(self) -> int | None:
         """None: a map waits for nothing but records."""
         return None
@@ -335,7 +323,7 @@ class MapFold(LedgerFold):
         self.lease.give_back()
         self.side.close()
 
-    def _said(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: Told, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
             token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,

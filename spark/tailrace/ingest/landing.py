@@ -20,6 +20,7 @@ from tailrace.lake.commit.lease import TOKEN, Lease
 from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.definition.log import Log
 from tailrace.sql.terms import quoted
 
@@ -42,7 +43,7 @@ class _Written:
 
     lease: Lease
     rows: Bundled
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
 
 
 class Landing:
@@ -54,7 +55,7 @@ class Landing:
             lake.ensure(contract, NOTHING)
         direct = lake.settings.engine != "spark"
         self.log = Lease.take(lake, log.name, direct=direct)
-        self.rejected = Lease.take(lake, f"{log.name}__rejected", self.log, direct=direct)
+        self.rejected = Lease.take(lake, rejected_name(log.name), self.log, direct=direct)
         self._written: list[_Written] = []
         self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
 
@@ -73,23 +74,23 @@ class Landing:
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
-    def write(self, bundle: Bundled, said: Mapping[str, str]) -> Landed:
-        """Write a stamped bundle, to be published. `said` are the snapshot's properties; the epoch is one of them."""
-        return self._rows(bundle, said) if isinstance(bundle, pa.Table) else self._frame(bundle, said)
+    def write(self, bundle: Bundled, properties: Mapping[str, str]) -> Landed:
+        """Write a stamped bundle, to be published; the epoch is one of the snapshot's properties."""
+        return self._rows(bundle, properties) if isinstance(bundle, pa.Table) else self._frame(bundle, properties)
 
-    def _rows(self, table: pa.Table, said: Mapping[str, str]) -> Landed:
+    def _rows(self, table: pa.Table, properties: Mapping[str, str]) -> Landed:
         """An Arrow table, whose files this process writes."""
         bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
         good = table if bad is None else table.filter(pc.is_null(table["_error"]))
         own = good.select(list(log_contract(self.log_definition).columns))
-        self._written = [self._append(own, self.log, {**said, TOKEN: str(self.log.token)})]
+        self._written = [self._append(own, self.log, {**properties, TOKEN: str(self.log.token)})]
         rejected = 0 if bad is None else bad.num_rows
-        if bad is not None and self.rejected.head.number("epoch") < int(said["epoch"]):
+        if bad is not None and self.rejected.head.number("epoch") < int(properties["epoch"]):
             rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
-            self._written.insert(0, self._append(rows, self.rejected, {**said, **self.rejected.says}))
+            self._written.insert(0, self._append(rows, self.rejected, {**properties, **self.rejected.properties}))
         return Landed(own.num_rows, rejected)
 
-    def _frame(self, frame: DataFrame, said: Mapping[str, str]) -> Landed:
+    def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> Landed:
         """A frame, which Spark writes to the branches."""
         seen = Observation()
         watched = frame.observe(
@@ -100,38 +101,38 @@ class Landing:
         def good(frame: DataFrame) -> DataFrame:
             return frame.where("_error IS NULL").selectExpr(*columns)
 
-        said = {**said, TOKEN: str(self.log.token)}
-        self._append(good(watched), self.log, said)
+        properties = {**properties, TOKEN: str(self.log.token)}
+        self._append(good(watched), self.log, properties)
         found = seen.get
         # What is observed is so once: it is not what is written again where the table moves.
-        self._written = [_Written(self.log, good(frame), said)]
-        if found["rejected"] and self.rejected.head.number("epoch") < int(said["epoch"]):
+        self._written = [_Written(self.log, good(frame), properties)]
+        if found["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
-            said = {**said, **self.rejected.says}
-            self._written.insert(0, self._append(bad, self.rejected, said))
+            properties = {**properties, **self.rejected.properties}
+            self._written.insert(0, self._append(bad, self.rejected, properties))
         return Landed(found["records"], found["rejected"])
 
-    def _append(self, rows: Bundled, lease: Lease, said: Mapping[str, str]) -> _Written:
+    def _append(self, rows: Bundled, lease: Lease, properties: Mapping[str, str]) -> _Written:
         direct = isinstance(rows, pa.Table)
         if lease.branch.direct != direct:
             lease.branch.direct = direct
             lease.head = lease.branch.start(lease.head)
         if direct:
-            lease.branch.hold(Change(tuple(self.lake.written(lease.table, rows))), said)
+            lease.branch.hold(Change(tuple(self.lake.written(lease.table, rows))), properties)
         else:
-            self._by_spark(rows, lease, said)
-        return _Written(lease, rows, said)
+            self._by_spark(rows, lease, properties)
+        return _Written(lease, rows, properties)
 
-    def _by_spark(self, rows: DataFrame, lease: Lease, said: Mapping[str, str]) -> None:
+    def _by_spark(self, rows: DataFrame, lease: Lease, properties: Mapping[str, str]) -> None:
         try:
-            append(rows, lease.branch, said)
+            append(rows, lease.branch, properties)
         except AnalysisException:
             # A column may have been renamed while the stream runs.
             renamed = as_live(self.lake, lease.table, rows)
             if renamed.columns == rows.columns:
                 raise
-            append(renamed, lease.branch, said)
+            append(renamed, lease.branch, properties)
 
     def publish(self) -> None:
         """Make the bundle visible: what was rejected first, so that an epoch in the log is whole.
@@ -142,9 +143,9 @@ class Landing:
         while self._written:
             one = self._written[0]
             try:
-                one.lease.publish(one.said)
+                one.lease.publish(one.properties)
             except MovedError:
-                self._append(one.rows, one.lease, one.said)
+                self._append(one.rows, one.lease, one.properties)
             else:
                 self._written.pop(0)
                 self._trimming[one.lease.table].after_commit()

@@ -43,6 +43,7 @@ from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.lake_errors import FencedError, MovedError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import kept
@@ -108,7 +109,7 @@ def apply(
     # Another run may have ended between its two commits.
     settle(lake, pipeline.name)
     head = lake.head(table)
-    if head.said.get("fingerprint") == pipeline.fingerprint:
+    if head.properties.get("fingerprint") == pipeline.fingerprint:
         _swept(lake, pipeline.name)
         _ended(runs, generation := generation_of(lake.table(table)))
         return Applied(None, generation, head.number("epoch"))
@@ -143,11 +144,11 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     A stream of its definition then folds the epochs since from the log. The state goes on in a generation of its own,
     above all that there were (rule V2). `pipeline` gives the name alone. Raises `ApplyError` where it cannot be.
     """
-    name, table = pipeline.name, f"{pipeline.name}__ledger"
+    name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
         raise ApplyError(f"there is no table {table}, so nothing to go back to")
     settle(lake, name)
-    if ONWARD in lake.head(table).said:
+    if ONWARD in lake.head(table).properties:
         raise ApplyError(f"a later stage reads the panes of {name}, and would have two generations of them mixed")
     there = left(lake.table(table))
     to = max(there, default=None) if to is None else to
@@ -155,10 +156,10 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         found = f"those that it left are {', '.join(map(str, there))}" if there else "it has left none"
         raise ApplyError(f"{name} has no generation {'' if to is None else f'{to} '}to go back to: {found}")
     started, runs = time.perf_counter(), Runs(lake, pipeline)
-    said = head_of(lake.table(table), tag_of(to)).said
+    properties = head_of(lake.table(table), tag_of(to)).properties
     note = f"back to generation {to}" + (f": {reason}" if reason else "")
-    run = runs.start("rollback", BEGINNING, END_OF_TIME, log_epoch=int(said["epoch"]), reason=note)
-    run = runs.note(run, fingerprint=said["fingerprint"])
+    run = runs.start("rollback", BEGINNING, END_OF_TIME, log_epoch=int(properties["epoch"]), reason=note)
+    run = runs.note(run, fingerprint=properties["fingerprint"])
     try:
         before, lent = _borrowed(lake, table, run, lambda lease: _gone_back(lake, name, lease, run, to))
         settle(lake, name)
@@ -168,7 +169,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
-        return Applied(run, before, int(said["epoch"]), time.perf_counter() - started, lent)
+        return Applied(run, before, int(properties["epoch"]), time.perf_counter() - started, lent)
     except Exception as error:
         runs.failed(run, error)
         raise
@@ -183,7 +184,7 @@ class _Generation:
         self.name = name_beside(pipeline.name, run.generation)
         first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
         self.shapes = self._shapes()
-        beside(lake, ledger_contract(pipeline), f"{self.name}__ledger", first)
+        beside(lake, ledger_contract(pipeline), ledger_name(self.name), first)
         beside(lake, answer_contract(pipeline), self.name, {})
         starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
         self.folds = FoldGroup(starting, lake, [_named(pipeline, self.name)], follow_every=1)
@@ -236,23 +237,23 @@ class _Generation:
             )
         self.folds.leap(_log_epoch(self.lake, self.pipeline))
         self._fold.follower.follow()
-        beside = self.lake.table(f"{self.name}__ledger")
-        said = {**head_of(beside).said, TOKEN: str(lease.token)}
+        beside = self.lake.table(ledger_name(self.name))
+        properties = {**head_of(beside).properties, TOKEN: str(lease.token)}
         told = {GENERATION: str(self.run.generation), MEANING: kept(self.pipeline), FROM: self.name}
-        return _gone_over(self.lake, lease, Held.of(beside), said, told)
+        return _gone_over(self.lake, lease, Held.of(beside), properties, told)
 
 
 def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
-    ledger, tag = lake.table(f"{name}__ledger"), tag_of(to)
+    ledger, tag = lake.table(ledger_name(name)), tag_of(to)
     there = head_of(ledger, tag)
-    said = {one: value for one, value in there.said.items() if one not in HOLDING}
-    said |= {TOKEN: str(lease.token), "generation": str(run.generation)}
+    properties = {one: value for one, value in there.properties.items() if one not in HOLDING}
+    properties |= {TOKEN: str(lease.token), "generation": str(run.generation)}
     told = {GENERATION: str(run.generation), FROM: tag}
     told[MEANING] = ledger.properties.get(f"{MEANING}.{tag}", "")
-    return _gone_over(lake, lease, Held.of(ledger, there.snapshot), said, told)
+    return _gone_over(lake, lease, Held.of(ledger, there.snapshot), properties, told)
 
 
-def _gone_over(lake: Lake, lease: Lease, held: Held, said: dict[str, str], told: dict[str, str]) -> int:
+def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str], told: dict[str, str]) -> int:
     """Have the ledger go over while its lease is ours; gives the generation that it left.
 
     A backfill of closed windows may commit in between, with no lease: it is part of what is left.
@@ -263,7 +264,7 @@ def _gone_over(lake: Lake, lease: Lease, held: Held, said: dict[str, str], told:
         before = generation_of(ledger)
         meant = {f"{MEANING}.{tag_of(before)}": ledger.properties[MEANING]} if MEANING in ledger.properties else {}
         try:
-            go_over(ledger, held, said, told | meant, before)
+            go_over(ledger, held, properties, told | meant, before)
             return before
         except MovedError:
             continue
@@ -289,7 +290,7 @@ def _swept(lake: Lake, name: str) -> None:
     """Remove what is left beside, if anything is, while nobody can be about to take it over."""
     if not scratch(lake, name):
         return
-    lease = Lease.borrow(lake, f"{name}__ledger", "sweep")
+    lease = Lease.borrow(lake, ledger_name(name), "sweep")
     try:
         settle(lake, name)
         sweep(lake, name)

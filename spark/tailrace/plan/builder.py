@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, instant, text
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.combiners.basic import Merge
@@ -166,7 +167,7 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
         Commit(
             choice=_native("one append of one query's rows, published by moving a branch"),
             query=text_of(LEDGER),
-            table=f"{pipeline.name}__ledger",
+            table=ledger_name(pipeline.name),
             kinds=late_kinds,
         ),
         Follow(

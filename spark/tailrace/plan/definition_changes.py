@@ -14,7 +14,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, TimestamptzType
 
-from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties
+from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.change.generations import MEANING, generation_of, left, refused
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.pipeline_status import log_status
@@ -82,7 +82,7 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
     ledger = lake.table(name)
     was = read(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
     means = read(kept(pipeline))
-    same = head_of(ledger).said.get("fingerprint") == pipeline.fingerprint
+    same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
     found = Change.NOTHING if same else change(was, means)
     if found is Change.NOTHING and not same:
         # The parts are as they were, and a digest of them is not: it was made by an older Tailrace.
@@ -126,7 +126,7 @@ def _totals(log: Table) -> dict[int, int]:
     """How many records a log had as of each epoch, as far as its snapshots are kept."""
     found: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
-        epoch = properties(snapshot).get("epoch")
+        epoch = properties_of(snapshot).get("epoch")
         if epoch is not None and snapshot.summary is not None:
             found.setdefault(int(epoch), int(snapshot.summary.additional_properties.get("total-records", "0")))
     return found

@@ -27,7 +27,7 @@ from tailrace.ingest.parsing import paths, read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import DUPLICATES, PROGRESS, READ, progress_of, times_of
+from tailrace.lake.commit.epoch_properties import DUPLICATES, PROGRESS, READ, clock_properties, progress_of, times_of
 from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
 from tailrace.lake.schema.filters import at_most
 from tailrace.model.base.clock import Clock
@@ -46,7 +46,7 @@ class Bundle:
     """
 
     clock: Clock
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
     records: Bundled
     stamped: Bundled
     kept: DataFrame | None
@@ -80,7 +80,7 @@ class Intake:
     def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
         """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
         files = paths(batch) if isinstance(self.source, Files) else []
-        if self.sides.takes(self.source, files, read, self.landing.log.head.said):
+        if self.sides.takes(self.source, files, read, self.landing.log.head.properties):
             return self._in_process(self._rows(batch, files), files, read)
         frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
@@ -146,7 +146,7 @@ class Intake:
         errors = stamped["_error"]
         good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
         return Bundle(
-            *self._clock_and_said(told, read, duplicates),
+            *self._clock_and_properties(told, read, duplicates),
             good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
         )  # fmt: skip
 
@@ -172,7 +172,7 @@ class Intake:
             if at is None or at > now:
                 return None
         self.progress = progress
-        read = {name: self.landing.log.head.said[name] for name in READ}
+        read = {name: self.landing.log.head.properties[name] for name in READ}
         if not self.sides.small:
             return self._bundle(self._no_records(), told, read)
         if self._nothing is None:
@@ -184,10 +184,10 @@ class Intake:
 
     def _told(self) -> _Told:
         """What was entered in the control tables since the last epoch."""
-        head = self.landing.log.head.said
+        head = self.landing.log.head.properties
         complete, seen = self._completions.come(head)
-        said = {} if self._signals is None else self._signals.come(head)
-        return _Told(names_of(said), complete, {**seen, **said})
+        properties = {} if self._signals is None else self._signals.come(head)
+        return _Told(names_of(properties), complete, {**seen, **properties})
 
     def _after(self, seen: Mapping[str, Seen], now: int, told: _Told, there: Iterable[str]) -> Progress:
         both = dict(seen)
@@ -205,18 +205,18 @@ class Intake:
         stamped = self.landing.stamped(kept, self._clock_view)
         # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
         good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        clock, said = self._clock_and_said(told, read, duplicates)
-        return Bundle(clock, said, good, stamped, kept, self.progress, duplicates, files)
+        clock, properties = self._clock_and_properties(told, read, duplicates)
+        return Bundle(clock, properties, good, stamped, kept, self.progress, duplicates, files)
 
-    def _clock_and_said(self, told: _Told, read: Mapping[str, str], duplicates: int) -> tuple[Clock, dict[str, str]]:
+    def _clock_and_properties(
+        self, told: _Told, read: Mapping[str, str], duplicates: int
+    ) -> tuple[Clock, dict[str, str]]:
         """The next epoch's clock, and what the log's commit says of it."""
         clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, told.signals)
-        said = {"epoch": str(clock.epoch), "watermark": str(clock.watermark)}
-        said |= {"processing_time": str(clock.processing_time)}
-        said |= {**read, **told.said, PROGRESS: self.progress.text()}
+        properties = {**clock_properties(clock), **read, **told.properties, PROGRESS: self.progress.text()}
         if self.log.id_columns:
-            said[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
-        return clock, said
+            properties[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
+        return clock, properties
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class _Told:
 
     signals: tuple[str, ...]
     complete: Mapping[str | None, int]
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
 
 
 _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"

@@ -34,6 +34,7 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import READ
 from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.log import Log
@@ -245,7 +246,7 @@ class Stream:
         phases.end("read")
         self._folding.submit(lambda: self._fold(bundle, published, phases))
         try:
-            landed = replace(self.landing.write(bundle.stamped, bundle.said), duplicates=bundle.duplicates)
+            landed = replace(self.landing.write(bundle.stamped, bundle.properties), duplicates=bundle.duplicates)
             self.landing.publish()
         except BaseException as error:
             published.set_exception(error)
@@ -303,15 +304,15 @@ class Stream:
 
     def _mend_checkpoint(self) -> str | None:
         """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
-        said = self.landing.log.head.said
+        properties = self.landing.log.head.properties
         if self.landing.epoch < 0:
             return None
-        if missing := [name for name in READ if name not in said]:
+        if missing := [name for name in READ if name not in properties]:
             raise StreamError(
                 f"the last commit of log {self.log.name} does not say {', '.join(missing)} of how far its source was "
                 "read: set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own to start anew"
             )
-        reached = Reached(said["query"], int(said["batch"]), said["offset"])
+        reached = Reached(properties["query"], int(properties["batch"]), properties["offset"])
         flaw = self.checkpoint.flaw(reached)
         if flaw is not None:
             self.checkpoint.rebuild(reached, self._files_read() if isinstance(self.source, Files) else ())
@@ -319,7 +320,7 @@ class Stream:
 
     def _files_read(self) -> set[str]:
         """Spark's names of the files whose records are in the log, or were rejected."""
-        tables = (self.lake.spark_name(name) for name in (self.log.name, f"{self.log.name}__rejected"))
+        tables = (self.lake.spark_name(name) for name in (self.log.name, rejected_name(self.log.name)))
         texts = (f"SELECT _source FROM {table} WHERE _epoch <= {self.landing.epoch}L" for table in tables)
         return file_names(row["_source"] for row in self.spark.sql(" UNION ".join(texts)).collect())
 

@@ -14,6 +14,7 @@ from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import times_of
 from tailrace.lake.commit.lease import LENDER
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.source_text import length
@@ -55,7 +56,7 @@ class Audited:
 
     def __init__(self, session: Session, definition: Ranged) -> None:
         self.session, self.lake, self.definition = session, session.lake, definition
-        self.ledger = f"{definition.name}__ledger"
+        self.ledger = ledger_name(definition.name)
         self.head = self.lake.head(self.ledger)
         self.epoch, self.watermark = self.head.number("epoch"), self.head.number("watermark")
 
@@ -67,7 +68,7 @@ class Audited:
         if not self.definition.stages[0].log.landed:
             return
         log_ = self.definition.source.name
-        for name, kind in ((log_, "records"), (f"{log_}__rejected", "rejected")):
+        for name, kind in ((log_, "records"), (rejected_name(log_), "rejected")):
             said, whole = self._added(name)
             found = counts[kind]
             detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
@@ -104,28 +105,30 @@ class Audited:
     def _added(self, table: str) -> tuple[int, bool]:
         """How many records the table's commits up to the audited epoch added, and whether all of them are known."""
         found = commits(self.lake, table)
-        epochs = (one for one in found.all if int(one.said.get("epoch", "-1")) <= self.epoch)
+        epochs = (one for one in found.all if int(one.properties.get("epoch", "-1")) <= self.epoch)
         return sum(one.added for one in epochs), found.whole
 
     def epochs_once(self) -> Check:
         """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-        heads = [one.said for one in commits(self.lake, f"{self.definition.name}__ledger", self.head.snapshot).all]
+        heads = [
+            one.properties for one in commits(self.lake, ledger_name(self.definition.name), self.head.snapshot).all
+        ]
         # Backfills, the lending of the lease to them, and maintenance are at an epoch that is there already.
-        own = [said for said in heads if "watermark" in said and not {"run", LENDER, MAINTAINED} & said.keys()]
+        own = [each for each in heads if "watermark" in each and not {"run", LENDER, MAINTAINED} & each.keys()]
         faults, before = [], Head(None, {})
-        for said in own:
-            now = Head(None, said)
+        for each in own:
+            now = Head(None, each)
             step = now.number("epoch") - before.number("epoch")
             taken = now.number("token") > before.number("token") and step == 0
-            if before.said and step != 1 and not taken:
+            if before.properties and step != 1 and not taken:
                 faults.append(f"epoch {now.number('epoch')} after {before.number('epoch')}")
             for name in ("watermark", "processing_time"):
-                if before.said and now.number(name) < before.number(name):
+                if before.properties and now.number(name) < before.number(name):
                     faults.append(f"the {name} went back in epoch {now.number('epoch')}")
             before = now
         detail = (
             "; ".join(faults[:SHOWN])
-            or f"{len({said['epoch'] for said in own}):,} epochs, the watermark is at {text(self.watermark)}"
+            or f"{len({each['epoch'] for each in own}):,} epochs, the watermark is at {text(self.watermark)}"
         )
         return Check("epochs follow each other, and their clocks", not faults, detail)
 

@@ -19,6 +19,7 @@ from tailrace.lake.commit.lease import TOKEN
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, equal
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.sql.records.stage_records import claimed_ids
@@ -32,7 +33,7 @@ def audit_computation(lake: Lake, computation: Computation) -> Audit:
     Raises `OtherDefinitionError` where the tables are another definition's.
     """
     check_definition(lake, computation)
-    table = f"{computation.name}__ledger"
+    table = ledger_name(computation.name)
     head = lake.head(table)
     reads = [(table, EVERYTHING)]
     with pinned(lake, {table: head.snapshot}), session_for(lake, computation, "audit", reads) as session:
@@ -122,10 +123,10 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
 
 def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
     """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-    said = [one.said for one in commits(lake, table, snapshot).all if MAINTAINED not in one.said]
+    properties = [one.properties for one in commits(lake, table, snapshot).all if MAINTAINED not in one.properties]
     faults: list[str] = []
     before: Mapping[str, str] = {}
-    for one in said:
+    for one in properties:
         if "watermark" not in one:
             continue
         # A lease that was taken says again what the epoch before it said.

@@ -14,6 +14,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
 from tailrace.verify.audit_checks import Audit, Audited, Check
@@ -29,7 +30,7 @@ def audit_map(lake: Lake, definition: Map) -> Audit:
 
 
 def _audited(lake: Lake, definition: Map) -> Audit:
-    ledger = f"{definition.name}__ledger"
+    ledger = ledger_name(definition.name)
     reads = [log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
     with session_for(lake, definition, "audit", reads) as session:
         one = _MapAudit(session, definition)
@@ -72,7 +73,7 @@ class _MapAudit(Audited):
         gave = f"EXISTS (SELECT 1 FROM {self.current} c WHERE {_same('c', 'x', map_rows.PLACE)})"
         relations = {
             "records": self.log,
-            "rejected": f"{self.session.table(f'{log}__rejected')} WHERE _epoch <= {self.epoch}L",
+            "rejected": f"{self.session.table(rejected_name(log))} WHERE _epoch <= {self.epoch}L",
             "rows": self.current,
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",

@@ -21,6 +21,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.map import Map
@@ -58,7 +59,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
     definition's.
     """
     check_definition(lake, definition)
-    ledger = f"{definition.name}__ledger"
+    ledger = ledger_name(definition.name)
     head = lake.head(ledger)
     latest = head.number("epoch")
     begin, end = 0 if first is None else first, latest if last is None else last

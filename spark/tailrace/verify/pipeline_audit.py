@@ -23,6 +23,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, Filter, at_most, equal
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
@@ -56,8 +57,8 @@ def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
 
 def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
     """The tables that an audit reads."""
-    epoch = lake.head(f"{pipeline.name}__ledger").number("epoch")
-    own = {f"{pipeline.name}__ledger", held_by(lake, pipeline)[0]}
+    epoch = lake.head(ledger_name(pipeline.name)).number("epoch")
+    own = {ledger_name(pipeline.name), held_by(lake, pipeline)[0]}
     return [log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
 
 
@@ -103,12 +104,12 @@ class _Audit(Audited):
         # What came too late did so in the first stage: the others wait for what is corrected.
         self.late = self.late_own
         if self.first is not self.pipeline:
-            rows = self.session.table(f"{self.first.name}__ledger", equal("kind", LATE))
+            rows = self.session.table(ledger_name(self.first.name), equal("kind", LATE))
             self.late = view(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L")
         self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
 
     def _counts(self) -> dict[str, int]:
-        rejected = self.session.table(f"{self.pipeline.source.name}__rejected", at_most("_epoch", self.epoch))
+        rejected = self.session.table(rejected_name(self.pipeline.source.name), at_most("_epoch", self.epoch))
         relations = {
             "records": self.log,
             "rejected": f"{rejected} WHERE _epoch <= {self.epoch}L",
@@ -194,7 +195,7 @@ class _Audit(Audited):
         items = listed(names(self.pipeline), spans, shown, parts)
         ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place FROM {self.panes}"
         latest = f"SELECT {items} FROM ({ranked}) WHERE _place = 1 AND NOT retraction"
-        stamped = self.lake.head(self.pipeline.name).said.get(STAMP)
+        stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
         return self.compared(

@@ -13,11 +13,11 @@ from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import CLOCK, recorded
+from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
-from tailrace.lake.commit.signal_tables import names_of
 from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
 from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import before
@@ -58,9 +58,9 @@ class Recording:
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
         # A commit since then may be of a later epoch.
-        self._said = {epoch: said for epoch, said in recorded(lake, self.table).items() if epoch <= self.last}
+        self._commits = {epoch: found for epoch, found in recorded(lake, self.table).items() if epoch <= self.last}
         # What an epoch reads is published before the epoch itself is, so these have what the ledger has.
-        self.source = pipeline.log.name if self.earlier is None else f"{self.earlier.name}__ledger"
+        self.source = pipeline.log.name if self.earlier is None else ledger_name(self.earlier.name)
         self.snapshots = {self.table: head.snapshot, self.source: lake.head(self.source).snapshot}
 
     def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
@@ -77,12 +77,12 @@ class Recording:
     @property
     def known(self) -> list[int]:
         """The epochs whose clocks are known, in order."""
-        return sorted(self._said)
+        return sorted(self._commits)
 
     @property
     def foldable(self) -> list[int]:
         """The epochs that can be folded again, in order: their own clock is known, and the one before it."""
-        return [epoch for epoch in self.known if epoch == 0 or epoch - 1 in self._said]
+        return [epoch for epoch in self.known if epoch == 0 or epoch - 1 in self._commits]
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
         """Raises `ReplayError` where some of these epochs cannot be folded again, or else shown."""
@@ -101,13 +101,11 @@ class Recording:
 
     def clock(self, epoch: int) -> Clock:
         """The clock of an epoch."""
-        said = self._said[epoch]
-        watermark, now = (int(said[name]) for name in CLOCK)
-        return Clock(epoch, watermark, now, names_of(said))
+        return self._commits[epoch].clock
 
     def generation(self, epoch: int) -> int:
         """The generation that new windows of an epoch were opened in (rule V2)."""
-        return int(self._said[epoch].get("generation", 1))
+        return self._commits[epoch].generation
 
     def bundles(self, session: Session, epochs: range) -> Iterator[Any]:
         """The records of epochs, one epoch after another: the log's, or what the definition before it gave."""

@@ -12,6 +12,7 @@ from typing import Any
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.schema.contracts import LATE, PANE
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, moment
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -81,7 +82,7 @@ class Reads:
 
     @property
     def ledger(self) -> str:
-        return f"{self.pipeline.name}__ledger"
+        return ledger_name(self.pipeline.name)
 
     def panes(self, span: Span, since: int | None = None) -> tuple[list[Fired], int | None]:
         """The panes and retractions of the span in the order in which they fired, and the snapshot that was read.
@@ -126,12 +127,8 @@ class Reads:
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
         """From which processing time on the watermark stood where, by what the ledger's commits say."""
-        said = recorded(self.lake, self.ledger).values()
-        steps = {
-            (int(one["processing_time"]), int(one["watermark"]))
-            for one in said
-            if int(one.get("watermark", BEGINNING)) > BEGINNING
-        }
+        clocks = (one.clock for one in recorded(self.lake, self.ledger).values())
+        steps = {(one.processing_time, one.watermark) for one in clocks if one.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]
 
     def snapshot(self) -> int:

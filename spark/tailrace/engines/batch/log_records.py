@@ -9,6 +9,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.derived_logs import Productions
@@ -41,9 +42,9 @@ def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int |
     """The table that has these records, and which of its files are read for them."""
     if isinstance(log, Productions) and isinstance(log.of, Map):
         # What a run has mended since counts, too, whatever epoch that read the log at.
-        return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
+        return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
     if isinstance(log, Productions):
-        return f"{log.of.name}__ledger", every(equal("kind", PRODUCTION), at_most("epoch", epoch))
+        return ledger_name(log.of.name), every(equal("kind", PRODUCTION), at_most("epoch", epoch))
     table = lake.table(log.name)
     # A column that was renamed is looked for by what it is called now.
     at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]

@@ -28,6 +28,7 @@ from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import SPAN, VERSION, latest, told
@@ -48,7 +49,7 @@ class ProcessFollower(AnswersFollowing):
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
         super().__init__(lake, pipeline, owner, direct=True)
         self.connection = connection
-        self.ledger = f"{pipeline.name}__ledger"
+        self.ledger = ledger_name(pipeline.name)
         self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:

@@ -34,6 +34,7 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
 from tailrace.lake.schema.filters import among, equal, every
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
@@ -80,7 +81,7 @@ class DuckKeys:
         self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: Choice
     ) -> None:
         self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
-        self.ledger = f"{computation.name}__ledger"
+        self.ledger = ledger_name(computation.name)
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = kept_types(computation)
@@ -148,11 +149,11 @@ class DuckKeys:
             places = session.connection.execute(f"SELECT {', '.join(CLAIM_PLACE)} FROM {others}").fetchall()
         return replace(stepped, rows=_left_out(stepped.rows, set(places)))
 
-    def write(self, stepped: ComputedHere, branch: Branch, said: Mapping[str, str]) -> Told:
+    def write(self, stepped: ComputedHere, branch: Branch, properties: Mapping[str, str]) -> Told:
         rows = stepped.rows
         if self.computation.productions == "weak":
             rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
-        branch.hold(Change(tuple(self.lake.written(self.ledger, rows))), said)
+        branch.hold(Change(tuple(self.lake.written(self.ledger, rows))), properties)
         counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
         return Told.of_keys(counts)
 

@@ -60,8 +60,8 @@ class DuckMap(MapSide[pa.Table]):
     def made(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         return self.execution.rows(bundle, clock, generation)
 
-    def write(self, stepped: Given[pa.Table], branch: Branch, said: Mapping[str, str]) -> Told:
-        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), said)
+    def write(self, stepped: Given[pa.Table], branch: Branch, properties: Mapping[str, str]) -> Told:
+        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         rejected = stepped.rows.num_rows - stepped.rows["reason"].null_count
         return Told(rejected=rejected, productions=stepped.rows.num_rows - rejected)
 

@@ -183,7 +183,7 @@ class DuckSession:
         schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
         return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
-    def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
+    def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         files: list[DataFile] = []
         writing: deque[Future[Sequence[DataFile]]] = deque()
         # Files are written while the rows of the next are computed: both are native code, and wait for no other.
@@ -194,7 +194,7 @@ class DuckSession:
                 writing.append(pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch])))
         for one in writing:
             files += one.result()
-        branch.hold(Change(tuple(files)), said)
+        branch.hold(Change(tuple(files)), properties)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)

@@ -17,6 +17,7 @@ from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -36,7 +37,7 @@ class DuckSide:
     ) -> None:
         self.connection, self.lake, self.pipeline, self.choice = connection, lake, pipeline, choice
         self.execution = executed(connection, pipeline, steps)
-        self.ledger = f"{pipeline.name}__ledger"
+        self.ledger = ledger_name(pipeline.name)
         self.holds = self.execution.holds
 
     def nothing(self, generation: int) -> Windows:
@@ -54,8 +55,8 @@ class DuckSide:
     def step(self, state: Windows, consumed: Taken, clock: Clock) -> Moved:
         return self.execution.step(state, consumed, clock)
 
-    def write(self, stepped: Moved, branch: Branch, said: Mapping[str, str]) -> Told:
-        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), said)
+    def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> Told:
+        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
         grouped = stepped.rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")])
         for row in grouped.to_pylist():

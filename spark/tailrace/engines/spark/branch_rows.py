@@ -10,10 +10,10 @@ from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.commit.branch import Branch
 
 
-def append(rows: DataFrame, branch: Branch, said: Mapping[str, str]) -> None:
-    """Append rows to a branch; the snapshot's properties say `said`."""
+def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str]) -> None:
+    """Append rows to a branch; the snapshot's properties say `properties`."""
     writer = rows.writeTo(branch.target)
-    for name, value in said.items():
+    for name, value in properties.items():
         writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
     writer.append()
 
@@ -21,4 +21,4 @@ def append(rows: DataFrame, branch: Branch, said: Mapping[str, str]) -> None:
 def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
     """A table's rows as of a snapshot, whatever is committed meanwhile."""
     reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
-    return reader.load(lake.spark_name(table).replace("`", ""))
+    return reader.load(lake.identifier(table))

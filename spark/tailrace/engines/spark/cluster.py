@@ -133,15 +133,15 @@ class ClusterSession:
         self._gathered.append(made)
         return made
 
-    def write(self, text: str, branch: Branch, said: Mapping[str, str], of: Lake | None = None) -> None:
+    def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         brought = {name: rows for name, rows in self._brought.items() if name in text}
         if brought:
             with suppress(duckdb.OutOfMemoryException):
-                self._here.write(text, branch, said, of)
+                self._here.write(text, branch, properties, of)
                 return
         for name, rows in brought.items():
             self.spark.createDataFrame(rows).createOrReplaceTempView(name)
-        append(self.spark.sql(text), branch, said)
+        append(self.spark.sql(text), branch, properties)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
         return Follower(self.lake, pipeline, owner, self._here.connection)

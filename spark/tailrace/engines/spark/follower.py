@@ -19,6 +19,7 @@ from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
@@ -92,7 +93,7 @@ class Follower(AnswersFollowing):
         return f"t.window_end >= TIMESTAMP_MICROS({low}L) AND t.window_end <= TIMESTAMP_MICROS({high}L)"
 
     def _panes(self, since: int | None, until: int) -> DataFrame:
-        table = self.lake.spark_name(f"{self.pipeline.name}__ledger").replace("`", "")
+        table = self.lake.identifier(ledger_name(self.pipeline.name))
         reader = self.spark.read.format("iceberg")
         if since is None:
             reader = reader.option("versionAsOf", until)

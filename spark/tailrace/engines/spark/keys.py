@@ -34,6 +34,7 @@ from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation, ComputationError
 from tailrace.model.definition.log import PANE_TIME, PLACE
@@ -107,7 +108,7 @@ class SparkKeys:
 
     def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: Choice) -> None:
         self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
-        self.ledger = f"{computation.name}__ledger"
+        self.ledger = ledger_name(computation.name)
         types = ledger_types(computation)
         self._state = schema_of(kept_types(computation))
         self._schema = StructType([StructField("state", self._state), StructField("said", schema_of(types))])

@@ -42,10 +42,10 @@ class SparkMap(MapSide[DataFrame]):
         rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
         return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.map, view, clock)))
 
-    def write(self, stepped: Given[DataFrame], branch: Branch, said: Mapping[str, str]) -> Told:
+    def write(self, stepped: Given[DataFrame], branch: Branch, properties: Mapping[str, str]) -> Told:
         seen, kinds = Observation(), {"productions": PRODUCTION, "rejected": REJECTED}
         counted = (F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
-        append(stepped.rows.observe(seen, *counted), branch, said)
+        append(stepped.rows.observe(seen, *counted), branch, properties)
         return Told(**seen.get)
 
     def passed(self, stepped: Given[DataFrame]) -> DataFrame:

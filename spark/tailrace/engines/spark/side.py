@@ -18,6 +18,7 @@ from tailrace.engines.spark.executions.preparation import changed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import due_terms, next_due
@@ -40,7 +41,7 @@ class SparkSide:
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
         self.execution = compiled(spark, pipeline)
-        self.ledger = f"{pipeline.name}__ledger"
+        self.ledger = ledger_name(pipeline.name)
         self.holds = self.execution.holds
 
     def nothing(self, generation: int) -> OpenWindows:
@@ -56,7 +57,7 @@ class SparkSide:
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         return self.execution.step(state, consumed, clock)
 
-    def write(self, stepped: Stepped, branch: Branch, said: Mapping[str, str]) -> Told:
+    def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> Told:
         seen = Observation()
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
         rows = stepped.rows.observe(
@@ -66,7 +67,7 @@ class SparkSide:
             *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
             F.count_if(F.col("kind") == REJECTED).alias("rejected"),
         )
-        append(rows, branch, said)
+        append(rows, branch, properties)
         found = seen.get
         timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
         return Told(found["retractions"], found["rejected"], timings, reasons, stepped.open())

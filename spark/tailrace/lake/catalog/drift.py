@@ -9,6 +9,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contract_diff import Change, changes
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.map import Map
 
@@ -42,9 +43,9 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
 
     The meaning of a later stage holds that of the stages before it.
     """
-    table = f"{pipeline.name}__ledger"
+    table = ledger_name(pipeline.name)
     if lake.has(table):
-        found = lake.head(table).said.get("fingerprint")
+        found = lake.head(table).properties.get("fingerprint")
         if found != pipeline.fingerprint:
             mend = "give the changed definition another name, or undo the change"
             if not isinstance(pipeline, Map):

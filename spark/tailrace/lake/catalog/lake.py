@@ -35,9 +35,10 @@ from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.layouts import partition_spec, sort_order
 from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
 
-__all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties"]
+__all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 
 MANY = 16
 """How many files of a small table are put together."""
@@ -90,6 +91,10 @@ class Lake:
         suffix = "" if branch is None else f".`branch_{branch}`"
         return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
 
+    def identifier(self, table: str) -> str:
+        """The table's name as Spark's readers and calls take it: without quotes, for it is no SQL."""
+        return f"{self.settings.catalog}.{self.settings.namespace}.{table}"
+
     def has(self, table: str) -> bool:
         """Whether there is such a table."""
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
@@ -107,7 +112,7 @@ class Lake:
         if found is not None:
             return found
         where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
-        if self.has(f"{table}__ledger"):
+        if self.has(ledger_name(table)):
             raise LakeError(
                 f"{where}: {table} is an earlier stage, which has its ledger alone; write answers=True in its "
                 "definition, and the next stream of it makes the table"
@@ -116,8 +121,8 @@ class Lake:
             f"{where}: start a stream of its definition first, or set TAILRACE_WAREHOUSE to the lake that has it"
         )
 
-    def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> Table:
-        """The table, made by its contract where there is none; `said` are then the first snapshot's properties.
+    def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
+        """The table, made by its contract where there is none; `properties` are then the first snapshot's properties.
 
         A table comes with that snapshot, empty, in one commit: there is always one to branch from and to assert, and
         nobody sees a table that does not say yet whose it is.
@@ -133,7 +138,7 @@ class Lake:
             sort_order=sort_order(contract, schema),
             properties={**stated(contract), "format-version": str(contract.format_version)},
         )
-        first = {PREFIX + name: value for name, value in (said or {}).items()}
+        first = {PREFIX + name: value for name, value in (properties or {}).items()}
         making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
         try:
             making.commit_transaction()
@@ -161,7 +166,7 @@ class Lake:
     def commits(self, table: str) -> list[Commit]:
         """The commits of main, the latest first, as far as they are kept; a foreign one says nothing."""
         loaded = self.table(table)
-        return [Commit(one.snapshot_id, properties(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
+        return [Commit(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
@@ -242,12 +247,12 @@ class Lake:
                 continue
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
-    def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
+    def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
 
         Raises `MovedError` if it does not.
         """
-        return self.enter(table, (), said, expected)
+        return self.enter(table, (), properties, expected)
 
     def written(self, table: str, rows: pa.Table) -> list[DataFile]:
         """Write rows as files beside a table, which does not have them yet.
@@ -264,7 +269,7 @@ class Lake:
         return list(written_files(loaded, conformed(loaded, rows)))
 
     def change(
-        self, table: str, change: Change, said: Mapping[str, str], expected: int | None, branch: str = MAIN
+        self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
         """Commit written files to a branch if it still stands at `expected`, saying this; gives the snapshot's id.
 
@@ -272,7 +277,7 @@ class Lake:
         """
         loaded = self._expected(table, expected, branch)
         list_as_written(loaded, change.added)
-        own = {PREFIX + name: value for name, value in said.items()}
+        own = {PREFIX + name: value for name, value in properties.items()}
         made: list[int] = []
         try:
             with committing(loaded) as transaction:
@@ -289,7 +294,7 @@ class Lake:
                 raise
         return made[0]
 
-    def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
+    def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit to main what snapshot `staged` added to another branch, its files as they are; gives the snapshot.
 
         Raises `MovedError` where main stands elsewhere, and `LakeError` where that snapshot is gone.
@@ -298,8 +303,8 @@ class Lake:
         files = list(added_files(loaded, staged))
         list_as_written(loaded, files)
         with committing(loaded) as transaction:
-            said = {PREFIX + name: value for name, value in said.items()}
-            with transaction.update_snapshot(snapshot_properties=dict(said)).fast_append() as append:
+            properties = {PREFIX + name: value for name, value in properties.items()}
+            with transaction.update_snapshot(snapshot_properties=dict(properties)).fast_append() as append:
                 for file in files:
                     append.append_data_file(file)
             return made_by(transaction)
@@ -314,7 +319,7 @@ class Lake:
         old = tuple(task.file for task in loaded.scan().plan_files())
         files = self.written(table, loaded.scan().to_arrow())
         with suppress(MovedError):
-            self.change(table, Change(tuple(files), old), {**head.said, MAINTAINED: "true"}, head.snapshot)
+            self.change(table, Change(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """All rows of a small table, and the snapshot that they are of."""
@@ -322,7 +327,7 @@ class Lake:
         return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
 
     def enter(
-        self, table: str, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], expected: int | None
+        self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
         """Append rows to main if it still stands at `expected`; gives the snapshot's id. Left out columns are null.
 
@@ -332,7 +337,9 @@ class Lake:
         schema = loaded.schema().as_arrow()
         entered = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
         with committing(loaded) as transaction:
-            transaction.append(entered, snapshot_properties={PREFIX + name: value for name, value in said.items()})
+            transaction.append(
+                entered, snapshot_properties={PREFIX + name: value for name, value in properties.items()}
+            )
             return made_by(transaction)
 
     def _expected(self, table: str, expected: int | None, branch: str = MAIN) -> Table:
@@ -368,9 +375,9 @@ def head_of(table: Table, branch: str = MAIN) -> Head:
     held = at.summary.additional_properties.get("total-records") if at and at.summary else None
     records = None if held is None else int(held)
     for snapshot in lineage(table, ref.snapshot_id):
-        said = properties(snapshot)
-        if said:
-            return Head(ref.snapshot_id, said, records)
+        properties = properties_of(snapshot)
+        if properties:
+            return Head(ref.snapshot_id, properties, records)
     return Head(ref.snapshot_id, {}, records)
 
 
@@ -384,7 +391,7 @@ def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
     return found
 
 
-def properties(snapshot: Snapshot) -> dict[str, str]:
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """Our properties of a snapshot, without their prefix."""
     summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
     return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}

@@ -24,48 +24,49 @@ MAINTAINED = "maintained"
 """A commit of maintenance that repeats the last epoch's properties has it (`commit.epoch_properties`)."""
 
 
-def repeated(said: Mapping[str, str], *but: str) -> dict[str, str]:
+def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
     """What a commit beside the stream repeats of the one before it: all but what that one says of itself alone.
 
     >>> repeated({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
     {'epoch': '7'}
     """
-    return {name: value for name, value in said.items() if name not in (BACKFILLED, BEGINS, MAINTAINED, *but)}
+    own = (BACKFILLED, BEGINS, MAINTAINED, *but)
+    return {name: value for name, value in properties.items() if name not in own}
 
 
 @dataclass(frozen=True)
 class Head:
     """Where a branch of a table stands: its snapshot, and what the last of our commits below it says of itself.
 
-    `said` holds our snapshot properties without their prefix. A foreign commit, a compaction say, is looked through.
-    `records` is how many the snapshot holds, deleted ones included, and None where it does not say.
+    `properties` holds our snapshot properties without their prefix. A foreign commit, a compaction say, is looked
+    through. `records` is how many the snapshot holds, deleted ones included, and None where it does not say.
     """
 
     snapshot: int | None
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
     records: int | None = None
 
     def number(self, name: str, default: int = -1) -> int:
         """A property as a number."""
-        return int(self.said.get(name, default))
+        return int(self.properties.get(name, default))
 
 
 class Commit(NamedTuple):
     """A commit of a table: its snapshot, and what it says of itself; nothing, if it is a foreign one."""
 
     snapshot: int
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
 
 
 def standing(commits: Sequence[Commit]) -> Head:
     """Where commits stand, of which the first is the latest.
 
     >>> standing([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
-    Head(snapshot=3, said={'epoch': '7'}, records=None)
+    Head(snapshot=3, properties={'epoch': '7'}, records=None)
     """
     if not commits:
         return Head(None, {})
-    return Head(commits[0].snapshot, next((commit.said for commit in commits if commit.said), {}))
+    return Head(commits[0].snapshot, next((commit.properties for commit in commits if commit.properties), {}))
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Tables(Protocol):
     def spark_name(self, table: str, branch: str | None = None) -> str:
         """What an engine calls a table, or a branch of it."""
 
-    def ensure(self, contract: Contract, said: Mapping[str, str] | None = None) -> object:
+    def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> object:
         """Make a table where there is none."""
 
     def head(self, table: str, branch: str = MAIN) -> Head:
@@ -111,15 +112,15 @@ class Tables(Protocol):
     def unname(self, table: str, names: Collection[str]) -> None:
         """Remove branches and tags, as far as they are there."""
 
-    def mark(self, table: str, said: Mapping[str, str], expected: int | None) -> int:
+    def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot to main that says this; gives its id."""
 
     def change(
-        self, table: str, change: Change, said: Mapping[str, str], expected: int | None, branch: str = MAIN
+        self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
         """Commit written files to a branch, saying this; gives the new snapshot's id."""
 
-    def graft(self, table: str, staged: int, said: Mapping[str, str], expected: int | None) -> int:
+    def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit what snapshot `staged` of another branch added to main, saying this; gives the new snapshot's id."""
 
     def gather(self, table: str) -> None:
@@ -129,6 +130,6 @@ class Tables(Protocol):
         """All rows of a small table, and the snapshot that they are of."""
 
     def enter(
-        self, table: str, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], expected: int | None
+        self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
         """Append rows to main, saying this; gives the snapshot's id. Columns that are not given are null."""

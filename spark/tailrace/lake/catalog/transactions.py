@@ -60,10 +60,10 @@ class Exchange(_OverwriteFiles):
     """
 
     @classmethod
-    def of(cls, transaction: Transaction, said: Mapping[str, str], branch: str) -> Exchange:
+    def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Exchange:
         """The commit to a branch that says this."""
         io = transaction._table.io
-        return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(said), branch=branch)
+        return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(properties), branch=branch)
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return [one for one in super()._existing_manifests() if one.has_added_files() or one.has_existing_files()]

@@ -44,7 +44,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.catalog.drift import drift
-from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties
+from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.commit.readers import STAMP
@@ -54,6 +54,7 @@ from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.lake.schema.shapes import said as said_as
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -88,7 +89,7 @@ def left(table: Table) -> list[int]:
 
 def refused(lake: Lake, pipeline: Pipeline) -> str | None:
     """Why a definition cannot be applied to what a lake holds of it; None where it can."""
-    table = f"{pipeline.name}__ledger"
+    table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
     if pipeline.earlier is not None or isinstance(pipeline.log, Productions):
@@ -96,7 +97,7 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
             f"{pipeline.name} reads {pipeline.log.name}, and a generation is built from a log that a source fills: "
             "give the changed definition another name, and stream it beside with `tailrace stream --from-log`"
         )
-    if ONWARD in lake.head(table).said:
+    if ONWARD in lake.head(table).properties:
         return (
             f"a later stage reads the panes of {pipeline.name}, and would have two generations of them mixed: give the "
             "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
@@ -118,7 +119,7 @@ def name_beside(pipeline: str, generation: int) -> str:
     return f"{pipeline}__g{generation}"
 
 
-def beside(lake: Lake, contract: Contract, name: str, said: Mapping[str, str]) -> Table:
+def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
     """An empty table by a contract, of another name, whose files the contract's own table can take over.
 
     It is laid out as that table is now. Raises `LakeError` where the contract lacks a column that this takes.
@@ -156,7 +157,7 @@ def beside(lake: Lake, contract: Contract, name: str, said: Mapping[str, str]) -
     place = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
     ToOutputFile.table_metadata(metadata, target.io.new_output(place))
     lake.catalog.register_table((lake.settings.namespace, name), place)
-    lake.mark(name, said, None)
+    lake.mark(name, properties, None)
     return lake.table(name)
 
 
@@ -220,16 +221,18 @@ class Held:
 def go_over(
     table: Table,
     held: Held,
-    said: Mapping[str, str],
+    properties: Mapping[str, str],
     told: Mapping[str, str],
     generation: int | str,
     parent: int | None = None,
 ) -> int:
     """Make a loaded table hold something else, if nothing was committed to its main branch since; gives the snapshot.
 
-    The table's properties `told` and the snapshot's `said` are set with it, and what was current gets the tag of the
-    generation that it was, or another one that is given. The new snapshot has no parent, for what its commits say is of
-    another generation; or it goes on from a snapshot of the table. Raises `MovedError` if something was committed.
+    The table's properties `told` and the snapshot's `properties` are set with it, and what was current gets the tag of
+    the generation that it was, or another one that is given. The new snapshot has no parent, for what its commits say
+    is of another generation; or it goes on from a snapshot of the table.
+
+    Raises `MovedError` if something was committed.
     """
     metadata = table.metadata
     before = head_of(table).snapshot
@@ -246,7 +249,7 @@ def go_over(
         updates.append(AddSchemaUpdate(schema_=schema))
     else:
         schema = same
-    names = {PREFIX + name: value for name, value in said.items()}
+    names = {PREFIX + name: value for name, value in properties.items()}
     if parent is None:
         names[PREFIX + BEGINS] = "true"
     snapshot = Snapshot(
@@ -283,25 +286,25 @@ def settle(lake: Lake, pipeline: str) -> None:
     while True:
         if not lake.has(pipeline):
             return
-        ledger, answers = lake.table(f"{pipeline}__ledger"), lake.table(pipeline)
+        ledger, answers = lake.table(ledger_name(pipeline)), lake.table(pipeline)
         generation = generation_of(ledger)
         if generation_of(answers) == generation:
             return
         place = ledger.properties.get(FROM, "")
         if place in answers.metadata.refs:
             there = answers.metadata.refs[place].snapshot_id
-            held, said = Held.of(answers, there), dict(head_of(answers, place).said)
+            held, properties = Held.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
             # It has followed the ledger that was beside it to the end, so it stands for the ledger's first snapshot.
             held, first = Held.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
-            said = {STAMP: str(first.snapshot_id), "epoch": properties(first).get("epoch", "-1")}
+            properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
             raise LakeError(
                 f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
                 " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
             )
         try:
-            go_over(answers, held, said, {GENERATION: str(generation)}, generation_of(answers))
+            go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
         except MovedError:
             # A follower, or another one that does the same.
             continue
@@ -319,7 +322,7 @@ def sweep(lake: Lake, pipeline: str) -> None:
 
     Nobody may be about to take them over: whoever calls has the ledger's lease.
     """
-    ledger = lake.table(f"{pipeline}__ledger")
+    ledger = lake.table(ledger_name(pipeline))
     for generation in scratch(lake, pipeline):
         taken = generation == generation_of(ledger) or generation in left(ledger)
         for name in (f"{name_beside(pipeline, generation)}__ledger", name_beside(pipeline, generation)):

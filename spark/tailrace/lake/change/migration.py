@@ -34,6 +34,7 @@ from tailrace.lake.schema.contracts import Contract, all_contracts
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.layouts import sort_order, term
 from tailrace.lake.schema.shapes import iceberg_type
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition, chain
 
 TRIES = 50
@@ -95,11 +96,11 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
     """Why the columns of a table are left alone that are those of what the definition means."""
-    owner = next((one for one in chain(definition) if contract.table in (one.name, f"{one.name}__ledger")), None)
+    owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
         return ""
-    ledger = f"{owner.name}__ledger"
-    if lake.has(ledger) and lake.head(ledger).said.get("fingerprint") != owner.fingerprint:
+    ledger = ledger_name(owner.name)
+    if lake.has(ledger) and lake.head(ledger).properties.get("fingerprint") != owner.fingerprint:
         return "its columns are those of a definition with another meaning: see `tailrace plan`"
     if scratch(lake, owner.name):
         return "a generation is being built beside it, with its columns: wait until `tailrace apply` has ended"

@@ -62,7 +62,7 @@ class Registry:
         found = ((name, mine.fullmatch(name)) for name in self.lake.refs(self.table))
         self.lake.unname(self.table, [name for name, one in found if one and int(one[1]) < token])
 
-    def said(self, epoch: int) -> dict[str, str]:
+    def properties(self, epoch: int) -> dict[str, str]:
         """What a commit of claims says: no two say the same, so a claimant knows its own where the reply was lost."""
         return {"claimant": self.claimant, "epoch": str(epoch), "claim": uuid.uuid4().hex}
 

@@ -22,6 +22,7 @@ from tailrace.lake.commit.range_replacement import Replaced
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.computation import Computation
@@ -55,12 +56,12 @@ class _Cut:
     undone: Sequence[Commit]
 
     @property
-    def said(self) -> dict[str, str]:
-        return {k: v for k, v in standing(self.commits).said.items() if k not in HOLDING}
+    def properties(self) -> dict[str, str]:
+        return {k: v for k, v in standing(self.commits).properties.items() if k not in HOLDING}
 
     @property
     def epoch(self) -> int:
-        return int(self.said["epoch"])
+        return int(self.properties["epoch"])
 
 
 def restore(
@@ -78,8 +79,8 @@ def restore(
         if isinstance(stage, Pipeline):
             settle(lake, stage.name)
     source = definitions[0].source.name
-    logs = [source, f"{source}__rejected"] if log else []
-    for table in (*logs, *(f"{stage.name}__ledger" for stage in stages)):
+    logs = [source, rejected_name(source)] if log else []
+    for table in (*logs, *(ledger_name(stage.name) for stage in stages)):
         _cut(lake, table, epoch)
     done: list[Restored] = []
     with ExitStack() as leases:
@@ -90,7 +91,7 @@ def restore(
             done.append(_gone_back(lake, lease, _cut(lake, table, epoch), None))
         held = []
         for stage in stages:
-            lease = Lease.borrow(lake, f"{stage.name}__ledger", f"restore_{epoch}")
+            lease = Lease.borrow(lake, ledger_name(stage.name), f"restore_{epoch}")
             leases.callback(lease.give_back)
             leases.callback(lease.hand_back)
             held.append((stage, lease))
@@ -124,10 +125,10 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
     """Have a table hold what it held at the cut, while its lease is ours; what it held until then gets a tag."""
     if cut.before <= cut.epoch:
         return Restored(cut.table, cut.before, cut.epoch, "")
-    said = repeated(cut.said) | {TOKEN: str(lease.token)}
+    properties = repeated(cut.properties) | {TOKEN: str(lease.token)}
     told: dict[str, str] = {}
     if run is not None:
-        said["generation"] = str(run.generation)
+        properties["generation"] = str(run.generation)
         told = {GENERATION: str(run.generation), FROM: f"{TAG}{run.generation}"}
     while True:
         loaded = lake.table(cut.table)
@@ -135,7 +136,7 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
         tag = f"{TAG}{head_of(loaded).snapshot}"
         try:
             snapshot = cut.commits[0].snapshot
-            go_over(loaded, Held.of(loaded, snapshot), said, told, tag, parent=snapshot)
+            go_over(loaded, Held.of(loaded, snapshot), properties, told, tag, parent=snapshot)
             return Restored(cut.table, cut.before, cut.epoch, tag)
         except MovedError:
             # A backfill of closed windows, or maintenance: it is undone, too.
@@ -148,11 +149,13 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
         raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
     commits = lake.commits(table)
     before = standing(commits).number("epoch")
-    place = next((n for n, one in enumerate(commits) if one.said and int(one.said.get("epoch", -1)) <= epoch), None)
-    found = None if place is None else int(commits[place].said.get("epoch", -1))
+    place = next(
+        (n for n, one in enumerate(commits) if one.properties and int(one.properties.get("epoch", -1)) <= epoch), None
+    )
+    found = None if place is None else int(commits[place].properties.get("epoch", -1))
     rejected = table.endswith("__rejected")
     if place is None or found is None or (found < min(epoch, before) and not rejected):
-        kept = sorted({int(one.said["epoch"]) for one in commits if "epoch" in one.said})
+        kept = sorted({int(one.properties["epoch"]) for one in commits if "epoch" in one.properties})
         raise RestoreError(
             f"{table} cannot go back to epoch {epoch}: its snapshots of epochs {kept[0]} to {kept[-1]} are kept "
             "(TAILRACE_KEEP_SNAPSHOTS and TAILRACE_MOST_SNAPSHOTS say how many)"
@@ -164,7 +167,7 @@ def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
     """The last snapshot of table `p` that stands for no more than the cut."""
     known = {one.snapshot for one in cut.commits}
     for one in lake.commits(name):
-        if STAMP not in one.said or int(one.said[STAMP]) in known:
+        if STAMP not in one.properties or int(one.properties[STAMP]) in known:
             return one.snapshot
     raise RestoreError(
         f"table {name} has no snapshot left that is as old as epoch {cut.epoch}: drop it, and a stream makes it anew "

@@ -16,6 +16,7 @@ from tailrace.lake.catalog.table_protocol import Head, Tables, standing
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import ledger_name
 
 
 class Follows(Protocol):
@@ -36,7 +37,7 @@ class Unfollowed:
     name: str
 
     def follow(self, *, fresh: int | None = None) -> int:
-        return int(standing(self.lake.commits(f"{self.name}__ledger")).snapshot or -1)
+        return int(standing(self.lake.commits(ledger_name(self.name))).snapshot or -1)
 
     def close(self) -> None:
         pass
@@ -89,9 +90,9 @@ class Following(ABC):
             self.begin()
             # Each time anew: maintenance may have removed a branch that main had left behind for long.
             head = self.branch.start()
-            commits = self.lake.commits(f"{self.name}__ledger")
+            commits = self.lake.commits(ledger_name(self.name))
             reached, gained = standing(commits), [commit.snapshot for commit in commits]
-            stamped = head.said.get(STAMP)
+            stamped = head.properties.get(STAMP)
             if reached.snapshot is None or stamped == str(reached.snapshot):
                 return head, int(stamped or -1)
             stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties
+from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.schema.contracts import commits_contract
 from tailrace.lake.schema.lake_errors import MovedError
@@ -35,7 +35,7 @@ class Commit:
     sequence: int
     at: int
     added: int
-    said: Mapping[str, str]
+    properties: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
         [*live, *(one for one in kept if one.snapshot not in known and one.sequence < first)],
         key=lambda one: one.sequence,
     )
-    begins = max((place for place, one in enumerate(found) if BEGINS in one.said), default=0)
+    begins = max((place for place, one in enumerate(found) if BEGINS in one.properties), default=0)
     return Commits(tuple(found[begins:]), _whole(found[begins:]))
 
 
@@ -103,7 +103,7 @@ def _commit(snapshot: Snapshot) -> Commit:
         snapshot.sequence_number or 0,
         snapshot.timestamp_ms * 1000,
         int(added),
-        properties(snapshot),
+        properties_of(snapshot),
     )
 
 
@@ -113,9 +113,9 @@ def _row(one: Commit) -> dict[str, Any]:
         "parent": one.parent,
         "sequence": one.sequence,
         "at": moment(one.at),
-        "epoch": int(one.said["epoch"]) if "epoch" in one.said else None,
+        "epoch": int(one.properties["epoch"]) if "epoch" in one.properties else None,
         "added": one.added,
-        "said": json.dumps(dict(one.said), sort_keys=True),
+        "said": json.dumps(dict(one.properties), sort_keys=True),
     }
 
 

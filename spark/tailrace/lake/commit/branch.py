@@ -58,17 +58,17 @@ class Branch:
             with suppress(MovedError):
                 self.lake.move(self.table, self.name, snapshot, at)
 
-    def hold(self, change: Change, said: Mapping[str, str]) -> None:
+    def hold(self, change: Change, properties: Mapping[str, str]) -> None:
         """Take files that this process has written, to be published in a commit that says this.
 
         Raises `MovedError` where the branch was removed as that of a writer that is fenced.
         """
         if self.direct:
-            self._waiting = (change, said)
+            self._waiting = (change, properties)
             return
         while True:
             try:
-                self.lake.change(self.table, change, said, self.base, self.name)
+                self.lake.change(self.table, change, properties, self.base, self.name)
                 return
             except MovedError:
                 at = self.lake.refs(self.table).get(self.name)
@@ -108,11 +108,11 @@ class Branch:
 
     def _published(self) -> int:
         assert self._waiting is not None, "nothing was written"
-        change, said = self._waiting
+        change, properties = self._waiting
         try:
-            self.base = self.lake.change(self.table, change, said, self.base)
+            self.base = self.lake.change(self.table, change, properties, self.base)
         except MovedError:
-            ours = self._landed(said)
+            ours = self._landed(properties)
             if ours is None:
                 self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
                 raise
@@ -121,20 +121,20 @@ class Branch:
         self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
         return self.base
 
-    def _landed(self, said: Mapping[str, str]) -> int | None:
+    def _landed(self, properties: Mapping[str, str]) -> int | None:
         """The commit above the base that says just this: it is ours, and its reply was lost on the way."""
         above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
-        return next((commit.snapshot for commit in above if commit.said == said), None)
+        return next((commit.snapshot for commit in above if commit.properties == properties), None)
 
-    def again(self, said: Mapping[str, str], expected: int | None) -> int:
+    def again(self, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit what was written on top of where main stands by now, saying this; gives the snapshot.
 
         Raises `MovedError` where main stands elsewhere than at `expected`.
         """
         if self.direct:
             assert self._waiting is not None, "nothing was written"
-            return self.lake.change(self.table, self._waiting[0], said, expected)
-        return self.lake.graft(self.table, self.staged(), said, expected)
+            return self.lake.change(self.table, self._waiting[0], properties, expected)
+        return self.lake.graft(self.table, self.staged(), properties, expected)
 
     def drop(self) -> None:
         """Remove the branch, or forget what was written."""

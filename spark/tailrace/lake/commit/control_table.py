@@ -36,12 +36,12 @@ class ControlTable:
             except MovedError:
                 continue
 
-    def come(self, said: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    def come(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """The rows that are new to a log whose last commit says this, and what its next one is to say."""
         if not self.lake.has(self.contract.table):
             return [], {}
         loaded = self.lake.table(self.contract.table)
-        head, seen = head_of(loaded).snapshot, said.get(self.seen, "")
+        head, seen = head_of(loaded).snapshot, properties.get(self.seen, "")
         if head is None or seen == str(head):
             return [], ({self.seen: seen} if seen else {})
         rows = loaded.scan().to_arrow().to_pylist()

@@ -65,16 +65,16 @@ class Lease:
             if landing is not None and head.number(LANDING, 0) > landing.token:
                 # A token that is higher is of this log, unless that was made anew.
                 landing.check()
-            said = repeated(head.said, *HOLDING) | _landing(token)
+            properties = repeated(head.properties, *HOLDING) | _landing(token)
             try:
-                taken = cls._marked(lake, table, head, said, "stream", direct=direct)
+                taken = cls._marked(lake, table, head, properties, "stream", direct=direct)
             except MovedError:
                 continue
             taken.landing = token
             return taken
 
     @property
-    def says(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         """What each commit of the writer says of it."""
         return {TOKEN: str(self.token), **_landing(self.landing)}
 
@@ -85,21 +85,21 @@ class Lease:
         while True:
             head = lake.head(table)
             # It is our own where the reply to our commit was lost.
-            if head.said.get(BORROWER, run) != run and time.monotonic() < until:
+            if head.properties.get(BORROWER, run) != run and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
-            lender = head.said.get(LENDER, str(head.number(TOKEN, 0)))
+            lender = head.properties.get(LENDER, str(head.number(TOKEN, 0)))
             try:
-                said = {**repeated(head.said), LENDER: lender, BORROWER: run}
-                return cls._marked(lake, table, head, said, f"backfill_{run}", direct=direct)
+                properties = {**repeated(head.properties), LENDER: lender, BORROWER: run}
+                return cls._marked(lake, table, head, properties, f"backfill_{run}", direct=direct)
             except MovedError:
                 continue
 
     @classmethod
     def _marked(
-        cls, lake: Tables, table: str, head: Head, said: Mapping[str, str], writer: str, *, direct: bool
+        cls, lake: Tables, table: str, head: Head, properties: Mapping[str, str], writer: str, *, direct: bool
     ) -> Lease:
-        token, taken = _next(lake, table, head, said)
+        token, taken = _next(lake, table, head, properties)
         branch = Branch(lake, table, f"{writer}_{token}", direct=direct)
         return cls(lake, table, token, branch, branch.start(taken))
 
@@ -113,28 +113,30 @@ class Lease:
         if held == self.token:
             return head
         if head.number(LENDER) == self.token:
-            raise LentError(f"the lease of {self.table} is lent to run {head.said.get(BORROWER, 'that gave it back')}")
+            raise LentError(
+                f"the lease of {self.table} is lent to run {head.properties.get(BORROWER, 'that gave it back')}"
+            )
         self.lake.tell(Publication(self.table, self.branch.writer, Outcome.FENCED, self.token))
         raise FencedError(
             f"another stream took the lease of {self.table} (its token is {held}, ours was {self.token}): this "
             "one stops, and nothing it had not published is in the table; run only one stream of a pipeline"
         )
 
-    def publish(self, said: Mapping[str, str]) -> int:
-        """Publish what was written to the branch, whose snapshot says `said`.
+    def publish(self, properties: Mapping[str, str]) -> int:
+        """Publish what was written to the branch, whose snapshot says `properties`.
 
         Raises `FencedError` if the lease is lost, `LentError` if it is lent (`regain`), and `MovedError` if a backfill
         or maintenance moved the table: the branch is then on the new snapshot, and the commit is to be written again.
         """
         try:
             snapshot = self.branch.publish()
-            self.head = Head(snapshot, said)
+            self.head = Head(snapshot, properties)
             return snapshot
         except MovedError:
             self.head = self.branch.start(self.check())
             raise
 
-    def commit(self, said: Mapping[str, str], again: Callable[[], object]) -> bool:
+    def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
         """Publish an epoch that was written to the branch; `again` writes it on top where another moved the table.
 
         Gives False where the lease is lent: the epoch is to be made again from what the borrower leaves (rule X4).
@@ -142,7 +144,7 @@ class Lease:
         """
         while True:
             try:
-                self.publish(said)
+                self.publish(properties)
                 return True
             except LentError:
                 return False
@@ -157,19 +159,19 @@ class Lease:
         until = time.monotonic() + patience
         while True:
             head = self.lake.head(self.table)
-            if head.said.get(REGAINED) == str(self.token):
+            if head.properties.get(REGAINED) == str(self.token):
                 # The reply to our own commit was lost on its way.
-                self._moved(int(head.said.get(LENDER, head.said[TOKEN])), head)
+                self._moved(int(head.properties.get(LENDER, head.properties[TOKEN])), head)
                 continue
             if head.number(LENDER) != self.token:
                 self.check()
                 return
-            if BORROWER in head.said and time.monotonic() < until:
+            if BORROWER in head.properties and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
             try:
-                said = repeated(head.said, LENDER, BORROWER) | {REGAINED: str(self.token)}
-                token, taken = _next(self.lake, self.table, head, said)
+                properties = repeated(head.properties, LENDER, BORROWER) | {REGAINED: str(self.token)}
+                token, taken = _next(self.lake, self.table, head, properties)
             except MovedError:
                 continue
             self._moved(token, taken)
@@ -182,18 +184,18 @@ class Lease:
         self.branch = Branch(self.lake, self.table, f"stream_{token}", direct=self.branch.direct)
         self.head = self.branch.start(head)
 
-    def given_back(self, said: Mapping[str, str]) -> dict[str, str]:
+    def given_back(self, properties: Mapping[str, str]) -> dict[str, str]:
         """What the commit of a borrower says that gives the lease back."""
-        return {**repeated(self.head.said, BORROWER), **said}
+        return {**repeated(self.head.properties, BORROWER), **properties}
 
     def hand_back(self) -> None:
         """Give a borrowed lease back with nothing else to say; where it is ours no more there is nothing to do."""
         while True:
             head = self.lake.head(self.table)
-            if head.number(TOKEN, 0) != self.token or BORROWER not in head.said:
+            if head.number(TOKEN, 0) != self.token or BORROWER not in head.properties:
                 return
             try:
-                self.lake.mark(self.table, repeated(head.said, BORROWER), head.snapshot)
+                self.lake.mark(self.table, repeated(head.properties, BORROWER), head.snapshot)
                 return
             except MovedError:
                 continue
@@ -203,14 +205,14 @@ class Lease:
         self.branch.drop()
 
 
-def _next(lake: Tables, table: str, head: Head, said: Mapping[str, str]) -> tuple[int, Head]:
+def _next(lake: Tables, table: str, head: Head, properties: Mapping[str, str]) -> tuple[int, Head]:
     """Commit the next token on a head, saying this; gives the token and the commit.
 
     That, and not where main stands by then: it may be another's lease, on which this one's commits must fail.
     """
     token = head.number(TOKEN, 0) + 1
-    said = {**said, TOKEN: str(token)}
-    return token, Head(lake.mark(table, said, head.snapshot), said)
+    properties = {**properties, TOKEN: str(token)}
+    return token, Head(lake.mark(table, properties, head.snapshot), properties)
 
 
 def _landing(token: int | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import PATIENCE, Lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError, MovedError
+from tailrace.lake.schema.table_names import ledger_name
 
 RUN = "run"
 """Which run a commit is of."""
@@ -54,7 +55,7 @@ class Engine(Protocol[D]):
     def compute(self, run: Run, pinned: Head) -> D:
         """The difference of what the log holds for the run's range, as of the pinned commit's epoch, to the answers."""
 
-    def write(self, found: D, run: Run, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+    def write(self, found: D, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         """Append the difference's rows to a branch, in a commit that says this."""
 
     def published(self, found: D, snapshot: int) -> None:
@@ -79,9 +80,9 @@ class Replaced(NamedTuple):
         >>> Replaced.of(Commit(1, {BACKFILLED: "e5 7 0 60"})), Replaced.of(Commit(1, {}))
         (Replaced(run='e5', generation=7, first=0, last=60), None)
         """
-        if BACKFILLED not in commit.said:
+        if BACKFILLED not in commit.properties:
             return None
-        run, *numbers = commit.said[BACKFILLED].split()
+        run, *numbers = commit.properties[BACKFILLED].split()
         return cls(run, *map(int, numbers))
 
     def above(self, run: Run) -> bool:
@@ -103,7 +104,7 @@ class Replacing(Generic[D]):
 
     def __init__(self, lake: Tables, runs: Runs, engine: Engine[D]) -> None:
         self.lake, self.runs, self.engine = lake, runs, engine
-        self.ledger = f"{runs.pipeline.name}__ledger"
+        self.ledger = ledger_name(runs.pipeline.name)
 
     def closed(self, run: Run) -> Ended:
         """A run of windows that no stream can reach any more, with no lease (rule X4)."""
@@ -159,7 +160,7 @@ class Replacing(Generic[D]):
 
         None where another run was faster.
         """
-        self.engine.write(found, run, pin.head, branch, self._said(run, branch.start()))
+        self.engine.write(found, run, pin.head, branch, self._properties(run, branch.start()))
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
             return None
         try:
@@ -176,7 +177,7 @@ class Replacing(Generic[D]):
                 return landed[0]
             head = standing(commits)
             try:
-                snapshot = branch.again(self._said(run, head), head.snapshot)
+                snapshot = branch.again(self._properties(run, head), head.snapshot)
             except MovedError:
                 continue
             self.lake.tell(Publication(self.ledger, branch.writer, Outcome.PUBLISHED))
@@ -186,12 +187,12 @@ class Replacing(Generic[D]):
         """Publish at the epoch boundary that the lease was borrowed at, and give the lease back with it."""
         while True:
             # The stream goes on in the run's generation (rule V2).
-            said = lease.given_back({**_says(run), "generation": str(run.generation)})
-            self.engine.write(found, run, pin.head, lease.branch, said)
+            properties = lease.given_back({**_says(run), "generation": str(run.generation)})
+            self.engine.write(found, run, pin.head, lease.branch, properties)
             if self._overtaken(run, pin, self.lake.commits(self.ledger)):
                 return None
             try:
-                return lease.publish(said)
+                return lease.publish(properties)
             except MovedError:
                 # A run of closed windows, or maintenance.
                 continue
@@ -224,8 +225,8 @@ class Replacing(Generic[D]):
         # The snapshot is not kept any more: nobody can say.
         return True
 
-    def _said(self, run: Run, head: Head) -> dict[str, str]:
-        return {**repeated(head.said), **_says(run)}
+    def _properties(self, run: Run, head: Head) -> dict[str, str]:
+        return {**repeated(head.properties), **_says(run)}
 
 
 class _Pin(NamedTuple):

@@ -8,9 +8,9 @@ STAMP = "ledger_snapshot"
 """What a commit of table `p` says: the snapshot of the ledger that it stands for."""
 
 
-def needed_of(lake: Lake, reader: str, said: str) -> list[int]:
+def needed_of(lake: Lake, reader: str, named: str) -> list[int]:
     """The snapshot that the last commit of a table says it has read another one up to, if it says so."""
     if not lake.has(reader):
         return []
-    found = lake.head(reader).said.get(said, "")
+    found = lake.head(reader).properties.get(named, "")
     return [int(found)] if found else []

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from tailrace.lake.catalog.lake import MAIN, lineage, properties, ref_of
+from tailrace.lake.catalog.lake import MAIN, lineage, properties_of, ref_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Going:
 
 def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Going:
     """What goes where main is kept up to its snapshot at place `last`, of those that are not on it what is older."""
-    spoken = next((place for place, one in enumerate(main) if properties(one)), 0)
+    spoken = next((place for place, one in enumerate(main) if properties_of(one)), 0)
     wanted = {*needed}
     floor = max((place for place, one in enumerate(main) if one.snapshot_id in wanted), default=0)
     keep = max(last, spoken, floor) + 1

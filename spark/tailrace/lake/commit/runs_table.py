@@ -13,6 +13,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Tables
 from tailrace.lake.schema.contracts import runs_contract
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import Ranged
 
@@ -29,7 +30,7 @@ class Runs:
 
     @property
     def table(self) -> str:
-        return f"{self.pipeline.name}__runs"
+        return runs_name(self.pipeline.name)
 
     def all(self) -> list[Run]:
         """Every run, in the order of their generations and starts."""
@@ -76,8 +77,8 @@ class Runs:
             if renew:
                 run = replace(run, generation=highest + 1)
             try:
-                said = {HIGHEST: str(max(highest, run.generation))}
-                self.lake.enter(self.table, [_row(run)], said, expected)
+                properties = {HIGHEST: str(max(highest, run.generation))}
+                self.lake.enter(self.table, [_row(run)], properties, expected)
             except MovedError:
                 continue
             self.lake.tell(Noted(self.pipeline.name, run))
@@ -86,7 +87,7 @@ class Runs:
     def _highest(self) -> tuple[int | None, int]:
         """The snapshot that the table stands at, and the highest generation in it."""
         head = self.lake.head(self.table)
-        if HIGHEST in head.said:
+        if HIGHEST in head.properties:
             return head.snapshot, head.number(HIGHEST)
         expected, rows = self.lake.rows(self.table)
         return expected, max((row["generation"] for row in rows), default=0)

@@ -38,9 +38,9 @@ class Signals:
         """Enter a signal. It comes with the next epoch of the stream that lands the log."""
         self.control.enter(name=name, note=note)
 
-    def come(self, said: Mapping[str, str]) -> dict[str, str]:
-        """What the next commit of the log is to say; `said` is what the last one says of those seen so far."""
-        rows, seen = self.control.come(said)
+    def come(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """What the next commit of the log is to say; `properties` is what the last one says of those seen so far."""
+        rows, seen = self.control.come(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}
 
@@ -64,9 +64,9 @@ class Completions:
         """Say that a partition, or the whole log, has all its records before `until`, in microseconds."""
         self.control.enter(complete_until=moment(until), partition=partition, note=note)
 
-    def come(self, said: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
+    def come(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
         """What was said since, by partition (None for the whole log), and what the next commit of the log says."""
-        rows, seen = self.control.come(said)
+        rows, seen = self.control.come(properties)
         found: dict[str | None, int] = {}
         for row in rows:
             until = instant(row["complete_until"])
@@ -74,10 +74,10 @@ class Completions:
         return found, seen
 
 
-def names_of(said: Mapping[str, str]) -> tuple[str, ...]:
+def names_of(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The signals that a commit says came with its epoch.
 
     >>> names_of({"signals": "close,open"}), names_of({})
     (('close', 'open'), ())
     """
-    return tuple(name for name in said.get(NAMES, "").split(",") if name)
+    return tuple(name for name in properties.get(NAMES, "").split(",") if name)

@@ -12,6 +12,7 @@ from tailrace.lake.commit.archive import archive
 from tailrace.lake.commit.readers import STAMP, needed_of
 from tailrace.lake.commit.retention import surplus
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -42,7 +43,7 @@ class Trimming:
             return False
         # Where names hold on to more than the most, it is not tried at each commit.
         self._room = max(1, self.most // LEFT)
-        needed = [one for reader, said in self.readers for one in needed_of(self.lake, reader, said)]
+        needed = [one for reader, named in self.readers for one in needed_of(self.lake, reader, named)]
         going = surplus(loaded, self._room, needed)
         if self.archived:
             archive(self.lake, self.table, going.cut)
@@ -57,4 +58,4 @@ class Trimming:
 def ledger_trimming(lake: Lake, definition: Definition) -> Trimming:
     """The trimming of a definition's ledger, which table `p` follows where it has one."""
     readers = [(definition.name, STAMP)] if isinstance(definition, Pipeline) else []
-    return Trimming(lake, f"{definition.name}__ledger", *readers)
+    return Trimming(lake, ledger_name(definition.name), *readers)

@@ -57,18 +57,18 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
     counts = {
         kind: ledger.scan(row_filter=equal("kind", kind)).count() for kind in (PRODUCTION, CLAIMED, LATE, REJECTED)
     }
-    same = head.said.get("fingerprint") == computation.fingerprint
+    same = head.properties.get("fingerprint") == computation.fingerprint
     keys = [one for one in computation.key if one in ledger.schema().column_names]
     rows = ledger.scan(row_filter=equal("kind", PARTIAL), selected_fields=(*keys, "epoch", "gone", "timers")).to_arrow()
     pending = [timers for gone, timers in _latest(rows, keys) if not gone]
     due = [instant(timer["at"]) for timers in pending for timer in timers if timer["domain"] == "event"]
-    said = head.said
+    properties = head.properties
     return ComputationStatus(
         computation=computation.name,
         epoch=head.number("epoch"),
         watermark=head.number("watermark", BEGINNING),
         onward=head.number("onward", BEGINNING),
-        processing_time=int(said["processing_time"]) if "processing_time" in said else None,
+        processing_time=int(properties["processing_time"]) if "processing_time" in properties else None,
         token=head.number("token", 0),
         productions=counts[PRODUCTION],
         claimed=counts[CLAIMED],
@@ -79,7 +79,7 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
         next=min(due, default=None),
         in_flight=_in_flight(ledger, head.number("epoch")) if computation.loops else None,
         same_definition=same,
-        engine=said.get(ENGINE),
+        engine=properties.get(ENGINE),
         log=log_status(lake, source.name, source) if lake.has(source.name) else None,
     )
 

@@ -10,6 +10,7 @@ from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
 
 
@@ -30,7 +31,7 @@ class AnswersFollowing(Following):
         if self.lake.has(self.name):
             return super().follow(fresh=fresh)
         check_definition(self.lake, self.pipeline)
-        snapshot = standing(self.lake.commits(f"{self.name}__ledger")).snapshot
+        snapshot = standing(self.lake.commits(ledger_name(self.name))).snapshot
         return -1 if snapshot is None else snapshot
 
     def close(self) -> None:
@@ -52,4 +53,4 @@ def held_by(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple
     if lake.has(pipeline.name):
         return pipeline.name, where
     panes = equal("kind", PANE)
-    return f"{pipeline.name}__ledger", panes if where is EVERYTHING else every(panes, where)
+    return ledger_name(pipeline.name), panes if where is EVERYTHING else every(panes, where)

@@ -15,6 +15,7 @@ from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.schema.contracts import LATE, PANE, key_columns
 from tailrace.lake.schema.filters import after, among, equal, every, up_to
 from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.base.types import INTEGERS, decimal_parts
 from tailrace.model.definition.pipeline import Pipeline
@@ -81,7 +82,7 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
 
     Where one of several such windows starts at `at`, it alone is meant. Raises `LakeError` where there is no ledger.
     """
-    ledger = lake.table(f"{pipeline.name}__ledger")
+    ledger = lake.table(ledger_name(pipeline.name))
     where = [among("kind", (PANE, LATE))]
     where += [equal(name, _plain(value)) for name, value in zip(pipeline.key, key, strict=True)]
     if at is not None:

@@ -16,6 +16,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.contracts import LATE, ledger_contract
 from tailrace.lake.schema.filters import after, equal, every, up_to
+from tailrace.lake.schema.table_names import runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import Key
@@ -89,7 +90,7 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
     rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow_batch_reader()
     came = list(_came(lake, pipeline, _counted(rows, names)))
-    runs = Runs(lake, pipeline).all() if lake.has(f"{pipeline.name}__runs") else []
+    runs = Runs(lake, pipeline).all() if lake.has(runs_name(pipeline.name)) else []
     open_ = [one for one in came if not _repaired(one, runs)]
     total, left = (sum(one.records for one in of) for of in (came, open_))
     return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))

@@ -17,7 +17,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import TimestamptzType
 
-from tailrace.lake.catalog.lake import Head, Lake, head_of, properties
+from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, progress_in
@@ -25,6 +25,7 @@ from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.layouts import LEDGER
+from tailrace.lake.schema.table_names import rejected_name, runs_name
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import Ranged
@@ -126,7 +127,7 @@ def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
 
 
 def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStatus:
-    rejected, head = lake.found(f"{name}__rejected"), head_of(table)
+    rejected, head = lake.found(rejected_name(name)), head_of(table)
     return LogStatus(
         log=name,
         epoch=head.number("epoch"),
@@ -152,10 +153,10 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
         epoch=head.number("epoch"),
         answers_epoch=head_of(answers).number("epoch") if answers is not None else -1,
         watermark=head.number("watermark", BEGINNING),
-        processing_time=int(head.said["processing_time"]) if "processing_time" in head.said else None,
+        processing_time=int(head.properties["processing_time"]) if "processing_time" in head.properties else None,
         generation=head.number("generation", 0),
         token=head.number("token", 0),
-        engine=head.said.get(ENGINE),
+        engine=head.properties.get(ENGINE),
         committed=_committed(ledger),
         answers=answers.scan().count() if answers is not None else None,
         rewritten=_rewritten(answers) if answers is not None else 0,
@@ -163,8 +164,8 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
         late=counts[LATE],
         productions=counts[PRODUCTION],
         open=_open(ledger, files, head, pipeline) if isinstance(pipeline, Pipeline) else None,
-        same_definition=head.said.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
-        runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(f"{name}__runs") else (),
+        same_definition=head.properties.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
+        runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(runs_name(name)) else (),
     )
 
 
@@ -225,8 +226,8 @@ def _total(table: Table) -> int:
 def _rewritten(answers: Table) -> int:
     """How many rows the last commit that brought the answers up took out of the table to write them anew."""
     for snapshot in reversed(answers.snapshots()):
-        said = properties(snapshot)
-        if STAMP in said and MAINTAINED not in said:
+        properties = properties_of(snapshot)
+        if STAMP in properties and MAINTAINED not in properties:
             return _counted(snapshot, "deleted-records")
     return 0
 

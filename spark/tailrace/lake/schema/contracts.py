@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
+from tailrace.lake.schema.table_names import complete_name, ledger_name, rejected_name, runs_name, signals_name
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Definition, Ranged, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
@@ -93,7 +94,7 @@ def rejected_contract(log: Log) -> Contract:
         "error": Column("string", "why it was rejected", required=True),
     }
     doc = f"records that log {log.name} rejected"
-    return Contract(f"{log.name}__rejected", doc, columns | _provenance(), key=PLACE)
+    return Contract(rejected_name(log.name), doc, columns | _provenance(), key=PLACE)
 
 
 def _provenance() -> dict[str, Column]:
@@ -117,7 +118,7 @@ def signals_contract(log: Log) -> Contract:
         "at": Column("timestamp", "when it was sent", required=True),
         "note": Column("string", "why, for people"),
     }
-    return Contract(f"{log.name}__signals", f"signals to the pipelines of log {log.name}", columns)
+    return Contract(signals_name(log.name), f"signals to the pipelines of log {log.name}", columns)
 
 
 def complete_contract(log: Log) -> Contract:
@@ -128,7 +129,7 @@ def complete_contract(log: Log) -> Contract:
         "at": Column("timestamp", "when it was said", required=True),
         "note": Column("string", "why, for people"),
     }
-    return Contract(f"{log.name}__complete", f"until when the input of log {log.name} is complete", columns)
+    return Contract(complete_name(log.name), f"until when the input of log {log.name} is complete", columns)
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
@@ -203,7 +204,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         shape = predecessor_shape(pipeline)
         columns["predecessors"] = Column([shape], "partial: windows merged into this one that are to be taken back")
     doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
-    return Contract(f"{pipeline.name}__ledger", doc, columns, partition_by=("kind",))
+    return Contract(ledger_name(pipeline.name), doc, columns, partition_by=("kind",))
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
@@ -244,7 +245,7 @@ def runs_contract(pipeline: Ranged) -> Contract:
         "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
     }
     kind = "map" if isinstance(pipeline, Map) else "pipeline"
-    return Contract(f"{pipeline.name}__runs", f"runs of {kind} {pipeline.name}", columns)
+    return Contract(runs_name(pipeline.name), f"runs of {kind} {pipeline.name}", columns)
 
 
 def map_contract(definition: Map) -> Contract:
@@ -264,7 +265,7 @@ def map_contract(definition: Map) -> Contract:
         "source_offset": Column("bigint", "the record's _offset in the log"),
     }
     doc = f"what map {definition.name} made of the records of log {definition.log.name}, one commit an epoch"
-    return Contract(f"{definition.name}__ledger", doc, columns, partition_by=("kind",))
+    return Contract(ledger_name(definition.name), doc, columns, partition_by=("kind",))
 
 
 def ledger_of(definition: Definition) -> Contract:
@@ -317,7 +318,7 @@ def computation_contract(computation: Computation) -> Contract:
         }
         columns["waiting"] = Column([record], "partial: records that the watermark has not passed yet, in order")
     doc = f"what computation {computation.name} keeps and produced, one commit an epoch"
-    return Contract(f"{computation.name}__ledger", doc, columns, partition_by=("kind",))
+    return Contract(ledger_name(computation.name), doc, columns, partition_by=("kind",))
 
 
 def _computed(computation: Computation) -> str:
@@ -363,8 +364,8 @@ def commits_contract(table: str) -> Contract:
 def archives(definition: Definition) -> list[Contract]:
     """The tables that maintenance makes beside a definition's own, for what the commits of those have said."""
     log = definition.log
-    landed = [log.name, f"{log.name}__rejected"] if log.landed else []
-    return [commits_contract(table) for table in (*landed, f"{definition.name}__ledger")]
+    landed = [log.name, rejected_name(log.name)] if log.landed else []
+    return [commits_contract(table) for table in (*landed, ledger_name(definition.name))]
 
 
 def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:

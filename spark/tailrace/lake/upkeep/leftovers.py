@@ -42,7 +42,7 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
         return made < before
     if found := _STREAM.fullmatch(name):
         # The one that a run has borrowed the lease from goes on when it is given back.
-        return TOKEN in head.said and int(found[1]) < head.number(LENDER, head.number(TOKEN))
+        return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
     if (found := _RUN.fullmatch(name)) and (run := runs.get(found[1])) is not None:
         ended = run.status != "started"
         return ended or (run.at is not None and run.at.timestamp() * 1000 < before)

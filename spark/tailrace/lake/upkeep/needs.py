@@ -17,6 +17,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.readers import STAMP, needed_of
 from tailrace.lake.commit.retention import Going, expired
 from tailrace.lake.schema.contracts import Contract, archives, complete_contract, contracts, signals_contract
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, runs_of
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
@@ -113,9 +114,9 @@ def kept(lake: Lake, definition: Definition) -> list[Kept]:
 
 def _kept(stage: Definition, log: str, contract: Contract) -> Kept:
     name, pipeline = stage.name, stage if isinstance(stage, Pipeline) else None
-    if contract.table == f"{name}__ledger":
+    if contract.table == ledger_name(name):
         return Kept(contract, pipeline, ((name, STAMP),) if pipeline else (), archived=True)
-    if contract.table in (log, f"{log}__rejected"):
+    if contract.table in (log, rejected_name(log)):
         return Kept(contract, archived=True)
     seen = _SEEN.get(contract.table.removeprefix(log))
     return Kept(contract, readers=((log, seen),)) if seen else Kept(contract, pipeline)
@@ -123,7 +124,7 @@ def _kept(stage: Definition, log: str, contract: Contract) -> Kept:
 
 def planned(lake: Lake, definition: Definition, now: int) -> Plan:
     """What the tables of a definition need; `now` is in milliseconds. Raises `LakeError` where there are none."""
-    lake.table(f"{definition.name}__ledger")
+    lake.table(ledger_name(definition.name))
     names = lake.tables
     stages = [stage for stage in chain(definition) if isinstance(stage, Pipeline)]
     after = lake.settings.keep_leftovers
@@ -153,7 +154,7 @@ def need(lake: Lake, one: Kept, now: int) -> Need:
 
 def needed_snapshots(lake: Lake, one: Kept) -> list[int]:
     """The snapshots of a table that others go on from as they read it."""
-    return [snapshot for reader, said in one.readers for snapshot in needed_of(lake, reader, said)]
+    return [snapshot for reader, named in one.readers for snapshot in needed_of(lake, reader, named)]
 
 
 def _files(table: Table) -> tuple[int, int, int, int]:

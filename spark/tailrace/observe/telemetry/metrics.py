@@ -20,6 +20,7 @@ from tailrace.lake.catalog.events import Followed, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.progress import Progress
@@ -175,8 +176,8 @@ class Metrics:
         self._set("tailrace_stream_running", 1, log)
         for name in ("epochs", "recovered_epochs", "records", "rejected_records", "duplicate_records"):
             self._add(f"tailrace_{name}_total", 0, log)
-        tables = {log: "stream", f"{log}__rejected": "stream"}
-        tables |= {f"{stage.name}__ledger": "stream" for stage in self.subject.stages}
+        tables = {log: "stream", rejected_name(log): "stream"}
+        tables |= {ledger_name(stage.name): "stream" for stage in self.subject.stages}
         answered = self.subject.answered(lake)
         for stage in self.subject.pipelines:
             name, ledger = stage.name, ledger_contract(stage).table

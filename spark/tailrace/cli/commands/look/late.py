@@ -14,6 +14,7 @@ from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import bounds, counted, span
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import moment, text
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
@@ -38,7 +39,7 @@ def late(definition: Definition, json: Json = False) -> None:
     from tailrace.lake.read.late_records import late_report
 
     lake = Lake(settings)
-    found = [late_report(lake, stage) for stage in pipeline.stages if lake.has(f"{stage.name}__ledger")]
+    found = [late_report(lake, stage) for stage in pipeline.stages if lake.has(ledger_name(stage.name))]
     if json:
         output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in found]})
         return

@@ -1,0 +1,32 @@
+"""The names of the tables that go with a definition or a log, by its own name."""
+
+from __future__ import annotations
+
+
+def ledger_name(definition: str) -> str:
+    """Name the ledger of a pipeline, a map or a computation.
+
+    >>> ledger_name("hourly_departures")
+    'hourly_departures__ledger'
+    """
+    return f"{definition}__ledger"
+
+
+def runs_name(definition: str) -> str:
+    """Name the table of a definition's runs."""
+    return f"{definition}__runs"
+
+
+def rejected_name(log: str) -> str:
+    """Name the table of what a log rejected."""
+    return f"{log}__rejected"
+
+
+def signals_name(log: str) -> str:
+    """Name the table of the signals to a log's pipelines."""
+    return f"{log}__signals"
+
+
+def complete_name(log: str) -> str:
+    """Name the table that says until when a log's input is complete."""
+    return f"{log}__complete"
