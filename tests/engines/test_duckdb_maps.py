@@ -23,7 +23,7 @@ from tests.support.maps import STEPS, Rows, by_reference, by_rows, random_maps
 from tests.support.native import arrow_bundle
 from tests.support.strategies import Record, bundles, each_time_the_same
 
-EACH_TIME_THE_SAME = each_time_the_same(cases(30, deeper=60))
+EACH_TIME_THE_SAME = each_time_the_same(cases(20, deeper=60))
 
 
 def folded(definition: Map, cut: list[list[Record]]) -> pa.Table:

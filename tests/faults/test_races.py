@@ -70,6 +70,7 @@ def test_X1_of_two_streams_that_start_at_once_one_goes_on(race: Race, spark: Spa
     race.ends_clean(spark)
 
 
+@deep
 @pytest.mark.slow
 def test_X4_a_backfill_of_open_and_closed_windows_beside_a_stream(race: Race, spark: SparkSession) -> None:
     race.landing.land(3)

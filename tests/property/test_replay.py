@@ -54,7 +54,7 @@ def in_python(pipeline: Pipeline) -> Pipeline:
     return made
 
 
-@examples(6)
+@examples(4, deeper=6)
 @given(data=st.data())
 def test_L3_a_random_definition_replays_row_for_row_natively(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
@@ -62,7 +62,7 @@ def test_L3_a_random_definition_replays_row_for_row_natively(data: st.DataObject
     holds(data, pipeline, "duckdb")
 
 
-@examples(6)
+@examples(4, deeper=6)
 @given(data=st.data())
 def test_L3_a_random_definition_replays_row_for_row_in_python(data: st.DataObject) -> None:
     holds(data, in_python(data.draw(pipelines())), "duckdb")
