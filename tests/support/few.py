@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from tailrace.model.base.clock import Clock
@@ -166,9 +167,12 @@ _SESSIONS = replace(
     how=RETRACTING,
     allowed_lateness=seconds(8),
 )
-_CORRECTED = AfterWatermark(late=AfterCount(1))
-_BILLS = Pipeline(
-    name="second",
+_in_fives = partial(
+    Pipeline, name="second", where=Fixed(seconds(5)), when=AfterWatermark(late=AfterCount(1)), how=RETRACTING
+)
+"""Make a second stage that takes its records in windows of five seconds."""
+
+_BILLS = _in_fives(
     log=_SESSIONS.panes,
     each=(
         Derive(
@@ -191,9 +195,6 @@ _BILLS = Pipeline(
         "mean": Mean("total"),
         "spread": Variance("n"),
     },
-    where=Fixed(seconds(5)),
-    when=_CORRECTED,
-    how=RETRACTING,
 )
 _FIXED = replace(
     _SESSIONS, where=Fixed(seconds(3)), when=AtWatermark(), allowed_lateness=seconds(0), timestamp=EARLIEST
@@ -220,23 +221,15 @@ FEW_OF_STAGES: dict[str, Pipeline] = {
         when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)),
         how=ACCUMULATING,
     ),
-    "panes_at_their_latest_record_combined_by_code": Pipeline(
-        name="second",
+    "panes_at_their_latest_record_combined_by_code": _in_fives(
         log=_LATEST.panes,
         key="place",
         what={"product": Product("n"), "ways": ApproxDistinct("label"), "middle": ApproxQuantile("total", 0.5)},
-        where=Fixed(seconds(5)),
-        when=_CORRECTED,
-        how=RETRACTING,
     ),
-    "pairs_of_two_sides": Pipeline(
-        name="second",
+    "pairs_of_two_sides": _in_fives(
         log=_SIDES.panes,
         each=(_PAIRS, Derive({"both": If(Missing("left_id"), Value(0), Value(1))})),
         what={"pairs": Count(), "both": Sum("both"), "value": Sum("right_value")},
-        where=Fixed(seconds(5)),
-        when=_CORRECTED,
-        how=RETRACTING,
     ),
 }
 

@@ -56,7 +56,7 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a fold hands on of an epoch: the records, its own clock, and how far its readers' watermark may go (T3)."""
+    """Hand an epoch on to those who read it: its records, its clock, and how far their watermark may go (rule T3)."""
 
     bundle: Bundled
     clock: Clock
@@ -107,7 +107,7 @@ class Fold(Protocol):
         """What the staged epoch has for those who read it."""
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
-        """What an epoch of the ledger has for those who read it; its commit is `there`, or None where that is gone."""
+        """Give an epoch of the ledger to those who read it; `there` is its commit, None where that is gone."""
 
     def publish(self) -> bool:
         """Make the staged epoch visible; gives False where it is to be staged again, on another state (X4)."""

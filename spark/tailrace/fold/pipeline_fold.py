@@ -92,7 +92,7 @@ class LedgerFold:
         return Passed(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
-        """What an epoch has that is in the ledger."""
+        """Give an epoch that is in the ledger to those who read it."""
         records = self.side.passed_again(epoch)
         if there is None:
             return Passed(records, Clock(epoch, BEGINNING, 0), BEGINNING)

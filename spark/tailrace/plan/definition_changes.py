@@ -19,7 +19,7 @@ from tailrace.lake.change.generations import MEANING, generation_of, left, refus
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.pipeline_status import log_status
 from tailrace.lake.schema.column_names import known_as
-from tailrace.lake.schema.layouts import LEDGER
+from tailrace.lake.schema.table_names import LEDGER, ledger_name
 from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
@@ -75,7 +75,7 @@ class Plan:
 
 def plan(lake: Lake, pipeline: Pipeline) -> Plan:
     """What a definition means for the tables that a lake has of it. Raises `LakeError` where it cannot be opened."""
-    name = pipeline.name + LEDGER
+    name = ledger_name(pipeline.name)
     log = held(lake, pipeline.source) if lake.has(pipeline.source.name) else None
     if not lake.has(name):
         return Plan(Change.NOTHING, {}, None, (), log, None, None, ())

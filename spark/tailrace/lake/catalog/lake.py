@@ -122,7 +122,7 @@ class Lake:
         )
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
-        """The table, made by its contract where there is none; `properties` are then the first snapshot's properties.
+        """Give the table, made by its contract where there is none; its first snapshot then has these properties.
 
         A table comes with that snapshot, empty, in one commit: there is always one to branch from and to assert, and
         nobody sees a table that does not say yet whose it is.

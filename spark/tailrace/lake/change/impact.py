@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import MEANING
 from tailrace.lake.schema.contract_diff import Change, Kind
-from tailrace.lake.schema.layouts import LEDGER
+from tailrace.lake.schema.table_names import LEDGER
 from tailrace.model.definition.fingerprint import read
 
 _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})

@@ -1,4 +1,4 @@
-"""What commits of logs and ledgers say of their epochs: text in a snapshot's properties, typed here (rule X2)."""
+"""Read and write what commits of logs and ledgers say of their epochs, by their snapshots' properties (rule X2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _GENERATION, _FINGERPRINT = "generation", "fingerprint"
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """What the commit of an epoch says: its clock, and in a ledger who folded it.
+    """Say in a commit which epoch it is of: by the clock and, in a ledger, by who folded it.
 
     A commit beside the stream, of a lease that is taken or a backfill, repeats what the last epoch's says.
     """
@@ -93,7 +93,7 @@ def clock_properties(clock: Clock) -> dict[str, str]:
 
 
 def recorded(lake: Lake, table: str) -> dict[int, EpochCommit]:
-    """What a log's or ledger's commits say of each epoch, those of expired snapshots included."""
+    """Read what the commits of a log or a ledger say of each epoch, those of expired snapshots included."""
     found: dict[int, EpochCommit] = {}
     for one in commits(lake, table).all:
         # A commit beside the stream repeats what the last epoch's says.

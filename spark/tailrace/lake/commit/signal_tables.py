@@ -39,7 +39,7 @@ class Signals:
         self.control.enter(name=name, note=note)
 
     def come(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """What the next commit of the log is to say; `properties` is what the last one says of those seen so far."""
+        """Give the properties of the log's next commit, by those of the last one, which say what was seen so far."""
         rows, seen = self.control.come(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}

@@ -13,7 +13,7 @@ from tailrace.lake.commit.epoch_properties import ENGINE
 from tailrace.lake.read.pipeline_status import LogStatus, log_status
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import equal, every
-from tailrace.lake.schema.layouts import LEDGER
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
 
@@ -49,7 +49,7 @@ class ComputationStatus:
 
 def computation_status(lake: Lake, computation: Computation) -> ComputationStatus | None:
     """How a computation stands; None where no stream has made its ledger yet."""
-    name = computation.name + LEDGER
+    name = ledger_name(computation.name)
     if not lake.has(name):
         return None
     ledger, source = lake.table(name), computation.source

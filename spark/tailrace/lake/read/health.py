@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
-from tailrace.lake.schema.layouts import LEDGER
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.source_text import length
@@ -31,8 +31,8 @@ def health(lake: Lake, definition: Definition) -> list[Health]:
     """How far each stage of a definition is, in their order; those that no stream has begun are left out."""
     found = []
     for stage in chain(definition):
-        if lake.has(stage.name + LEDGER):
-            head = lake.head(stage.name + LEDGER)
+        if lake.has(ledger_name(stage.name)):
+            head = lake.head(ledger_name(stage.name))
             answers = lake.head(stage.name).number("epoch") if lake.has(stage.name) else -1
             found.append(Health(stage.name, head.number("epoch"), head.number("watermark", BEGINNING), answers))
     return found

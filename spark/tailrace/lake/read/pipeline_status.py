@@ -24,8 +24,7 @@ from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, progress_i
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION
-from tailrace.lake.schema.layouts import LEDGER
-from tailrace.lake.schema.table_names import rejected_name, runs_name
+from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import Ranged
@@ -104,7 +103,7 @@ class Status:
 
 def status(lake: Lake, pipeline: Ranged) -> Status:
     """How a pipeline or a map and its log stand. Raises `LakeError` where the catalog cannot be opened."""
-    log, ledger = lake.found(pipeline.source.name), lake.found(pipeline.name + LEDGER)
+    log, ledger = lake.found(pipeline.source.name), lake.found(ledger_name(pipeline.name))
     return Status(
         None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
         None if ledger is None else _pipeline_status(lake, ledger, pipeline.name, pipeline),
@@ -142,7 +141,7 @@ def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStat
 
 def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> PipelineStatus:
     """How a pipeline stands. Raises `LakeError` where it has no ledger."""
-    return _pipeline_status(lake, lake.table(name + LEDGER), name, pipeline)
+    return _pipeline_status(lake, lake.table(ledger_name(name)), name, pipeline)
 
 
 def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:

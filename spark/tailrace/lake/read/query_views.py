@@ -13,7 +13,7 @@ from tailrace.lake.catalog.backends import endpoint
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.lake.schema.layouts import LEDGER
+from tailrace.lake.schema.table_names import LEDGER
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
 """How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.lake.schema.table_names import complete_name, ledger_name, rejected_name, runs_name, signals_name
+from tailrace.lake.schema.table_names import LEDGER, complete_name, ledger_name, rejected_name, runs_name, signals_name
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Definition, Ranged, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
@@ -357,7 +357,7 @@ def commits_contract(table: str) -> Contract:
         "added": Column("bigint", "how many rows it brought", required=True),
         "said": Column("string", "what it says of itself, as JSON", required=True),
     }
-    name = f"{table.removesuffix('__ledger')}__commits"
+    name = f"{table.removesuffix(LEDGER)}__commits"
     return Contract(name, f"what the commits of {table} said whose snapshots expired", columns, key=("snapshot",))
 
 

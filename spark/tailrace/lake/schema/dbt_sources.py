@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.table_names import LEDGER
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -27,14 +28,14 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
         "    schema: \"{{ env_var('TAILRACE_NAMESPACE', 'main') }}\"\n    tables:\n"
     ]
     for contract in contracts:
-        owner = by_name.get(contract.table.removesuffix("__ledger"))
+        owner = by_name.get(contract.table.removesuffix(LEDGER))
         lines.append(f"      - name: {contract.table}\n        description: {_json(contract.doc)}\n")
         told: dict[str, Any] = {"owner": contract.owner, "retention": contract.retention, "key": list(contract.key)}
-        read = contract.table in logs or (owner is not None and contract.table.endswith("__ledger"))
+        read = contract.table in logs or (owner is not None and contract.table.endswith(LEDGER))
         if read:
             log = owner.source if owner is not None else logs[contract.table]
             told["clock"] = "wall" if log.arrival_time is None else "records"
-        if isinstance(owner, Pipeline) and contract.table.endswith("__ledger"):
+        if isinstance(owner, Pipeline) and contract.table.endswith(LEDGER):
             told |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.results)}
         config: dict[str, Any] = {"meta": told}
         if read:

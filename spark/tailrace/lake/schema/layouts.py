@@ -15,6 +15,7 @@ from pyiceberg.types import IcebergType
 
 from tailrace.lake.schema.contracts import PANE, Contract
 from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.table_names import LEDGER
 from tailrace.model.base.errors import Fault
 
 _TERM = re.compile(
@@ -26,9 +27,6 @@ _TERM = re.compile(
 
 SMALL = ("__runs", "__commits", "__signals", "__complete")
 """How the names of tables end that are written without Spark, which takes no transform."""
-
-LEDGER = "__ledger"
-"""How the name of a pipeline's ledger ends."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def layout_faults(said: Mapping[str, Any], contract: Contract) -> Iterator[Fault
         yield from _term_faults(name, given, schema)
         if given and name == "partition_by" and contract.table.endswith(SMALL):
             yield Fault(name, given, "nothing: it has few rows, and is written without Spark", "write []")
-        read = contract.table.endswith("__ledger") and name == "partition_by"
+        read = contract.table.endswith(LEDGER) and name == "partition_by"
         if read and "kind" not in given:
             yield Fault(name, given, f"kind among them: {PANE}s and partials are read apart", 'write ["kind"]')
 

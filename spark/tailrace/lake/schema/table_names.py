@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LEDGER = "__ledger"
+"""How the names of ledgers end."""
+
 
 def ledger_name(definition: str) -> str:
     """Name the ledger of a pipeline, a map or a computation.
@@ -9,7 +12,7 @@ def ledger_name(definition: str) -> str:
     >>> ledger_name("hourly_departures")
     'hourly_departures__ledger'
     """
-    return f"{definition}__ledger"
+    return definition + LEDGER
 
 
 def runs_name(definition: str) -> str:

@@ -55,18 +55,21 @@ class Rows:
             return said
         # What merged away comes in arrays of its own, one element for each window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
-        inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
-        return f"{said} UNION ALL SELECT {self._ordered()} FROM ({inlined})"
+        return f"{said} UNION ALL {self._inlined(transitions, merged)}"
 
     def apart(self, transitions: str) -> list[str]:
         """Write a query of each kind of row that `of_transitions` has: partials and panes, each without the other."""
         (holds, partial), *panes = self._entries()
         partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
         if self.pipeline.where.merges:
-            for rows, merged in ((fired, self._taken_back()), (partials, self._absorbed())):
-                inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
-                rows.append(f"SELECT {self._ordered()} FROM ({inlined})")
+            partials.append(self._inlined(transitions, self._absorbed()))
+            fired.append(self._inlined(transitions, self._taken_back()))
         return [" UNION ALL ".join(rows) for rows in (partials, fired)]
+
+    def _inlined(self, transitions: str, merged: str) -> str:
+        """Write a query of the rows that are in an array of each transition: what merged away into its window."""
+        inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
+        return f"SELECT {self._ordered()} FROM ({inlined})"
 
     def _entry(self, transitions: str, holds: str, values: dict[str, str]) -> str:
         values = values | {name: quoted(name) for name in self.keys}
