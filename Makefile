@@ -30,7 +30,7 @@ PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 
-.PHONY: help setup check lint test test-deep coverage cloud-test demo dbt airflow bundle bench archive format lock clean distclean FORCE
+.PHONY: help setup ready check lint test system-test test-deep coverage demo dbt airflow bundle bench archive format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ setup: $(INSTALLED) $(JARS) ## install everything into .venv and build/ (Python 
 
 check: $(INSTALLED) lint ## lint, types, layers, and the tests that need no JVM
 	TAILRACE_TEST_DEPTH=0 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal \
-		-m "not spark and not kafka and not airflow and not cloud and not slow" $(ARGS)
+		-m "not spark and not kafka and not system and not slow" $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
@@ -47,21 +47,23 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-test: setup ## what CI runs: lint, and every test but those of test-deep and cloud-test
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint $(TEST_JARS) $(ARCHIVE)
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not cloud" $(ARGS)
+ready: setup ## what the tests need besides: lint, their jars, an archive of classes, checkov
+	@$(MAKE) --no-print-directory -j 3 --output-sync=target lint $(TEST_JARS) $(ARCHIVE) $(CHECKOV)
 
-test-deep: setup $(TEST_JARS) $(ARCHIVE) ## hours: all transcripts on Spark, many times the random definitions, kills and schedules
-	TAILRACE_TEST_DEPTH=$(DEPTH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 14400 --durations 25 -m "not cloud" $(ARGS)
+test: ready ## what has to hold at each change: lint, and every test but those of system-test and test-deep
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not system" $(ARGS)
 
-coverage: setup $(TEST_JARS) $(ARCHIVE) ## the lines and branches that `make test` does not reach, and pages in build/coverage
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cloud" --cov --cov-context=test \
-		--cov-report=html --cov-report=term-missing:skip-covered $(ARGS)
-
-cloud-test: setup $(TEST_JARS) $(ARCHIVE) $(CHECKOV) ## terraform/: format, validity, tests, an apply on a test server, checkov
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/cloud $(ARGS)
+system-test: ready ## the whole of it, at each change as well: a person at a real Airflow, Terraform on a test server, checkov
+	$(BIN)/pytest -q --durations 10 -m system tests/browser tests/cloud $(ARGS)
 	@if [ -e $(CHECKOV) ]; then $(dir $(CHECKOV))bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
-	else echo "cloud-test: checkov could not be installed, its checks are left out" >&2; fi
+	else echo "system-test: checkov could not be installed, its checks are left out" >&2; fi
+
+test-deep: ready ## hours: all transcripts on Spark, many times the random definitions, kills and schedules
+	TAILRACE_TEST_DEPTH=$(DEPTH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 14400 --durations 25 $(ARGS)
+
+coverage: ready ## the lines and branches that `make test` does not reach, and pages in build/coverage
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not system" --cov --cov-context=test \
+		--cov-report=html --cov-report=term-missing:skip-covered $(ARGS)
 
 dbt: .venv/.for-dbt $(JARS) ## build the dbt project on the demo's lake (make demo first)
 	TAILRACE_WAREHOUSE=$${TAILRACE_WAREHOUSE:-build/demo/lake} $(BIN)/tailrace dbt $(ARGS)

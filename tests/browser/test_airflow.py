@@ -23,7 +23,7 @@ from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
 from tests.support.sessions import session
 
 pytestmark = [
-    pytest.mark.airflow,
+    pytest.mark.system,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(missing(browser=True)), reason=missing(browser=True)),

@@ -26,7 +26,7 @@ from tailrace.stream.landing_stream import EpochReport
 from tests.support import small_lake
 from tests.support.terraform import SOURCES
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.system
 
 FIELD = re.compile(r"\$\.(\w+)")
 NOW, WATERMARK = instant(small_lake.at(14)), instant(small_lake.at(12))

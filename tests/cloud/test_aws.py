@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from tests.support.aws import Aws, aws
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

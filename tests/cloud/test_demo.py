@@ -21,7 +21,7 @@ from tests.support.racing import next_epoch
 from tests.support.terraform import Terraform
 from tests.support.waiting import PATIENT
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 FIRST, LAST = date(2013, 3, 6), date(2013, 3, 9)

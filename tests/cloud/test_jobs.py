@@ -22,7 +22,7 @@ from tailrace.runners.submit import last_object
 from tailrace.settings import Settings
 from tests.support.aws import ACCOUNT, Aws, aws
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/tailrace-dev-stream"

@@ -17,7 +17,7 @@ from tests.support.catalogs import Servers
 from tests.support.racing import next_epoch, racing
 from tests.support.waiting import PATIENT, until
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tailrace.settings import PREFIX, Settings
 from tests.support.aws import ACCOUNT, REGION, Aws, aws
 from tests.support.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
 
-pytestmark = pytest.mark.cloud
+pytestmark = pytest.mark.system
 
 FILES = sorted(one for one in SOURCES.rglob("*.tf") if ".terraform" not in one.parts)
 SUITES = sorted((SOURCES / "tests").glob("*.tftest.hcl"))

@@ -61,7 +61,7 @@ def answered(session: DuckSession, pipeline: Pipeline, text: str) -> Answers:
 
 
 @seed(3)
-@each_time_the_same(cases(40, deeper=120))
+@each_time_the_same(cases(24, deeper=120))
 @given(data=st.data())
 def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
     pipeline = data.draw(perhaps_told(data.draw(pipelines())))
@@ -71,7 +71,7 @@ def test_L1_the_answers_of_finished_input_are_the_batchs(session: DuckSession, d
 
 
 @seed(4)
-@each_time_the_same(cases(20, deeper=60))
+@each_time_the_same(cases(12, deeper=60))
 @given(data=st.data())
 def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, data: st.DataObject) -> None:
     pipeline = data.draw(chains(kept=data.draw(st.booleans())))
@@ -143,7 +143,7 @@ def same(
 
 
 @seed(5)
-@each_time_the_same(cases(20, deeper=60))
+@each_time_the_same(cases(12, deeper=60))
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(session: DuckSession, data: st.DataObject) -> None:
     same(session, data, data.draw(pipelines()), SqlExecution, OpenWindowsCorrected)

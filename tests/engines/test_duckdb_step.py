@@ -20,7 +20,7 @@ from tests.support.stages import chains
 from tests.support.strategies import each_time_the_same, epochs, perhaps_told, pipelines
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
-EACH_TIME_THE_SAME = each_time_the_same(cases(40, deeper=300))
+EACH_TIME_THE_SAME = each_time_the_same(cases(24, deeper=300))
 
 
 @pytest.mark.parametrize("number", range(6, 15))
@@ -61,7 +61,7 @@ def test_a_random_definition_over_random_epochs_says_the_same(data: st.DataObjec
 @pytest.mark.parametrize("kept", [False, True], ids=["taken_out", "kept"])
 def test_random_stages_over_random_epochs_say_the_same(kept: bool) -> None:
     @seed(2)
-    @settings(EACH_TIME_THE_SAME, max_examples=cases(6, deeper=30))
+    @settings(EACH_TIME_THE_SAME, max_examples=cases(4, deeper=30))
     @given(data=st.data())
     def hold(data: st.DataObject) -> None:
         pipeline = data.draw(chains(kept=kept))

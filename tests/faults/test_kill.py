@@ -6,7 +6,6 @@ It changes its engine as it is started again, and is backfilled in between.
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.killing import KILLS, SEED, environment, run_and_kill
+from tests.support.killing import KILLS, SEED, environment, run_and_kill, run_here
 from tests.support.landing import DEAR, DEFINITION, Landing
 
 
@@ -36,19 +35,18 @@ def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     definition.write_text(DEFINITION + DEAR)
     landing = Landing(tmp_path / "landing", chance)
     stages, dear = (f"{definition}:{name}" for name in ("visits_by_length", "dear_clicks"))
-    command = [sys.executable, "-m", "tailrace.cli.main", "stream", stages, dear, "--from", str(landing.folder)]
-    command += ["--json", "--per-epoch"]
+    words = ["stream", stages, dear, "--from", str(landing.folder), "--json", "--per-epoch"]
+    command = [sys.executable, "-m", "tailrace.cli.main", *words, "1"]
     killed, env = 0, environment(settings)
     later = _loaded(stages)
     for _ in range(KILLS):
-        landing.land(20)
+        landing.land(16)
         engine = chance.choice(["duckdb", "duckdb", "spark"])
-        killed += run_and_kill([*command, "1"], env | {"TAILRACE_ENGINE": engine}, chance)
+        killed += run_and_kill(command, env | {"TAILRACE_ENGINE": engine}, chance)
         _backfilled(Lake(settings), later)
     assert killed == KILLS, f"seed {SEED}"
     # What is left is drained in larger epochs, which takes less time and must not matter.
-    done = subprocess.run([*command, "8", "--once"], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_here(*words, "8", "--once", env=env)
     assert _backfilled(Lake(settings), later), f"seed {SEED}"
     found = audit(Lake(settings), load_ranged(dear))
     assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"

@@ -40,7 +40,7 @@ def ends(line: list[str], settings: Settings, chance: random.Random) -> int:
 
 @pytest.mark.timeout(120 * (KILLS + 2))
 def test_X2_a_computation_killed_at_many_moments_ends_as_if_it_never_was(settings: Settings) -> None:
-    count = 24 * KILLS
+    count = 16 * KILLS
     assert ends(command("visits", count), settings, random.Random(SEED)) > KILLS // 2, f"seed {SEED}"
     one, run = Folded(settings, VISITS), fold_chain(VISITS, numbered(visited(count)))[-1]
     told = Counter((row["who"], row["epoch"], row["clicks"], row["source_offset"]) for row in one.rows("production"))
@@ -54,7 +54,7 @@ def test_X2_a_computation_killed_at_many_moments_ends_as_if_it_never_was(setting
 def test_X6_two_regions_that_claim_at_once_one_of_them_killed_join_every_click_once(
     settings: Settings, tmp_path: Path
 ) -> None:
-    count, chance = 24 * KILLS, random.Random(SEED)
+    count, chance = 16 * KILLS, random.Random(SEED)
     eu, us = (settings.model_copy(update={"namespace": name}) for name in ("eu", "us"))
     with subprocess.Popen(command("photon", count, "us"), env=environment(us), stdout=subprocess.DEVNULL) as other:
         assert ends(command("photon", count, "eu"), eu, chance) > KILLS // 2, f"seed {SEED}"

@@ -17,7 +17,7 @@ from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import DEPTH, deep
 from tests.support.dying import POINT
-from tests.support.killing import environment
+from tests.support.killing import environment, run_here
 from tests.support.landing import DEAR, DEFINITION, Landing
 
 TABLES = (
@@ -64,9 +64,7 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
             if done.returncode != 0 or "rejected" not in point:
                 break
         assert done.returncode == -signal.SIGKILL, f"{point}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    command = [sys.executable, "-m", "tailrace.cli.main", *given]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_here(*given, env=env)
     later, lake = load(stages), Lake(settings)
     assert later.earlier is not None
     for stage in (load_ranged(dear), later.earlier, later):

@@ -44,7 +44,7 @@ def test_X1_a_writer_that_was_paused_and_goes_on_publishes_nothing(race: Race, s
     assert {table: lake.head(table).properties.get("epoch") for table in heads} == {
         table: head.properties["epoch"] for table, head in heads.items()
     }, "it was fenced off before it could publish an epoch"
-    race.drained()
+    race.drained(here=True)
     race.ends_clean(spark)
 
 

@@ -32,7 +32,7 @@ from tests.support.reference import Epochs, backfill, recorded, stream
 from tests.support.strategies import BASE
 from tests.support.worlds import Chances, World, Writer
 
-SCHEDULES = cases(1200, deeper=5000)
+SCHEDULES = cases(800, deeper=5000)
 """How many are run."""
 
 PARTS = 8

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.depth import deep
+from tests.support.depth import DEPTH, deep
 from tests.support.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
@@ -103,11 +103,15 @@ def apart(words: list[str]) -> tuple[dict[str, str], list[str]]:
     return env, words[len(env) :]
 
 
+ELSEWHERE = (["simulate", "--paper"], ["dbt", "--"])
+"""How long commands begin that tests of their own run at each change, and the pages' in `make test-deep`."""
+
+
 def run_all(running: Shell, pages: list[Path]) -> int:
     """Run the commands of pages; gives how many there were."""
     said = 0
     for env, words in (apart(words) for page in pages for words in commands(page)):
-        if Path(words[0]).name == "tailrace":
+        if Path(words[0]).name == "tailrace" and (DEPTH > 1 or words[1:3] not in ELSEWHERE):
             assert running.run(*words[1:], env=env).strip(), f"{words} says something"
             said += 1
     return said
@@ -135,7 +139,7 @@ def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) 
         shutil.copytree(ROOT / name, tmp_path / name)
     with place.shell() as running:
         running.run("stream", "pipelines/flights.py", "--from", "landing", "--format", "json", "--once")
-        assert run_all(running, [TABLES, READING, ROOT / "docs" / "dbt.md"]) >= 10
+        assert run_all(running, [TABLES, READING, ROOT / "docs" / "dbt.md"]) >= 7
     for text in blocks(READING, "python"):
         place.run(text)
 

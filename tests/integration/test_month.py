@@ -31,7 +31,6 @@ from tests.support.postgres import POSTGRES, postgres
 
 pytestmark = [
     deep,
-    pytest.mark.airflow,
     pytest.mark.slow,
     pytest.mark.timeout(2400),
     pytest.mark.skipif(bool(missing()), reason=missing()),

@@ -101,7 +101,7 @@ def run_on(spark: SparkSession, one: Execution, made: Epochs, state: OpenWindows
     return run_native(spark, one.pipeline, made, lambda *_: one, state)
 
 
-@in_parts(2, deeper=12, of=6)
+@in_parts(1, deeper=12, of=6)
 def test_X4_open_windows_are_corrected_natively_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
     same(plain, data, (Native, Answering, OpenWindowsCorrected))
 

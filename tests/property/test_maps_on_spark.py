@@ -15,7 +15,7 @@ from tests.support.native import arrow_bundle, in_parts
 from tests.support.strategies import bundles
 
 
-@in_parts(4, deeper=8, of=8)
+@in_parts(2, deeper=8, of=8)
 def test_L1_a_map_gives_what_the_reference_gives(plain: SparkSession, data: st.DataObject) -> None:
     definition, bundle = data.draw(random_maps()), data.draw(bundles(12))
     clock = Clock(3, 0, 1_000)

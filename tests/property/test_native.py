@@ -63,7 +63,7 @@ def test_T1_calendar_windows_are_the_same_natively(spark: SparkSession) -> None:
     calendars_agree(times, "calendar_times", lambda text: map(tuple, spark.sql(text).collect()))
 
 
-@in_parts(2, deeper=64, of=16)
+@in_parts(1, deeper=64, of=16)
 def test_a_random_definition_over_random_epochs_says_the_same_natively(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_transcript_comes_out_in_python(
     assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
 
 
-@in_parts(2, deeper=24, of=8)
+@in_parts(1, deeper=24, of=8)
 def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -67,7 +67,7 @@ def test_stages_say_the_same_in_python(plain: SparkSession, data: st.DataObject)
     assert run_stages(plain, pipeline, made, PerKey) == found
 
 
-@in_parts(2, deeper=6, of=6)
+@in_parts(1, deeper=6, of=6)
 def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_taken_back(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -129,6 +129,6 @@ class Person:
         raise AssertionError(f"{self.page.url} does not say {text!r}")
 
     def shot(self, name: str) -> None:
-        self.page.wait_for_timeout(1500)
         if SHOTS:
+            self.page.wait_for_timeout(1500)
             self.page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))

@@ -234,7 +234,7 @@ FEW_OF_STAGES: dict[str, Pipeline] = {
 }
 
 
-def few_epochs(seed: int = 7, bundles: int = 4) -> Epochs:
+def few_epochs(seed: int = 12, bundles: int = 3) -> Epochs:
     """Epochs for any of them: records in and out of order, some too late, a signal, and the end of time."""
     chance, made = random.Random(seed), list[tuple[list[dict[str, Any]], Clock]]()
     front = now = instant(BASE)

@@ -37,6 +37,17 @@ def environment(settings: Settings, more: Mapping[str, str] | None = None) -> di
     return env | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}", "SPARK_SUBMIT_OPTS": BRISK} | dict(more or {})
 
 
+def run_here(*words: str, env: Mapping[str, str]) -> str:
+    """What the command prints that comes to its end in this process, on its session where one runs already."""
+    from typer.testing import CliRunner
+
+    from tailrace.cli.main import app
+
+    done = CliRunner().invoke(app, words, env=env)
+    assert done.exit_code == 0, f"{words}: {done.exit_code}\n{done.output}\n{done.exception!r}"
+    return done.stdout
+
+
 def run_and_kill(command: list[str], env: dict[str, str], chance: random.Random, within: float = 2.5) -> bool:
     """Start a stream and kill it within so many seconds of its first epoch; gives whether it was still running."""
     with subprocess.Popen(

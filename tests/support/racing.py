@@ -22,7 +22,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
-from tests.support.killing import environment
+from tests.support.killing import environment, run_here
 from tests.support.landing import DEFINITION, Landing
 from tests.support.waiting import PATIENT
 
@@ -51,8 +51,7 @@ class Race:
         return process
 
     def stream(self, *more: str, per_epoch: int = 1) -> subprocess.Popen[str]:
-        source = ("--from", str(self.landing.folder), "--per-epoch", str(per_epoch), "--json")
-        return self.start("stream", self.definition, *source, *more)
+        return self.start("stream", self.definition, *self._source(per_epoch), *more)
 
     def backfill(self, *more: str) -> subprocess.Popen[str]:
         return self.start("backfill", self.definition, *more, "--json", java=False)
@@ -65,8 +64,15 @@ class Race:
     def tell(self, process: subprocess.Popen[str], number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
-    def drained(self) -> None:
-        self.ended(self.stream("--once", per_epoch=16), Status.OK)
+    def drained(self, *, here: bool = False) -> None:
+        """Stream what has landed: in a process of its own, or in this one, where Spark runs already."""
+        if here:
+            run_here("stream", self.definition, *self._source(16), "--once", env=self.env)
+        else:
+            self.ended(self.stream("--once", per_epoch=16), Status.OK)
+
+    def _source(self, per_epoch: int) -> tuple[str, ...]:
+        return ("--from", str(self.landing.folder), "--per-epoch", str(per_epoch), "--json")
 
     @property
     def pipeline(self) -> Pipeline:
