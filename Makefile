@@ -30,7 +30,7 @@ PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 
-.PHONY: help setup ready check lint test system-test test-deep coverage demo dbt airflow bundle bench archive format lock clean distclean FORCE
+.PHONY: help setup ready check lint test tests system-test test-deep coverage demo dbt airflow bundle bench archive format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,10 +47,14 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-ready: setup ## what the tests need besides: lint, their jars, an archive of classes, checkov
-	@$(MAKE) --no-print-directory -j 3 --output-sync=target lint $(TEST_JARS) $(ARCHIVE) $(CHECKOV)
+ready: setup ## what the tests need besides: their jars, an archive of classes, checkov
+	@$(MAKE) --no-print-directory -j 3 --output-sync=target $(TEST_JARS) $(ARCHIVE) $(CHECKOV)
 
 test: ready ## what has to hold at each change: lint, and every test but those of system-test and test-deep
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
+# Types take a minute where nothing is cached, on one core, so the tests run beside.
+tests:
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --durations 25 -m "not system" $(ARGS)
 
 system-test: ready ## the whole of it, at each change as well: a person at a real Airflow, Terraform on a test server, checkov

@@ -62,7 +62,10 @@ def plain(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def spark(settings: Settings) -> SparkSession:
-    """A Spark session on the lake of `settings`. Tests share the JVM, but no catalog, SQL setting or view."""
+    """A Spark session on the lake of `settings`: the first of a process starts the JVM, 5 seconds, others take none.
+
+    Tests share the JVM, but no catalog, SQL setting or view.
+    """
     from tests.support.sessions import session
 
     return session(settings)

@@ -41,7 +41,7 @@ TABLES = ("flights", "hourly_departures", "hourly_departures__ledger", "hourly_d
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Five days of flights, as a stream has left them: with what came too late in no answer."""
+    """Stream five days of flights, 15 seconds: with what came too late in no answer."""
     from tailrace.generate.flights import landing_cuts, write_files
     from tailrace.generate.flights import load as load_flights
     from tailrace.ingest.sources import Files
@@ -62,6 +62,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def airflow(lake: Lake) -> Iterator[Any]:
+    """Start Airflow's scheduler, DAG processor and pages, 25 seconds."""
     from tailrace.airflow.standalone import Standalone
 
     more = {"TAILRACE_DRIVER_MEMORY": "2g", "TAILRACE_SHUFFLE_PARTITIONS": "2"}

@@ -1,6 +1,6 @@
 """A few definitions that have every kind of part between them, for what is dear to run: real Spark, epoch by epoch.
 
-`tests/unit/test_few.py` holds them to that. The transcripts, a claim each, run on the model and on DuckDB at each
+`tests/project/test_few.py` holds them to that. The transcripts, a claim each, run on the model and on DuckDB at each
 change, and all of them on Spark in `make test-deep`.
 """
 

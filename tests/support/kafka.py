@@ -134,7 +134,7 @@ def running(folder: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for all tests of the process; each makes topics of its own."""
+    """A broker for all tests of the process, 5 seconds of it; each makes topics of its own."""
     with running(tmp_path_factory.mktemp("kafka")) as one:
         yield one
 

@@ -1,6 +1,6 @@
 """A lake in memory: what `lake.catalog.table_protocol` asks for, with rows as plain mappings.
 
-It behaves as the catalog's tables do, as far as the protocol can tell: tests/contract holds both to the same claims.
+It behaves as the catalog's tables do, as far as the protocol can tell: tests/lake holds both to the same claims.
 """
 
 from __future__ import annotations

@@ -166,9 +166,10 @@ class _Step:
                 for record in (record for one in brought for record in one.records):
                     self._too_late(record, key, span, "finished")
                 continue
-            for one in brought:
-                parts = self.rules.total(one.lifted)
-                windows[span] = self.rules.arrived(windows[span], len(one.records), parts, span.end, self.times)
+            # All at once: records that merge into one session have come in any order, too (rule M5).
+            if lifted := [parts for one in brought for parts in one.lifted]:
+                total = self.rules.total(lifted)
+                windows[span] = self.rules.arrived(windows[span], len(lifted), total, span.end, self.times)
         return windows
 
     def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:

@@ -24,7 +24,7 @@ from tailrace.model.step.reference import batch
 from tailrace.model.windows.panes import Answers
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
-from tests.integration.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
+from tests.fold.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.depth import deep
 from tests.support.ledgers import run
 from tests.support.sessions import cluster, in_process
@@ -117,14 +117,14 @@ def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
 def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stage(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings.model_copy(update={"engine": "spark"})
     asked, records = list[Pipeline](), range_records.records
 
     def counted(answering: Any, *bounds: int) -> str:
         asked.append(answering.pipeline)
         return records(answering, *bounds)
 
-    lake = streamed(plain, settings, tmp_path / "landing", BILLS)
+    streamed(plain, settings, tmp_path / "landing", BILLS)
+    lake = Lake(settings.model_copy(update={"engine": "spark"}))
     monkeypatch.setattr(shared_answers, "records", counted)
     until = min(stage.closed_until(lake.head(f"{stage.name}__ledger").number("watermark")) for stage in BILLS.stages)
     found = backfill_stages(lake, BILLS, instant(START) - 10**10, until)

@@ -29,6 +29,7 @@ FIRST = instant(datetime(2026, 1, 1, tzinfo=UTC))
 
 @pytest.fixture
 def service(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emr]:
+    """Start moto's EMR Serverless, whose jobs run here: 2 seconds, and 8 for each job's JVM."""
     monkeypatch.setenv("JAVA_HOME", str(quiet_home(require_java(settings.java_home), settings.jars)))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

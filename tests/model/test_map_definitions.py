@@ -117,7 +117,7 @@ def test_a_record_that_a_step_cannot_take_is_rejected_and_the_others_go_on() -> 
 
 def test_a_command_for_windows_says_that_a_map_has_none(tmp_path: Path) -> None:
     file = tmp_path / "euros.py"
-    file.write_text("from tests.unit.test_map_definitions import EUROS\n")
+    file.write_text("from tests.model.test_map_definitions import EUROS\n")
     assert load_ranged(str(file)) == EUROS
     with pytest.raises(LoadError, match=re.escape("euros is a map, and has no windows: expected a Pipeline")):
         load(str(file))

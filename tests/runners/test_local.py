@@ -65,6 +65,7 @@ class Bench:
 
 @pytest.fixture
 def bench(settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Stream some rides, 2 seconds; a worker that a test asks for on Spark takes 7 more to start."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     case = rides.Case(spark, settings, tmp_path / "landing")

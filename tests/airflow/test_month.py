@@ -71,6 +71,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def airflow(tmp_path: Path, landing: Path, settings: Settings, database: dict[str, str]) -> Iterator[Any]:
+    """Start Airflow's scheduler, DAG processor and pages, 25 seconds."""
     from tailrace.airflow.standalone import Standalone
 
     more = {"TAILRACE_DRIVER_MEMORY": "2g", "TAILRACE_SHUFFLE_PARTITIONS": "2", "FLIGHTS_LANDING": str(landing)}

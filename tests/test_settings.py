@@ -39,7 +39,7 @@ def test_an_absolute_catalog_stays_where_it_is() -> None:
     assert Sqlite(Settings(catalog_uri="sqlite:////srv/lake/c.db")).file == Path("/srv/lake/c.db")
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "lakes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "lakes.md"
 
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL))

@@ -29,6 +29,7 @@ LEDGER = ledger_contract(PIPELINE).table
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Start servers of PostgreSQL, of Glue and of S3 as they are asked for: 4 seconds for all of them."""
     with Servers(tmp_path_factory.mktemp("servers")) as made:
         yield made
 

@@ -56,6 +56,7 @@ class Case:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Iterator[Case]:
+    """Start a shell; the first stream in it takes 7 seconds more, the first build of dbt 12."""
     with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars"), "PYTHONPATH": str(tmp_path)}) as running:
         yield Case(tmp_path, running.run)
 

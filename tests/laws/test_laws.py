@@ -1,6 +1,6 @@
 """The laws (L1 to L3) on random definitions and random epochs, of the reference execution.
 
-`TAILRACE_TEST_DEPTH=20 pytest tests/property` tries twenty times as many examples of each.
+`TAILRACE_TEST_DEPTH=20 pytest tests/laws` tries twenty times as many examples of each.
 """
 
 from __future__ import annotations

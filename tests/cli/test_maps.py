@@ -24,7 +24,7 @@ from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.settings import Settings
-from tests.unit.test_map_definitions import EUROS, SALES
+from tests.model.test_map_definitions import EUROS, SALES
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
@@ -72,7 +72,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
 @pytest.fixture
 def definition(tmp_path: Path) -> str:
     path = tmp_path / "euros.py"
-    path.write_text("from tests.unit.test_map_definitions import EUROS\n")
+    path.write_text("from tests.model.test_map_definitions import EUROS\n")
     return str(path)
 
 

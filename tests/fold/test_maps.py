@@ -24,7 +24,7 @@ from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
 from tailrace.verify.pipeline_audit import audit
-from tests.integration.test_engines import CALLS, EPOCHS, START, land
+from tests.fold.test_engines import CALLS, EPOCHS, START, land
 
 
 def parts(**times: int) -> Map:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def spark_cluster(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Start a cluster of a master and two workers, 10 seconds."""
     with cluster(tmp_path / "cluster", settings) as made:
         for name, value in made.env.items():
             monkeypatch.setenv(name, value)

@@ -76,3 +76,13 @@ def test_a_folder_says_what_it_holds_and_imports_nothing() -> None:
         tree = ast.parse((folder / "__init__.py").read_text())
         assert ast.get_docstring(tree), folder
         assert folder in doors or len(tree.body) == 1, folder
+
+
+BESIDE = {"transcripts", "laws", "faults", "browser", "cloud", "project", "support", "dbt"}
+"""Folders of tests that are of no one package: of its meaning, of the whole system, of the repository."""
+
+
+def test_a_test_is_in_the_folder_of_the_package_that_it_is_of() -> None:
+    tests = Path(__file__).parents[1]
+    there = {path.relative_to(tests).parts[0] for path in tests.rglob("*.py") if path.parent != tests}
+    assert there - BESIDE <= {path.name for path in ROOT.iterdir() if path.is_dir()}
