@@ -85,7 +85,7 @@ def page() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser.new_page(viewport={"width": 1400, "height": 900})
+        yield browser.new_page(viewport={"width": 1400, "height": 900}, reduced_motion="reduce")
         browser.close()
 
 
@@ -126,6 +126,8 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     form.locator("input[name=element_dry_run]").locator("xpath=..").click()
     person.shot("airflow_trigger")
     form.get_by_role("button", name="Trigger").click()
+    admin.until(admin.runs)
+    person.leave()
     (dry,) = admin.ended()
     assert dry["state"] == "success"
     planned = admin.did(dry["dag_run_id"])
@@ -143,6 +145,8 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     form.locator("input[name=max_active_runs]").fill("3")
     person.shot("airflow_backfill")
     form.get_by_role("button", name="Run Backfill").click()
+    admin.until(lambda: len(admin.runs()) > 1)
+    person.leave()
     ended = [run for run in admin.ended(besides=3) if run["run_type"] == "backfill"]
     assert [run["state"] for run in ended] == ["success"] * 3, "one run a day, the last day included"
     did = [admin.did(run["dag_run_id"]) for run in ended]
@@ -167,6 +171,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     (run,) = [run for run, one in zip(ended, did, strict=True) if one is most]
     person.look(run_page(run["dag_run_id"]), "airflow_run", "in generation")
     person.look("", "airflow_dag", "hourly_departures")
+    person.leave()
 
     from tailrace.verify.pipeline_audit import audit
 

@@ -20,7 +20,7 @@ from tests.support.stages import chains
 from tests.support.strategies import each_time_the_same, epochs, perhaps_told, pipelines
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
-EACH_TIME_THE_SAME = each_time_the_same(cases(24, deeper=300))
+EACH_TIME_THE_SAME = each_time_the_same(cases(16, deeper=300))
 
 
 @pytest.mark.parametrize("number", range(6, 15))

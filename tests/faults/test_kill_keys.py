@@ -13,6 +13,7 @@ import pytest
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.settings import Settings
 from tests.support.clicks import VISITS
+from tests.support.depth import deep
 from tests.support.folding_here import Folded, searched, visited
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.searching import HASTY, Epochs
@@ -38,6 +39,7 @@ def ends(line: list[str], settings: Settings, chance: random.Random) -> int:
     return running
 
 
+@deep
 @pytest.mark.timeout(120 * (KILLS + 2))
 def test_X2_a_computation_killed_at_many_moments_ends_as_if_it_never_was(settings: Settings) -> None:
     count = 16 * KILLS

@@ -38,8 +38,8 @@ POINTS = {
 }
 """By the engine that writes the commits. After one is before the next."""
 
-CHOSEN = ["change clicks after", "change visits__ledger after", "change dear_clicks__ledger after"]
-"""Those at each change: a log of which nothing is folded, a stage without the next, ledgers without their answers."""
+CHOSEN = ["change clicks after", "change visits__ledger after"]
+"""Those at each change: a log of which nothing is folded, a stage without the next."""
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ def race(settings: Settings, tmp_path: Path) -> Iterator[Race]:
         yield made
 
 
+@deep
 @pytest.mark.slow
 def test_X1_a_writer_that_was_paused_and_goes_on_publishes_nothing(race: Race, spark: SparkSession) -> None:
     race.landing.land(4)

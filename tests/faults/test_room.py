@@ -24,6 +24,7 @@ from tailrace.lake.schema.contracts import answer_contract, ledger_contract, log
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
+from tests.support.depth import deep
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KEYS, TIMES = 60_000, 8
@@ -92,7 +93,7 @@ def test_X2_a_backfill_that_has_no_room_changes_nothing_says_what_to_set_and_can
     assert not list(scratch.iterdir()), "what was spilled goes with the run"
 
 
-@pytest.mark.parametrize("writes", [True, False], ids=["written_here", "written_by_spark"])
+@pytest.mark.parametrize("writes", [pytest.param(True, marks=deep), False], ids=["written_here", "written_by_spark"])
 def test_what_has_no_room_in_the_process_goes_to_spark_by_itself(
     plain: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, writes: bool
 ) -> None:

@@ -14,10 +14,12 @@ from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tests.support.answered import as_by_hand
 from tests.support.applications import APPLICATIONS, RECORDS, once
+from tests.support.depth import deep
 
 
 @pytest.mark.parametrize(
-    ("records", "names"), [("ads", ["recommendations", "video_statistics"]), ("searches", ["log_join"])]
+    ("records", "names"),
+    [("ads", ["recommendations", "video_statistics"]), pytest.param("searches", ["log_join"], marks=deep)],
 )
 def test_L1_a_stream_and_then_a_backfill_say_what_plain_sql_says(
     plain: SparkSession, settings: Settings, tmp_path: Path, records: str, names: list[str]

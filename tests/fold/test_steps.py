@@ -23,6 +23,7 @@ from tailrace.model.step.reference import at_once
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
 from tailrace.verify.pipeline_audit import audit
+from tests.support.depth import DEPTH
 
 COLUMNS = {"id": "bigint", "text": "string", "at": "timestamp"}
 LINES = Log(name="lines", columns=COLUMNS, event_time="at", disorder=minutes(10))
@@ -91,7 +92,8 @@ def test_X6_steps_give_the_same_words_and_what_fails_is_in_the_ledger(
     assert all(other == first for other in others)
     failed = plain.sql("SELECT reason, source_offset FROM words_python__ledger WHERE kind = 'rejected'").collect()
     assert [row["reason"] for row in failed] == ["RuntimeError: no such word"] * 2
-    for one in pipelines:
+    # What code makes alone, and what it makes with Spark.
+    for one in pipelines if DEPTH > 1 else (pipelines[0], pipelines[-1]):
         found = audit(lake, one)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["late"] == 0

@@ -31,7 +31,7 @@ def folded(machine: Machine, made: Epochs) -> Run:
     return fold_chain(machine, made)[-1]
 
 
-@examples(150)
+@examples(80, deeper=150)
 @given(data=st.data())
 def test_X2_no_cut_and_no_order_of_arrival_changes_what_an_ordered_computation_does(data: st.DataObject) -> None:
     machine = data.draw(machines(ordered=True, wall=False))
@@ -45,7 +45,7 @@ def test_X2_no_cut_and_no_order_of_arrival_changes_what_an_ordered_computation_d
     event(f"{min(len(run.productions), 9)} productions, {len(run.late)} late")
 
 
-@examples(100)
+@examples(60, deeper=100)
 @given(data=st.data())
 def test_records_and_timers_of_a_key_take_turns_by_event_time(data: st.DataObject) -> None:
     machine = data.draw(machines(ordered=True, wall=False))
@@ -64,7 +64,7 @@ def test_records_and_timers_of_a_key_take_turns_by_event_time(data: st.DataObjec
     assert plain == {key: said for key, said in by_hand.items() if said}
 
 
-@examples(150)
+@examples(80, deeper=150)
 @given(data=st.data())
 def test_timers_fire_once_in_order_and_not_before_their_time(data: st.DataObject) -> None:
     machine = data.draw(machines())
@@ -94,7 +94,7 @@ def test_timers_fire_once_in_order_and_not_before_their_time(data: st.DataObject
     event(f"{min(done['fired'], 9)} fired")
 
 
-@examples(150)
+@examples(80, deeper=150)
 @given(data=st.data())
 def test_T3_nothing_that_is_produced_is_late_for_those_who_read_it(data: st.DataObject) -> None:
     machine = data.draw(machines())
@@ -112,7 +112,7 @@ def test_T3_nothing_that_is_produced_is_late_for_those_who_read_it(data: st.Data
         assert second.state.clock.watermark == reached
 
 
-@examples(100)
+@examples(60, deeper=100)
 @given(data=st.data())
 def test_L3_folded_again_it_says_the_same_from_any_epoch_on(data: st.DataObject) -> None:
     machine = data.draw(machines())
@@ -122,7 +122,7 @@ def test_L3_folded_again_it_says_the_same_from_any_epoch_on(data: st.DataObject)
     assert fold_chain(machine, made[cut:], fold_chain(machine, made[:cut])) == whole
 
 
-@examples(100)
+@examples(60, deeper=100)
 @given(data=st.data())
 def test_X6_a_rejected_record_leaves_no_trace_but_in_rejected(data: st.DataObject) -> None:
     machine = data.draw(machines(loops=False))
@@ -140,7 +140,7 @@ def test_X6_a_rejected_record_leaves_no_trace_but_in_rejected(data: st.DataObjec
     assert taken + len(run.late) + len(run.rejected) == sum(len(bundle) for bundle, _ in made)
 
 
-@examples(100)
+@examples(60, deeper=100)
 @given(data=st.data())
 def test_without_timers_no_cut_of_records_that_come_in_order_changes_anything(data: st.DataObject) -> None:
     machine = data.draw(machines(ordered=False, quiet=True))

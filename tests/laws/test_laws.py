@@ -41,14 +41,14 @@ def told(pipeline: Pipeline, made: Epochs) -> None:
         note(f"  {clock}: {bundle}")
 
 
-@examples(100, deeper=150)
+@examples(60, deeper=150)
 @given(runs())
 def test_L1_L2_M1_V1_V3_X6_every_run_keeps_the_laws(run: tuple[Pipeline, Epochs]) -> None:
     told(*run)
     laws.holds_for_fold(*run)
 
 
-@examples(60, deeper=100)
+@examples(40, deeper=100)
 @given(st.data())
 def test_V3_sessions_keep_the_laws(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines(where=Sessions(seconds(data.draw(st.integers(2, 6))))))

@@ -100,11 +100,7 @@ def own_parts() -> tuple[Callable[[timedelta, int], OwnWindows], Callable[[], Ow
 def few_in_python() -> dict[str, Pipeline]:
     """Definitions that have every kind of state between them, and one whose parts are all of its own."""
     bursts, longest = own_parts()
-    names = (
-        "fixed_windows_with_a_phase_accumulating",
-        "sessions_that_close_discarding",
-        "sessions_of_several_a_record",
-    )
+    names = ("fixed_windows_with_a_phase_accumulating", "sessions_that_close_discarding")
     sessions = FEW["sessions_retracting"]
     sketches = {"ways": ApproxDistinct("price"), "median": ApproxQuantile("value", 0.5)}
     own = replace(sessions, what={"longest": longest(), **KEPT, **sketches}, where=bursts(seconds(2), 5))

@@ -120,6 +120,10 @@ class Person:
         self._wait(text)
         self.shot(name)
 
+    def leave(self) -> None:
+        """Go away from the pages, which ask Airflow for news all the time, while there is nothing to see."""
+        self.page.goto("about:blank")
+
     def _wait(self, text: str) -> None:
         end = time.monotonic() + 120
         while time.monotonic() < end:

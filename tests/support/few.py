@@ -204,9 +204,10 @@ _SIDES = replace(_SESSIONS, key="place", each=tuple(SIDES.values()), what=gather
 _PAIRS = Pairs("lefts", "rights", "full")
 
 FEW_OF_STAGES: dict[str, Pipeline] = {
-    "bills_of_sessions_that_grow_and_their_sums": Pipeline(
+    "bills_of_sessions_that_grow": _BILLS,
+    "sums_of_counts_of_sessions_that_grow": Pipeline(
         name="third",
-        log=_BILLS.panes,
+        log=_in_fives(log=_SESSIONS.panes, key="place", what={"visits": Count(), "charged": Sum("n")}).panes,
         what={"bills": Count(), "charged": Sum("charged"), "visits": Sum("visits")},
         where=Global(),
         when=Repeat(AfterCount(1)),
