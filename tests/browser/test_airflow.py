@@ -126,7 +126,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     form.locator("input[name=element_dry_run]").locator("xpath=..").click()
     person.shot("airflow_trigger")
     form.get_by_role("button", name="Trigger").click()
-    admin.until(admin.runs)
+    admin.until(lambda: bool(admin.runs()))
     person.leave()
     (dry,) = admin.ended()
     assert dry["state"] == "success"
