@@ -1,4 +1,4 @@
-"""What an installation is told from outside: where its lake is, which Spark runs it, where its broker listens.
+"""The settings of an installation: where its lake is, which Spark runs it, where its broker listens.
 
 Every field can be set by the environment variable `TAILRACE_` + its name in capitals, or in a file `tailrace.toml`
 (the nearest one at or above the working directory); the environment wins. Relative paths are taken from the folder of
@@ -40,7 +40,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _age(value: Any) -> Any:
-    """A length of time as a number and a unit."""
+    """Parse a length of time of a number and a unit, such as `12h`; values that are no text are left as they are."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", value.strip())
@@ -53,7 +53,7 @@ Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 
 class SettingsError(TailraceError, ValueError):
-    """Settings that make no sense. It names every bad field at once, in `faults`, and the variable that mends it."""
+    """Invalid settings. `faults` names every bad field at once, and the variable that mends it."""
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = tuple(faults)
@@ -63,91 +63,95 @@ class SettingsError(TailraceError, ValueError):
 
 
 def _root() -> Path:
-    """The folder that relative paths are taken from."""
+    """Find the folder that relative paths are taken from."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
 
 
 def _default_jars() -> Path:
-    """`build/jars` of the checkout that this module runs from, of the root otherwise."""
+    """Return `build/jars` of the checkout that this module runs from, else of the folder for relative paths."""
     checkout = Path(__file__).resolve().parents[2]
     return checkout / "build" / "jars" if (checkout / "pyproject.toml").is_file() else Path("build/jars")
 
 
 def _quarter() -> str:
-    """A quarter of the machine's memory, as DuckDB takes it."""
+    """Return a quarter of the machine's memory in DuckDB's notation, such as `2000MB`."""
     return f"{max(1, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4 // 10**6)}MB"
 
 
 class Settings(BaseSettings):
     """The settings of one installation; made from the environment and `tailrace.toml`, and never changed after.
 
-    Raises SettingsError, with every fault, when a value does not hold or the file has a key there is not.
+    Raises SettingsError, with every fault, when a value is invalid or the file has an unknown key.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True)
 
     warehouse: Place = Path("build/lake")
-    """Where the tables' files are: a folder, or `s3://BUCKET/PREFIX`."""
+    """The place of the tables' files: a folder, or `s3://BUCKET/PREFIX`."""
     catalog: Identifier = "lake"
     """The catalog's name. It is part of every table's key: all who share tables must use the same one."""
     catalog_uri: str = ""
-    """Where the catalog is: `sqlite:///FILE`, `postgresql://USER@HOST:PORT/DATABASE`, `glue://ACCOUNT`, `glue://`, or
-    the address of one behind Iceberg's REST interface. Empty: SQLite's `catalog.db` in the warehouse."""
+    """The address of the catalog: `sqlite:///FILE`, `postgresql://USER@HOST:PORT/DATABASE`, `glue://ACCOUNT`,
+    `glue://`, or the address of a catalog with Iceberg's REST interface. Empty: SQLite's `catalog.db` in the
+    warehouse."""
     catalog_secret: SecretStr | None = None
     """The password of PostgreSQL, or the token of a REST catalog."""
     namespace: Identifier = "main"
-    """The namespace of tables named without one."""
+    """The namespace of tables that are named without a namespace."""
     registry: Identifier = "registry"
-    """The namespace of the registries in which computations of several namespaces claim what counts once."""
+    """The namespace of the registries in which computations of several namespaces claim records that count once."""
     checkpoints: Place | None = None
-    """Where Spark keeps how far sources were read, as `warehouse`. None: `_checkpoints` in the warehouse."""
+    """The folder or address of Spark's checkpoints, which hold how far sources were read. None: `_checkpoints` in the
+    warehouse."""
     contracts: Path = Path("iceberg_schemas")
-    """The folder of the tables' contracts. A table with no file there has what its definition says."""
+    """The folder of the tables' contracts. A table without a file there has the contract that its definition gives."""
     jars: Path = Field(default_factory=_default_jars)
     """The folder of the pinned jars, filled by `python -m tailrace.toolchain`."""
     java_home: Path | None = None
-    """The Java to use. None: the first that fits out of JAVA_HOME, the PATH and the extra `java`."""
+    """The home of the Java to use. None: the first that fits out of JAVA_HOME, the PATH and the extra `java`."""
     spark_master: Annotated[str, StringConstraints(min_length=1)] = "local[*]"
-    """Where Spark runs. Not used in a process that a cluster's own submit started."""
+    """The master that Spark runs on. Not used in a process that a cluster's own submit started."""
     driver_memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmgt]$")] = "4g"
     """The heap of Spark's driver, and so of all of Spark in local mode."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
-    """Into how many parts Spark shuffles. Few suit small epochs; by default one a core."""
+    """The number of parts into which Spark shuffles. Few suit small epochs; by default one a core."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
-    """What runs an epoch or a run: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
+    """The engine of epochs and runs: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
-    """How much memory DuckDB may use before it spills, such as `2GB`. By default a quarter of the machine's."""
+    """The memory that DuckDB may use before it spills, such as `2GB`. By default a quarter of the machine's."""
     scratch: Path | None = None
-    """The folder that DuckDB spills to. None: the machine's own for temporary files."""
+    """The folder that DuckDB spills to. None: the machine's folder for temporary files."""
     freshness: Age = timedelta(minutes=1)
-    """How long a stream may let the answers be behind the ledger where bringing them up takes over a quarter of its
-    time, as where every window is global: their files are rewritten. Otherwise it is done every ten epochs."""
+    """The longest time that a stream may let the answers be behind the ledger where bringing them up to date takes over
+    a quarter of its time, as where every window is global and their files are rewritten. Otherwise they are brought up
+    to date every ten epochs."""
     worker_idle: Age = timedelta(minutes=10)
-    """How long the warm Spark session that runs of a scheduler share on a machine waits for the next one."""
+    """The time that the warm Spark session, which a scheduler's runs on a machine share, waits for the next run."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The Kafka brokers, `host:port,host:port`."""
     kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
-    """How brokers are talked to: as they are, over TLS, or over TLS and signed in with IAM, as MSK has it."""
+    """The security of connections to brokers: none, TLS, or TLS and signing in with IAM, as MSK has it."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """Where a stream serves its metrics; 0 is any port that is free. None: they are not served."""
+    """The port at which a stream serves its metrics; 0 is any free port. None: they are not served."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"
-    """The address that metrics are served at: this machine alone, unless it is said otherwise."""
+    """The address at which metrics are served: by default only this machine reaches it."""
     metrics_file: Path | None = None
-    """The file that a run puts its metrics into as it ends, or a folder that is to have one for each."""
+    """The file into which a run writes its metrics as it ends, or a folder that gets a file of each run."""
     log_format: Literal["json", "text"] | None = None
-    """Structured logs as JSON or as text. None: text in a file that is asked for, else none."""
+    """The format of structured logs. None: text where `log_file` is set, else no logs."""
     log_file: Path | None = None
-    """The file that structured logs are appended to. None: standard error, if there are any."""
+    """The file to which structured logs are appended. None: they go to standard error, if there are any."""
 
     most_snapshots: Annotated[int, Field(ge=20)] = 500
-    """How many snapshots of a table a running stream lets come together before it takes the oldest out."""
+    """The most snapshots of a table that a running stream lets accumulate before it removes the oldest."""
     keep_snapshots: Age = timedelta(days=1)
     """Maintenance keeps the snapshots that were a table's current one within this time, such as `12h` or `7d`."""
     keep_leftovers: Age = timedelta(days=7)
-    """After this time maintenance takes a run that has not ended for one that died, and removes what it left."""
+    """After this time maintenance takes a run that has not ended for dead, and removes what it left."""
     keep_orphans: Annotated[Age, Field(ge=timedelta(days=1))] = timedelta(days=3)
-    """Maintenance deletes files that no snapshot names once they are older; others may be about to be committed."""
+    """Maintenance deletes files that no snapshot names once they are older than this: younger files may be about to be
+    committed."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -166,7 +170,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments before the environment before the file; no other source."""
+        """Order the sources: arguments before the environment before the file; there is no other source."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
     @field_validator("contracts", "jars", "java_home", "metrics_file", "log_file", "scratch")
@@ -216,11 +220,11 @@ class Settings(BaseSettings):
 
     @property
     def warehouse_uri(self) -> str:
-        """The warehouse as both sides of the catalog name it."""
+        """The address of the warehouse, as Spark and the process both name it to the catalog."""
         return self.warehouse if isinstance(self.warehouse, str) else f"file://{self.warehouse}"
 
     def checkpoint(self, *names: str) -> str:
-        """A folder of Spark's checkpoints, by path or address."""
+        """Return the path or address of a folder of Spark's checkpoints."""
         return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
 
 
@@ -232,7 +236,7 @@ def _path(value: Path) -> Path:
 
 
 def _fault(error: Any) -> Fault:
-    """One of pydantic's findings, in the shape of ours."""
+    """Convert an error of pydantic's into a `Fault`."""
     if not error["loc"]:
         return Fault("catalog_uri", "", _lower(str(error["ctx"]["error"])), f"set {PREFIX}CATALOG_URI")
     name = str(error["loc"][0])

@@ -1,7 +1,7 @@
-"""What Airflow runs of Tailrace: DAGs out of definitions. Files in `dags/` call these factories and nothing else.
+"""Airflow DAGs made of definitions. Files in `dags/` call these factories and nothing else.
 
-Parsing a DAG loads its definition, which needs the standard library alone; engine, tables and Spark are imported once a
-task runs.
+Parsing a DAG loads its definition, which needs the standard library alone; the engine, the tables and Spark are
+imported only when a task runs.
 """
 
 from tailrace.airflow.factory import backfill_dag, dbt_dag, maintenance_dag, repair_dag, stream_dag

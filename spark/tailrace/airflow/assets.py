@@ -1,4 +1,4 @@
-"""What stands for a table of answers in Airflow: whoever changes one tells it, and DAGs may be scheduled by it."""
+"""The Airflow assets of the tables of answers: tasks that change a table emit an event, which may schedule DAGs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from airflow.sdk import Asset
 
 
 def asset_of(name: str) -> Asset:
-    """The asset of a pipeline's table."""
+    """Return the asset of a pipeline's answers."""
     return Asset(name=name, uri=f"tailrace://pipelines/{name}")

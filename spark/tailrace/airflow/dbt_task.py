@@ -1,4 +1,4 @@
-"""The dbt DAG's task: the project is built in a process of its own, and told of as dbt reports it."""
+"""The dbt DAG's task: it builds the project in a process of its own, and reports dbt's own counts of results."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class DbtOperator(BaseOperator):
 
 
 def results(file: Path) -> tuple[Counter[str], list[str]]:
-    """How many nodes ended how, and which did not end well, by dbt's report of a run; nothing where there is none."""
+    """Count the nodes by status and list those that failed, by dbt's report of a run; both empty without a report."""
     if not file.is_file():
         return Counter(), []
     nodes = json.loads(file.read_text())["results"]

@@ -1,4 +1,4 @@
-"""Makes DAGs out of definitions."""
+"""The factories that make DAGs of definitions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
-"""How many runs of one DAG may be active at once; a *Backfill* asks for as many of them as it wants."""
+"""The most runs of one DAG that may be active at once; a *Backfill* sets how many of them it takes."""
 
 
 def local() -> Runner:
-    """Runs in the warm session of this machine."""
+    """Make the runner on this machine, with its warm Spark session."""
     from tailrace.runners.local import Local
 
     return Local()
@@ -43,10 +43,10 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
 ) -> DAG:
-    """The DAG that computes ranges of a pipeline or map anew: by *Backfill*, an interval of `cron` a run, or *Trigger*.
+    """Make the DAG that recomputes ranges of a pipeline or map: by *Trigger*, or by *Backfill*, an interval a run.
 
-    `definition` is `FILE` or `FILE:NAME`. Nothing runs by itself. Raises `LoadError` and `DefinitionError` as the
-    definition does, which Airflow shows as an import error.
+    `definition` is `FILE` or `FILE:NAME`; `cron` sets the intervals. Nothing runs by itself. Raises the definition's
+    `LoadError` and `DefinitionError`, which Airflow shows as an import error.
     """
     place = _place(definition)
     pipeline = load_ranged(place)
@@ -78,9 +78,10 @@ def backfill_dag(
 def repair_dag(
     definition: str | Path, *, cron: str | None = None, runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """The DAG that proposes to backfill what came too late, waits until a person has decided, and does it.
+    """Make the DAG that proposes to backfill records that came too late, waits for a person's decision, and does it.
 
-    `cron` says when it looks; None is when it is triggered. One run at a time waits for an answer.
+    `cron` says when the DAG looks for such records; None is only when it is triggered. One run at a time waits for a
+    decision.
     """
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 
@@ -112,9 +113,9 @@ def repair_dag(
 def maintenance_dag(
     definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """The DAG that keeps the tables of a definition small and quick, beside whatever runs on them.
+    """Make the DAG that maintains the tables of a definition, beside whatever runs on them.
 
-    It is paused until somebody wants it; `cron` says when it runs then.
+    The DAG is paused until somebody unpauses it; then it runs as `cron` says.
     """
     place = _place(definition)
     name = load_any(place).name
@@ -144,11 +145,11 @@ def stream_dag(
     cron: str | None = "*/5 * * * *",
     runner: Callable[[], Runner] = local,
 ) -> DAG:
-    """The DAG that has a stream run and looks after it: started where it does not run, alarm where it falls behind.
+    """Make the DAG that looks after a stream: it starts the stream where it does not run, and fails if it falls behind.
 
     The source is a `folder` of files or a Kafka `topic`. A run fails where the watermark is more than `behind` behind
-    the clock on the wall (None for records of another time), or where another stream has the lease. It is paused until
-    somebody wants it. Raises `RunnerError` for a source that is none.
+    the clock on the wall (None for records of another time), or where another stream has the lease. The DAG is paused
+    until somebody unpauses it. Raises `RunnerError` for an invalid source.
     """
     place = _place(definition)
     found = load_any(place)
@@ -180,10 +181,10 @@ def dbt_dag(
     arguments: Sequence[str] = ("build",),
     retries: int = 2,
 ) -> DAG:
-    """The DAG that builds a dbt project once any table that it `reads` has changed, and as `sweep` says in any case.
+    """Make the DAG that builds a dbt project whenever a table that it `reads` has changed, and as `sweep` schedules.
 
-    A table tells of its change through the runs of its backfill, repair and stream DAGs. What changes it besides is
-    found by the sweep. It is paused until somebody wants it.
+    Runs of a table's backfill, repair and stream DAGs report its changes. Other changes are found by the sweep. The DAG
+    is paused until somebody unpauses it.
     """
     where = Path(project).resolve()
     anything = AssetAny(*(asset_of(name) for name in reads))
@@ -201,23 +202,23 @@ def dbt_dag(
 
 
 def _tried(retries: int) -> dict[str, Any]:
-    """How often a task is tried again that failed, and when."""
+    """Return the task arguments that say how often a failed task is tried again, and after how long."""
     return {"retries": retries, "retry_delay": timedelta(seconds=30)}
 
 
 def _absolute(folder: str | Path) -> str:
-    """A folder as another process finds it; an address stays as it is."""
+    """Make a folder's path absolute, so that another process finds it; an address stays as it is."""
     return str(folder) if "://" in str(folder) else str(Path(folder).resolve())
 
 
 def _place(definition: str | Path) -> str:
-    """A definition as runs are told of it."""
+    """Make the path in a definition's `FILE` or `FILE:NAME` absolute, as jobs need it."""
     path, _, name = str(definition).partition(":")
     return str(Path(path).resolve()) + (f":{name}" if name else "")
 
 
 def _loaded(definition: str | Path) -> tuple[str, Pipeline]:
-    """A pipeline as runs are told of it, and what it is."""
+    """Load a pipeline; returns its `FILE` or `FILE:NAME` with an absolute path, and the pipeline."""
     place = _place(definition)
     return place, load(place)
 

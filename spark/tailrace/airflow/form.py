@@ -1,4 +1,4 @@
-"""The form of *Trigger*, and what it was filled in with, checked again."""
+"""The form of *Trigger*, and the check of the values that it was filled in with."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from tailrace.runners.jobs import LONGEST_REASON, Reason, RunnerError
 
 MOST_AT_ONCE = 16
-"""Into how many runs at once a range may be cut."""
+"""The most runs at once into which a range may be cut."""
 
 
 def form() -> dict[str, Param]:
-    """The parameters of a backfill DAG. Left as they are they do the right thing."""
+    """Make the parameters of a backfill DAG. The defaults suit the usual run."""
     empty = ["null", "string"]
     return {
         "from": Param(
@@ -62,7 +62,7 @@ def form() -> dict[str, Param]:
 
 
 class Asked(BaseModel):
-    """What a run was asked for, of its parameters."""
+    """The request for a run, as its parameters have it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
@@ -75,7 +75,7 @@ class Asked(BaseModel):
     @field_validator("first", "last", "reason", mode="before")
     @classmethod
     def _empty(cls, value: Any) -> Any:
-        """A field that was emptied by hand is empty text."""
+        """Turn empty text into None: a field that was emptied by hand is empty text."""
         return None if isinstance(value, str) and not value.strip() else value
 
     @field_validator("first", "last", mode="before")
@@ -95,7 +95,7 @@ class Asked(BaseModel):
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Asked:
-        """What these parameters ask for. Raises `RunnerError` that names each that does not hold, in one line."""
+        """Read the request from parameters. Raises a `RunnerError` that names each invalid parameter, in one line."""
         try:
             return cls.model_validate(dict(params))
         except ValidationError as error:

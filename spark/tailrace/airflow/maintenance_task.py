@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MaintainOperator(BaseOperator):
-    """Keeps the tables of a definition small and quick; `definition` is `FILE` or `FILE:NAME`, by its absolute path."""
+    """Maintains the tables of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path."""
 
     ui_color = "#e3f1e1"
 
@@ -39,7 +39,7 @@ class MaintainOperator(BaseOperator):
 
 
 def summed(done: Mapping[str, Any]) -> str:
-    """What maintenance did, in one line."""
+    """Sum up what maintenance did, in one line."""
     tables = done["tables"]
     rewritten = sum(count["from"] for one in tables for count in one["rewritten"].values())
     expired, orphans = (sum(one[name] for one in tables) for name in ("expired", "orphan_files"))

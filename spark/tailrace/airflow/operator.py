@@ -1,4 +1,4 @@
-"""The one task of a backfill DAG: what was asked for is checked, run where runs are run, and told."""
+"""The single task of a backfill DAG: it checks the parameters, has the backfill run, and reports the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ RESULT = "did"
 
 @contextmanager
 def telling(context: Context, did: Mapping[str, Any]) -> Iterator[None]:
-    """What is raised in here fails the task as `failure` says, and the run's tab says why, beside what it `did`."""
+    """Turn errors raised in this context into the task's `failure`, and show the reason in the run's tab.
+
+    `did` is what the tab shows beside the reason.
+    """
     try:
         yield
     except Exception as error:
@@ -44,8 +47,8 @@ def telling(context: Context, did: Mapping[str, Any]) -> Iterator[None]:
 class BackfillOperator(BaseOperator):
     """Runs a backfill of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
-    What it did is its XCom `did`. A run that changed anything tells the asset of the table. Of a failure the log's last
-    line says why; one that would only fail again is not tried again.
+    Its XCom `did` holds what it did. A run that changed anything emits an event of the table's asset. The log's last
+    line gives the reason of a failure; a run that would only fail again is not tried again.
     """
 
     ui_color = "#dbe9f6"
@@ -83,7 +86,7 @@ class BackfillOperator(BaseOperator):
             self._running.cancel()
 
     def asked(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
-        """What the run was asked for, and the ranges that are runs."""
+        """Return the request for the run, and the ranges that become runs of their own."""
         asked = Asked.of(context["params"])
         interval = chosen(asked, _interval(context), extent, self._before)
         return asked, cut(interval, asked.parallelism, extent)
@@ -106,7 +109,7 @@ class BackfillOperator(BaseOperator):
         ]
 
     def _before(self, end: int) -> Interval:
-        """The last whole interval before an instant."""
+        """Find the last whole interval of the cron expression before an instant, in microseconds."""
         table = CronDataIntervalTimetable(self.cron, self.timezone)
         found = table.infer_manual_data_interval(run_after=coerce_datetime(moment(end)))
         return _micros(found.start), _micros(found.end)
@@ -130,7 +133,7 @@ class BackfillOperator(BaseOperator):
 
 
 def said(outcomes: Sequence[Outcome], sums: dict[str, int], *, dry_run: bool) -> str:
-    """What a run did, in one line."""
+    """Sum up what a run did, in one line."""
     over = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
     counts = f"{sums['changed']:,} changed, {sums['untouched']:,} untouched, {sums['retracted']:,} retracted"
     if dry_run:
@@ -143,7 +146,7 @@ def said(outcomes: Sequence[Outcome], sums: dict[str, int], *, dry_run: bool) ->
 
 
 def _interval(context: Context) -> Interval | None:
-    """The interval of a run of Airflow's *Backfill*; None of another run."""
+    """Return the interval of a run of Airflow's *Backfill*, in microseconds; None for other runs."""
     run: Any = context["dag_run"]
     if run.run_type != "backfill":
         return None
@@ -154,17 +157,17 @@ def _interval(context: Context) -> Interval | None:
 
 
 def _micros(at: datetime) -> int:
-    """An instant of Airflow's, whose differences are not those of a plain `datetime`."""
+    """Convert an instant of Airflow's to microseconds, by a plain `datetime`: Airflow's type subtracts differently."""
     return instant(datetime.fromisoformat(at.isoformat()))
 
 
 def failure(error: TailraceError) -> AirflowException:
-    """What a task fails with; one that would only fail again is not tried again."""
+    """Return the exception that a task fails with; a task that would only fail again is not tried again."""
     again = not isinstance(error, RunnerError) or error.again
     return (AirflowException if again else AirflowFailException)(line(error))
 
 
 def line(error: Exception) -> str:
-    """Why a run failed, in one line."""
+    """Return why a run failed, in one line."""
     said = " ".join(str(error).split())
     return said if isinstance(error, TailraceError) else f"{type(error).__name__}: {said}"

@@ -1,4 +1,4 @@
-"""The pages that Airflow's API server serves for Tailrace, to whoever may read the run that they are of."""
+"""The pages that Airflow's API server serves for Tailrace, to readers who may read the run that a page is about."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.airflow.report import page
 
 
 def application() -> FastAPI:
-    """The application; each of its pages checks that the reader may read the run's XComs."""
+    """Make the application; each of its pages checks that the reader may read the run's XComs."""
     app = FastAPI(title="Tailrace", docs_url=None, redoc_url=None, openapi_url=None)
     may_read = Depends(requires_access_dag("GET", DagAccessEntity.XCOM))
     app.get("/did/{dag_id}/{run_id:path}", response_class=HTMLResponse, dependencies=[may_read])(_did)

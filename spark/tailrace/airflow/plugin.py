@@ -1,4 +1,4 @@
-"""What Airflow has to know of Tailrace beyond its DAGs; found by the entry point that the installation declares."""
+"""Tailrace's plugin for Airflow, found by the entry point that the installation declares."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from airflow.plugins_manager import AirflowPlugin
 from tailrace.airflow.timetable import ByHand
 
 PREFIX = "/tailrace"
-"""Where the pages are served, below Airflow's own address."""
+"""The path of the pages below Airflow's own address."""
 
 
 class _Pages:
-    """The pages' application, made when a server first asks: schedulers and tasks load this plugin, too."""
+    """The pages' application, made at the first request: schedulers and tasks, too, load this plugin."""
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -27,7 +27,7 @@ class _Pages:
 
 
 class TailracePlugin(AirflowPlugin):
-    """The timetable of backfills by hand, and the tab of a run that says what it did."""
+    """The timetable of backfills by hand, and the tab that shows what a run did."""
 
     name = "tailrace"
     timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class

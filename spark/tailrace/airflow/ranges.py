@@ -1,4 +1,4 @@
-"""Which range of event time a run is of, and into which runs it is cut."""
+"""The range of event time of a run, and the runs into which it is cut."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a pipeline's answers go: which windows are `closed` (those that end by then), and the `latest` end.
+    """The extent of a pipeline's answers: windows that end by `closed` are closed, the last window ends at `latest`.
 
-    Of a map: up to where the watermark is, and the latest event.
+    Of a map: the watermark, and just after the latest event. Both are microseconds.
     """
 
     closed: int
@@ -36,7 +36,7 @@ class Extent:
 
     @classmethod
     def of(cls, lake: Lake, pipeline: Ranged) -> Extent:
-        """Read from the tables' metadata. Raises `LakeError` where there are no tables yet."""
+        """Read the extent from the tables' metadata. Raises `LakeError` where there are no tables yet."""
         from tailrace.lake.catalog.lake import head_of
         from tailrace.lake.read.current_answers import held_by
         from tailrace.lake.read.pipeline_status import latest_in
@@ -51,15 +51,16 @@ class Extent:
 
     @property
     def whole(self) -> int:
-        """Up to where windows have answers and are closed."""
+        """The end up to which windows have answers and are closed, in microseconds."""
         return min(self.closed, self.latest)
 
 
 def chosen(asked: Asked, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]) -> Interval:
-    """The range of a run.
+    """Choose the range of a run: its interval, else the range asked for, else the last whole interval that is closed.
 
-    `interval` is that of a run of Airflow's *Backfill*, None of another. `before` gives the last whole interval before
-    an instant. Raises `RunnerError` where the parameters say something else than the interval, or there is nothing yet.
+    `interval` is that of a run of Airflow's *Backfill*, None for other runs. `before` returns the last whole interval
+    before an instant. Raises `RunnerError` where the parameters ask for a range beside the interval, or no window is
+    closed yet.
     """
     if interval is not None:
         if asked.first is not None or asked.last is not None:
@@ -77,7 +78,7 @@ def chosen(asked: Asked, interval: Interval | None, extent: Extent, before: Call
 
 
 def cut(interval: Interval, parts: int, extent: Extent) -> list[Interval]:
-    """A range in at most so many parts of whole hours. What is still open stays together, in the last one.
+    """Cut a range into at most `parts` parts of whole hours. Windows that are still open stay together in the last.
 
     >>> hour = 3_600_000_000
     >>> cut((0, 5 * hour), 2, Extent(5 * hour, 5 * hour)) == [(0, 3 * hour), (3 * hour, 5 * hour)]

@@ -1,4 +1,4 @@
-"""The repair DAG: what came too late is proposed for a backfill, a person decides, and it is done."""
+"""The repair DAG: it proposes to backfill records that came too late, a person decides, and the backfill runs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateReport
 
 PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
-"""The tasks, by their names."""
+"""The names of the tasks."""
 
 TABLE = "table"
-"""The XCom of `propose` that the page of the decision shows, in Markdown."""
+"""The XCom of `propose` that the page of the decision shows: a table in Markdown."""
 
 RANGES = "ranges"
-"""The XCom of `propose` that `repair` goes by: ranges of window timestamps, in microseconds."""
+"""The XCom of `propose` that `repair` reads: the ranges of window timestamps to backfill, in microseconds."""
 
 
 class ProposeOperator(BaseOperator):
-    """Reads from the ledger what came too late and no backfill has taken in; skips the run's rest if there is none."""
+    """Reads from the ledger the late records that no backfill has taken in; skips the other tasks if there are none."""
 
     ui_color = "#fdf2d0"
 
@@ -62,7 +62,7 @@ class ProposeOperator(BaseOperator):
 
 
 def table(reports: Sequence[LateReport], ranges: Sequence[Interval]) -> str:
-    """What could be repaired now and what would be backfilled for it, in Markdown."""
+    """Write a Markdown table of the ranges that can be repaired now, and a line of what would be backfilled."""
     lines = ["| pipeline | windows from | to | late records | windows |", "|---|---|---|--:|--:|"]
     lines += [
         f"| {report.pipeline.name} | {text(one.first)} | {text(one.last)} | {one.records:,} | {one.windows:,} |"

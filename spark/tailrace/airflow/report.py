@@ -1,4 +1,4 @@
-"""What a run did, as a page of its own: the tab *What it did* of a run in Airflow."""
+"""The page that shows what a run did: the tab *What it did* of a run in Airflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTED = ("changed", "untouched", "retracted")
 
 
 def page(did: Mapping[str, Any] | None, state: str) -> str:
-    """The page of a run of which a task said that it `did` this; None where it has said nothing yet."""
+    """Write the page of a run from what its task reported that it `did`; None where it has reported nothing yet."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>What it did</title><style>{STYLE}</style>'
         f"</head><body>{''.join(_body(did, state))}</body></html>"
@@ -81,7 +81,7 @@ def _runs(parts: list[Mapping[str, Any]]) -> str:
 
 
 def _tables(tables: list[Mapping[str, Any]]) -> str:
-    """What maintenance did to each table."""
+    """Write the table of what maintenance did to each table."""
     lines = ["<th>table</th><th>written together</th><th>expired</th><th>orphans</th><th>seconds</th>"]
     for one in tables:
         written = ", ".join(f"{count['from']:,} {what} to {count['to']:,}" for what, count in one["rewritten"].items())

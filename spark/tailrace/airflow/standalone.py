@@ -2,7 +2,7 @@
 
 API server, scheduler and DAG processor are processes of their own, stopped by their ids: `airflow standalone` leaves
 orphans behind when it is told to stop. The database is SQLite unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another;
-whatever else is set of AIRFLOW__* holds, too.
+other AIRFLOW__* variables of the environment apply, too, unless this module sets them.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ SERVERS = {
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
 }
-"""The processes, and what each is told besides."""
+"""The processes, and the options of each."""
 
 STARTING = 300.0
-"""Seconds that Airflow may take until all of it is healthy: some thirty where nothing else runs."""
+"""The most seconds that Airflow may take until all of it is healthy: about thirty on an idle machine."""
 
 STOPPING = 20.0
 """Seconds that a process has to end by itself."""
 
 
 class StandaloneError(TailraceError, RuntimeError):
-    """Airflow did not start. The message says which of its logs tells why."""
+    """Airflow that did not start. The message names the log that tells why."""
 
 
 @dataclass
 class Standalone:
-    """Airflow in a folder of its own, on a lake. Users are `admin`, who may do all, and `viewer`, who may look."""
+    """Airflow in a folder of its own, on a lake. Its users are `admin`, who may do all, and `viewer`, who may read."""
 
     folder: Path
     dags: Path
@@ -72,16 +72,16 @@ class Standalone:
 
     @property
     def logins(self) -> dict[str, str]:
-        """The password of each user; made once for a folder."""
+        """The password of each user, made once for a folder."""
         return self._kept("passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in ("admin", "viewer")})
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the processes are told: the caller's own environment, but for where everything is."""
+        """The environment of the processes: the caller's, with the addresses, folders and secrets of this Airflow."""
         few = {
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__API__WORKERS": "1",
-            # Whoever changes a DAG wants to see it.
+            # Short, so that a changed DAG shows soon.
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
@@ -102,7 +102,7 @@ class Standalone:
         return few | os.environ | ours | lake | dict(self.settings)
 
     def start(self, tell: Callable[[str], object] = lambda said: None) -> None:
-        """Start it, and come back when all of it is healthy. Raises `StandaloneError` where it is not."""
+        """Start Airflow, and return when all of it is healthy. Raises `StandaloneError` where it does not become so."""
         (self.folder / "servers").mkdir(parents=True, exist_ok=True)
         self.logins  # noqa: B018 - it is there before a server reads it
         tell("making the database")
@@ -110,7 +110,7 @@ class Standalone:
         tell("starting Airflow")
         for name, options in SERVERS.items():
             with self._log(name).open("wb") as log:
-                # Each of a group of its own, so that Ctrl-C reaches this process alone, which then stops them in turn.
+                # Each has a process group of its own, so that Ctrl-C reaches only this process, which then stops them.
                 self.processes[name] = subprocess.Popen(
                     [_airflow(), name, *options], env=self.environment, stdout=log, stderr=log, start_new_session=True
                 )
@@ -126,14 +126,14 @@ class Standalone:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Stop what was started, with the warm Spark session that runs had, and the streams of its lake."""
+        """Stop the processes, the warm Spark session that runs used, and the streams of the lake."""
         for process in self.processes.values():
             _tell(process, signal.SIGTERM)
         until = time.monotonic() + STOPPING
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-            # Whatever is left of the group.
+            # Processes of the group may be left.
             _tell(process, signal.SIGKILL)
             process.wait()
         self.processes.clear()
@@ -141,12 +141,12 @@ class Standalone:
         end_all(self.warehouse)
 
     def token(self, user: str) -> str:
-        """A token of a user, for the REST API."""
+        """Ask for a token of a user, for the REST API."""
         asked = {"username": user, "password": self.logins[user]}
         return str(self.call("/auth/token", asked)["access_token"])
 
     def call(self, path: str, body: object = None, token: str = "", method: str | None = None) -> Any:
-        """What the REST API answers. Raises `urllib.error.HTTPError` where it refuses."""
+        """Call the REST API and return its answer. Raises `urllib.error.HTTPError` where it refuses."""
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
@@ -175,7 +175,7 @@ class Standalone:
         return made["secret"]
 
     def _kept(self, name: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
-        """What a file of the folder holds, that only this user reads; made where there is none."""
+        """Read a file of the folder that only this user can read; it is made where there is none."""
         file = self.folder / name
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ class Standalone:
 
 
 def _airflow() -> str:
-    """The command, of this very installation."""
+    """Return the path of this installation's `airflow` command."""
     return str(Path(sys.executable).with_name("airflow"))
 
 
@@ -196,7 +196,7 @@ def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _free(port: int) -> int:
-    """The port, or another where something has it."""
+    """Return the port, or another one that is free where it is taken."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -208,7 +208,7 @@ def _free(port: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it until Ctrl-C or SIGTERM; gives the exit status."""
+    """Run Airflow until Ctrl-C or SIGTERM; returns the exit status."""
     parser = argparse.ArgumentParser("python -m tailrace.airflow.standalone", description="Airflow on one lake.")
     parser.add_argument("--folder", type=Path, default=Path("build/airflow"), help="where it lives [%(default)s]")
     parser.add_argument("--dags", type=Path, default=Path("dags"), help="the folder of DAGs [%(default)s]")

@@ -1,4 +1,4 @@
-"""The stream DAG's tasks: a stream is had to run, and who falls behind is told of."""
+"""The stream DAG's tasks: one starts the stream where it does not run, one fails where the answers fall behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 STREAM, WATERMARK = "stream", "watermark"
-"""The tasks, by their names."""
+"""The names of the tasks."""
 
 YOUNG = 300.0
 """Seconds that a stream may run before each of its stages has a ledger."""
@@ -30,7 +30,7 @@ SNAPSHOTS = "snapshots"
 
 
 def form() -> dict[str, Param]:
-    """The form of *Trigger*: what is to be done with the stream."""
+    """Make the form of *Trigger*, which asks what is to be done with the stream."""
     return {
         "stream": Param(
             "keep",
@@ -47,11 +47,11 @@ ACTIONS = ("keep", "stop", "restart")
 
 
 class StreamOperator(BaseOperator):
-    """Has a stream run, which goes on after the task: it is started where it does not.
+    """Starts a stream, which goes on after the task, unless it runs already.
 
-    A run by hand may stop it, and then it is left stopped until a run by hand restarts it. It fails, once, where the
-    stream ended for a reason that starting it again does not mend: another has its lease, or its arguments are wrong.
-    The run after that starts it again.
+    A run by hand may stop the stream, which then stays stopped until a run by hand restarts it. The task fails, once,
+    where the stream ended for a reason that starting it again does not mend: another stream has its lease, or its
+    arguments are wrong. The next run starts the stream again.
     """
 
     ui_color = "#dcefee"
@@ -95,8 +95,8 @@ class StreamOperator(BaseOperator):
 class WatermarkOperator(BaseOperator):
     """Fails where a stage's watermark is more than `behind` behind the clock on the wall.
 
-    A stage without a ledger is one, too, unless its stream was started minutes ago, and not because one had ended.
-    Answers that have changed since the run before tell their asset.
+    A stage without a ledger counts as behind, too, unless its stream started less than `YOUNG` seconds ago and not
+    because an earlier one had ended. Answers that have changed since the run before emit an event of their asset.
     """
 
     ui_color = "#dcefee"
@@ -119,7 +119,7 @@ class WatermarkOperator(BaseOperator):
             now = answers(lake, self.definition)
             most = None if self.behind is None else duration(self.behind)
             wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most, young=young)
-        # Without an index it gives the values of all runs before, and not of the last.
+        # Without a map index Airflow returns the values of all earlier runs instead of the last one's.
         before: Any = context["ti"].xcom_pull(
             task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1
         )

@@ -1,4 +1,4 @@
-"""When runs of a pipeline's backfill DAG are: for intervals of event time, and only when somebody asks."""
+"""The timetable of a backfill DAG: runs are for intervals of event time, and only when somebody asks for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 class ByHand(CronDataIntervalTimetable):
     """The data intervals of a cron expression, for Airflow's own *Backfill*; nothing is ever scheduled by itself.
 
-    A scheduler asks for the next run as of now (`catchup` is off), a backfill for each one of a range.
+    The scheduler asks for the next run with `catchup` off, and gets none; a *Backfill* asks for each run of its range.
     """
 
     def next_dagrun_info(

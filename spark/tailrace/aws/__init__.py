@@ -1,4 +1,4 @@
 """Amazon's services, by boto3: EMR Serverless as a runner, objects of S3. Needs the extra `aws`.
 
-Who calls is found as boto3 finds it: the environment, a profile, a role.
+boto3 finds the credentials as usual: in the environment, a profile, or a role.
 """

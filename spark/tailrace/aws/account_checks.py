@@ -1,6 +1,6 @@
-"""What `tailrace doctor` checks of AWS: who asks, the clock, the bucket, Glue, and an EMR Serverless application.
+"""The checks of AWS by `tailrace doctor`: the caller, the clock, the bucket, Glue, and an EMR Serverless application.
 
-What may be done is found out by doing it, in the smallest way; nothing is left behind.
+Permissions are checked by doing what needs them, in the smallest way; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.lake.read.lake_checks import SCRATCH, Finding, UnseenError, WrongE
 from tailrace.settings import Settings
 
 ODD, REFUSED = 60, 300
-"""Seconds that a clock may be off before that is worth a word, and before AWS refuses what is signed by it."""
+"""Seconds that a clock may be off before the check reports it, and before AWS refuses requests signed by it."""
 
 _HASTY = {"connect_timeout": 3, "read_timeout": 10, "retries": {"mode": "standard", "max_attempts": 2}}
 
@@ -32,15 +32,15 @@ _CREDENTIALS = (
 
 
 def needs_aws(settings: Settings) -> bool:
-    """Whether anything of this lake is at AWS."""
+    """Tell whether anything of this lake is at AWS."""
     return settings.on_s3 or isinstance(kind(settings), Glue)
 
 
 @dataclass
 class Aws:
-    """The checks for a lake. A client of each service is made once, and is not patient.
+    """The checks for a lake. A client of each service is made once, with short timeouts.
 
-    `asks` is `s3` where nothing but the warehouse is at AWS.
+    `asks` is `s3` where only the warehouse is at AWS.
     """
 
     settings: Settings
@@ -49,12 +49,12 @@ class Aws:
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     def who(self) -> Iterator[Finding]:
-        """Whose the credentials are, and how far this machine's clock is off."""
+        """Check whose the credentials are, and how far this machine's clock is off."""
         yield looked("credentials", self._caller, _CREDENTIALS)
         yield looked("clock", self._clock)
 
     def bucket(self) -> Iterator[Finding]:
-        """The warehouse's bucket: that it is there, and can be written, read and deleted from."""
+        """Check that the warehouse's bucket exists, and can be written, read and deleted from."""
         there = looked("warehouse", self._bucket)
         yield there
         rest: dict[str, Callable[[], str]] = {
@@ -64,16 +64,16 @@ class Aws:
             yield looked(name, check) if there.state == "ok" else _without(name, "warehouse")
 
     def glue(self) -> Iterator[Finding]:
-        """Whether Glue may be asked for the database and its tables."""
+        """Check that Glue may be asked for the database and its tables."""
         yield looked("glue", self._glue)
 
     def application(self, application: str, role: str | None) -> Iterator[Finding]:
-        """An EMR Serverless application, and the role that its runs are to have."""
+        """Check an EMR Serverless application, and the role that its runs are to have."""
         yield looked("application", partial(self._application, application))
         yield looked("job role", partial(self._role, role))
 
     def sweep(self, address: str) -> None:
-        """Delete the objects below an address: what a check has written there."""
+        """Delete the objects below an address, which a check has written there."""
         parsed = urlparse(address)
         under = {"Bucket": parsed.netloc, "Prefix": parsed.path.strip("/") + "/"}
         while found := self._asked("s3", "list_objects_v2", **under).get("Contents"):
@@ -81,7 +81,7 @@ class Aws:
                 self._asked("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
-        # A store that only speaks S3 has nobody to say whose its keys are.
+        # A store that speaks only S3 has no service that could say whose its keys are.
         alone = endpoint("s3") and self.asks == "s3"
         if alone and not endpoint("sts"):
             raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
@@ -95,7 +95,7 @@ class Aws:
         wanted = self.settings.catalog_uri.removeprefix("glue://")
         said = f"{found['Arn']}, account {account}"
         if isinstance(kind(self.settings), Glue) and wanted and wanted != account:
-            # One that is shared may be asked from another account, which the check of Glue finds out.
+            # A shared catalog may be asked from another account; the check of Glue finds out.
             return f"{said}; the catalog is of account {wanted}"
         return said
 
@@ -240,7 +240,7 @@ class Aws:
         return self._clients[service]
 
     def _asked(self, service: str, what: str, **words: Any) -> dict[str, Any]:
-        """What a service answers. Raises `WrongError` with its words, and how to mend what it says is not allowed."""
+        """Call a service and return its answer. Raises `WrongError` with the service's message and how to mend it."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
         try:
@@ -271,14 +271,14 @@ class Aws:
 
     @property
     def _place(self) -> tuple[str, str]:
-        """The bucket, and what the keys of the warehouse start with."""
+        """The bucket of the warehouse, and the prefix of its keys."""
         parsed = urlparse(self.settings.warehouse_uri)
         prefix = parsed.path.strip("/")
         return parsed.netloc, f"{prefix}/" if prefix else ""
 
 
 def findings(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """What there is to say of AWS; nothing is asked where nothing of the lake is there, and no application is given."""
+    """Run the checks of AWS that a lake needs: none where nothing of the lake is at AWS and no application is given."""
     if not needs_aws(settings) and application is None:
         return
     at_glue = isinstance(kind(settings), Glue)
@@ -306,14 +306,14 @@ def _without(name: str, what: str) -> Finding:
 _ACTIONS = {"head_bucket": "s3:ListBucket", "list_objects_v2": "s3:ListBucket"} | {
     "get_public_access_block": "s3:GetBucketPublicAccessBlock"
 }
-"""Actions that are not called as what they allow."""
+"""The actions to allow for calls whose names differ from their actions'."""
 
 
 _NOBODY = (
     "InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException",
     "UnrecognizedClientException", "AuthFailure",
 )  # fmt: skip
-"""What services call credentials that are none, or are no longer."""
+"""The error codes of services for credentials that are invalid or have expired."""
 
 
 def _mend(service: str, what: str, error: Any) -> str:
@@ -342,7 +342,7 @@ def _code(error: WrongError) -> str:
 
 
 def _trusts(policy: dict[str, Any]) -> bool:
-    """Whether a trust policy lets EMR Serverless take the role."""
+    """Tell whether a trust policy lets EMR Serverless take the role."""
 
     def listed(value: Any) -> list[Any]:
         return value if isinstance(value, list) else [value]

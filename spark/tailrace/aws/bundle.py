@@ -1,7 +1,7 @@
 """`python -m tailrace.aws.bundle`: all that a cluster and an Airflow need to run this checkout, as files to upload.
 
 The same tree on the same platform gives the same bytes: archives are sorted, and have no time, owner or path of the
-machine that made them, but for the interpreter that the environment's `bin/python` is a link to.
+machine that made them, except for the interpreter to which the environment's `bin/python` is a link.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ from tailrace.settings import Settings
 from tailrace.toolchain import class_path, fetch, missing, require_java
 
 EPOCH = 315_532_800
-"""The time of everything in an archive, in seconds: 1980, before which a zip file knows none."""
+"""The time of everything in an archive, in seconds: 1980, the earliest that a zip file can hold."""
 
 GROUPS = ("lake", "aws")
-"""The groups of jars that are in each bundle."""
+"""The groups of jars that each bundle has."""
 
 MWAA = "/usr/local/airflow/plugins"
-"""Where Amazon's Airflow unpacks plugins.zip."""
+"""The folder in which Amazon's Airflow unpacks plugins.zip."""
 
 _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
-"""What runs leave in folders of the project."""
+"""The names of files and folders that runs leave in folders of the project."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a bundle is to have.
+    """The parts that a bundle is to have.
 
-    `root` is the checkout, `jars` the folder of the pinned jars. `python` is the interpreter of the environment: of the
-    platform that it is to run on, and in the same place there. `extras` are those of tailrace that the drivers need,
-    `groups` the jars. `spark` puts pyspark in, which EMR brings by itself. Raises `AwsError` where `root` is none.
+    `root` is the checkout, `jars` the folder of the pinned jars. `python` is the interpreter of the environment, made
+    for the platform on which the bundle runs, and in the same place there. `extras` are the extras of tailrace that the
+    drivers need, `groups` the groups of jars. `spark` adds pyspark, which EMR brings by itself. Raises `AwsError` where
+    `root` is no checkout.
     """
 
     root: Path
@@ -63,10 +64,10 @@ class Bundle:
                 raise AwsError(f"{self.root} has no {name}: a bundle is made of a checkout of the project")
 
     def build(self, out: Path, tell: Callable[[str], None]) -> None:
-        """Make it in a folder, in place of the bundle that is there.
+        """Make the bundle in a folder, replacing a bundle that is there.
 
         Raises `AwsError` where a part cannot be made or the folder holds something else, and `ToolchainError` where a
-        jar cannot be had.
+        jar cannot be fetched.
         """
         if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
             raise AwsError(f"{out} holds something that is no bundle: give another folder by --out")
@@ -90,7 +91,7 @@ class Bundle:
 
     @property
     def _extras(self) -> tuple[str, ...]:
-        # Its other packages, pandas above all, are what the executors need; pyspark is left out of it.
+        # The executors need the other packages of the extra `spark`, pandas above all; pyspark itself is left out.
         return tuple(dict.fromkeys((*self.extras, "spark")))
 
     def _wheel(self, made: Path) -> Path:
@@ -103,7 +104,7 @@ class Bundle:
         extras = ("airflow", *self.extras)
         said = self._pinned(extras, "--no-hashes")
         (made / "requirements.txt").write_text(said)
-        # Amazon's Airflow is there before them, and keeps its own version.
+        # Amazon's Airflow is installed before the requirements, and keeps its own version.
         said = self._pinned(extras, "--no-hashes", "--prune", "apache-airflow")
         (made / "requirements-mwaa.txt").write_text(f"{said}{MWAA}/{wheel.name}\n")
         with zipfile.ZipFile(made / "plugins.zip", "w") as file:
@@ -117,7 +118,7 @@ class Bundle:
         self._uv("venv", "--relocatable", "--python", self.python, place)
         into = ("pip", "install", "--python", place / "bin" / "python", "--no-deps")
         self._uv(*into, "--require-hashes", "-r", pins)
-        # By its name: what is installed by its path notes the path.
+        # Installed by name, for a package that is installed by path notes the path.
         self._uv(*into, "--no-cache", "--no-index", "--find-links", made, f"tailrace=={tailrace.__version__}")
         _forget(place, "uv_cache.json")
         archived(made / "environment.tar.gz", {"": place})
@@ -132,7 +133,7 @@ class Bundle:
     def _sources(self, made: Path) -> None:
         copied(self.root / "spark" / "jobs", made / "jobs", "*.py")
         copied(self.root / "pipelines", made / "pipelines", "*.py")
-        # As in the checkout, one beside the other: a DAG names its definition by where it is itself.
+        # Side by side as in the checkout: a DAG names its definition by a path relative to the DAG's own file.
         for name in ("dags", "pipelines", "iceberg_schemas", "dbt"):
             copied(self.root / name, made / "dags" / name, "**/*")
         (made / "dags" / ".airflowignore").write_text("pipelines/\ndbt/\n")
@@ -152,7 +153,7 @@ class Bundle:
         sealed(made, about)
 
     def _commit(self) -> tuple[str | None, bool | None]:
-        """The commit of the checkout, and whether it has changes since; none of an export without its history."""
+        """Find the commit of the checkout, and whether it has changes since; both None without a git history."""
         git = ["git", "-C", str(self.root)]
         try:
             return _ran([*git, "rev-parse", "HEAD"]).strip(), bool(_ran([*git, "status", "--porcelain"]).strip())
@@ -160,7 +161,7 @@ class Bundle:
             return None, None
 
     def _pinned(self, extras: Iterable[str], *words: str) -> str:
-        """The packages that uv.lock has for extras, without tailrace itself."""
+        """Export the packages that uv.lock pins for extras, without tailrace itself, as requirements."""
         flags = [word for extra in extras for word in ("--extra", extra)]
         told = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
         return self._uv("export", *told, *flags, *words)
@@ -173,13 +174,13 @@ class Bundle:
 
 
 def sealed(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write a bundle's manifest: what is said about it, and each file with its sha256 and how long it is."""
+    """Write a bundle's manifest: the facts `about` the bundle, and each file with its sha256 and size in bytes."""
     told = {**about, "files": contents(folder)}
     (folder / MANIFEST).write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
 
 
 def copied(folder: Path, to: Path, pattern: str) -> None:
-    """Copy the files of a folder of the project, without what runs leave there."""
+    """Copy the files of a folder of the project, without those that runs leave there."""
     for path in sorted(folder.glob(pattern)):
         below = path.relative_to(folder)
         if path.is_file() and not _LEFT & {*below.parts}:
@@ -188,7 +189,7 @@ def copied(folder: Path, to: Path, pattern: str) -> None:
 
 
 def archived(file: Path, folders: Mapping[str, Path]) -> None:
-    """Pack folders by the names that they are to have, sorted, with nothing of this machine."""
+    """Pack folders under the names that they are to have, sorted, without times, owners and paths of this machine."""
     with (
         file.open("wb") as raw,
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed,
@@ -202,7 +203,7 @@ def archived(file: Path, folders: Mapping[str, Path]) -> None:
                 held.mtime = EPOCH
                 held.mode = 0o755 if held.isdir() or held.mode & 0o100 else 0o644
                 if held.isreg() or held.islnk():
-                    # Two that are one file here would be a link in the one archive and none in the next.
+                    # A hard link is packed as a file, for whether two files are linked depends on this machine.
                     held.type, held.size, held.linkname = tarfile.REGTYPE, path.stat().st_size, ""
                     with path.open("rb") as content:
                         tar.addfile(held, content)
@@ -211,12 +212,12 @@ def archived(file: Path, folders: Mapping[str, Path]) -> None:
 
 
 def _forget(environment: Path, name: str) -> None:
-    """Take a file of the installer's own, which says when it was installed, out of each package of an environment."""
+    """Remove a file of the installer, which holds the time of installation, from each package of an environment."""
     for noted in environment.glob(f"lib/*/site-packages/*.dist-info/{name}"):
         noted.unlink()
         record = noted.with_name("RECORD")
         lines = record.read_text().splitlines(keepends=True)
-        # Written anew: the file may be the cache's, too.
+        # The file is replaced, not changed: it may be a hard link into the installer's cache.
         record.unlink()
         record.write_text("".join(line for line in lines if f"/{name}," not in line))
 
@@ -231,10 +232,10 @@ def _walked(folder: Path) -> Iterator[Path]:
 
 
 def conf(place: str, files: Iterable[str]) -> dict[str, str]:
-    """What Spark of EMR Serverless has to be told to run with the bundle that was uploaded to `place`.
+    """Return the settings with which Spark on EMR Serverless runs with the bundle that was uploaded to `place`.
 
-    `files` are the paths of its manifest. The definitions are then in `definitions/pipelines` of a driver's folder, the
-    contracts in `definitions/iceberg_schemas`.
+    `files` are the paths in the bundle's manifest. A driver then has the definitions in `definitions/pipelines` of its
+    folder, and the contracts in `definitions/iceberg_schemas`.
     """
     at, python = place.rstrip("/"), "./environment/bin/python"
     return {
@@ -247,8 +248,8 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
 
 
 def _ran(command: Sequence[str], cwd: Path | None = None) -> str:
-    """What a command prints. Raises `AwsError` with its last words where it fails."""
-    # An environment that is active here is not the one that is meant.
+    """Run a command and return its output. Raises `AwsError` with the end of its error output where it fails."""
+    # The command must not use an environment that happens to be active here.
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     try:
         done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """Runs as job runs of an EMR Serverless application: nothing of a run is on the machine that asks for it.
 
-What a run did is not in its state, which is one word, and its log comes when it comes. So each run leaves an outcome of
-its own in S3 as it ends (`cli.runtime.cluster_entry`): how it ended and what it said.
+The state of a job run, which is one word, does not tell what the run did, and its log may come late. So each run leaves
+an outcome in S3 as it ends (`cli.runtime.cluster_entry`): its exit status and its output.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
 """The states of a job run that has not ended."""
 
 GRACE = 120
-"""Seconds that a stream has to end at an epoch's boundary before it is killed."""
+"""Seconds that a stream has to end at an epoch boundary before it is killed."""
 
 AGAIN = 5
-"""How often in an hour EMR starts a stream again that failed; after that the stream DAG does."""
+"""The most times in an hour that EMR restarts a stream that failed; after that the stream DAG starts it again."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Application:
     """An EMR Serverless application and what its runs need.
 
     `role` is the job role's ARN. `place` is an address of S3 with the entry points under `jobs/` (`spark/jobs` of the
-    project); outcomes are left under `outcomes/`, logs under `logs/`. `definitions` is the folder that a driver has the
-    definitions' files in. `environment` are variables of driver and executors (`TAILRACE_...`), `conf` more of Spark's
-    settings. `log_group` is a group of CloudWatch Logs that the drivers print to, beside S3; none if it is empty.
-    Raises `AwsError` for values that are none.
+    project); outcomes are left under `outcomes/`, logs under `logs/`. `definitions` is the folder in which a driver has
+    the definitions' files. `environment` are variables of driver and executors (`TAILRACE_...`), `conf` more of Spark's
+    settings. `log_group` is a group of CloudWatch Logs to which the drivers print besides S3; empty for none. Raises
+    `AwsError` for invalid values.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Application:
             faults.append(f"place {self.place!r}: expected an address such as s3://bucket/tailrace")
         if not re.fullmatch(r"[\w./#-]{0,512}", self.log_group, re.ASCII):
             faults.append(f"log_group {self.log_group!r}: expected the name of a log group such as /tailrace/stream")
-        # They are words of one text, which EMR takes apart where there is a space.
+        # EMR gets the variables and settings as one text, which it splits at spaces.
         told = {**self.environment, **self.conf}
         faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in told.items() if _broken(n + v)]
         if faults:
@@ -69,7 +69,7 @@ class Application:
 
     @property
     def parameters(self) -> str:
-        """Arguments of spark-submit."""
+        """The arguments of spark-submit that set the variables and Spark's settings, as one text."""
         told = dict(self.conf)
         for name, value in self.environment.items():
             told[f"spark.emr-serverless.driverEnv.{name}"] = value
@@ -78,7 +78,7 @@ class Application:
 
     @property
     def monitoring(self) -> dict[str, Any]:
-        """Where the drivers' output goes."""
+        """The places to which the drivers' output goes: S3, and CloudWatch Logs if there is a `log_group`."""
         told: dict[str, Any] = {"s3MonitoringConfiguration": {"logUri": self.under("logs") + "/"}}
         if self.log_group:
             told["cloudWatchLoggingConfiguration"] = {
@@ -89,11 +89,11 @@ class Application:
         return told
 
     def under(self, *parts: str) -> str:
-        """An address under `place`."""
+        """Return an address under `place`."""
         return "/".join((self.place.rstrip("/"), *parts))
 
     def there(self, definition: str) -> str:
-        """A definition as the driver finds it."""
+        """Return the path under which the driver finds a definition."""
         return f"{self.definitions}/{Path(definition).name}"
 
 
@@ -103,7 +103,7 @@ def _broken(value: str) -> bool:
 
 @dataclass(frozen=True)
 class _Run:
-    """A job run, and the token that its outcome is left under."""
+    """A job run, and the token under which its outcome is left."""
 
     id: str
     token: str
@@ -117,7 +117,7 @@ class _Run:
 
 
 class EmrServerless:
-    """Runs of an EMR Serverless application. `every` is how often one is looked at that is waited for, in seconds."""
+    """The runner on an EMR Serverless application. `every` is the time between two looks at a job run, in seconds."""
 
     def __init__(self, application: Application, *, every: float = 5.0) -> None:
         self.application, self.every = application, every
@@ -130,16 +130,16 @@ class EmrServerless:
         return client("emr-serverless")
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
-        """Submit it, and wait until it has ended."""
+        """Submit a backfill, and wait until it has ended."""
         there = job.model_copy(update={"definition": self.application.there(job.definition)})
         return Outcome.all_of(self._done("backfill", [*there.words, "--json"], tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Submit it, and wait until it has ended."""
+        """Submit maintenance, and wait until it has ended."""
         return self._done("maintain", [self.application.there(job.definition), "--json"], tell)
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Have it run as a job run of mode STREAMING, which EMR itself starts again where it fails."""
+        """Start a stream, unless it runs, as a job run of mode STREAMING, which EMR itself restarts where it fails."""
         last = self._last(job)
         if last is not None and last.goes_on:
             if not anew:
@@ -151,7 +151,7 @@ class EmrServerless:
                 return Streaming(state="stopped")
             status, ended = self._ended(last)
             if status in FINAL and not self._left(last, "told"):
-                # Told once: who starts it again after that has looked at it.
+                # Raised once: the next start is taken to come after somebody has looked at the error.
                 self._leave(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
         there = job.model_copy(update={"definitions": tuple(map(self.application.there, job.definitions))})
@@ -162,7 +162,7 @@ class EmrServerless:
         return Streaming(state="started", run=run, since=time.time(), ended=ended)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Cancel it with time to end at an epoch's boundary, where it runs, and leave it so."""
+        """Cancel a running stream, with time to end at an epoch boundary, and leave it stopped."""
         last = self._last(job)
         if last is not None:
             self._stop(last, tell)
@@ -228,7 +228,7 @@ class EmrServerless:
         return _Run(run, token, found["state"], found.get("stateDetails") or "", found["createdAt"].timestamp())
 
     def _last(self, job: StreamJob) -> _Run | None:
-        """The job run of a stream that was submitted last."""
+        """Find the job run of a stream that goes on, or else the one that was submitted last; None without any."""
         found: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -239,12 +239,12 @@ class EmrServerless:
             page = {"nextToken": answer["nextToken"]}
         if not found:
             return None
-        # One that goes on is the stream's, whatever was submitted after it.
+        # A job run that goes on is the stream, even if others were submitted after it.
         last = max(found, key=lambda one: (one["state"] in GOES_ON, one["createdAt"]))
         return self._run(last["id"])
 
     def _ended(self, run: _Run) -> tuple[int | None, str]:
-        """The exit status of a run that has ended, None where it left no outcome, and why it ended in one line."""
+        """Return the exit status of a run that has ended, None without an outcome, and why it ended, in one line."""
         outcome = self._outcome(run)
         if not outcome:
             return None, f"job run {run.id} {run.state.lower()}: {run.details or 'it left no outcome'}"
@@ -285,5 +285,5 @@ class EmrServerless:
 
 
 def _name(job: StreamJob) -> str:
-    """The name of a stream's job runs."""
+    """Return the name of a stream's job runs."""
     return f"tailrace stream {job.name}"

@@ -9,13 +9,13 @@ from tailrace.model.base.errors import TailraceError
 
 
 class AwsError(TailraceError, RuntimeError):
-    """A service that did not do what it was asked to, or an address that is none. The message says why."""
+    """A service that did not do what it was asked to, or an invalid address or value. The message says why."""
 
 
 def client(service: str, **config: Any) -> Any:
-    """A client of a service, which tries again what may succeed then. Raises `AwsError` where boto3 is not there.
+    """Make a client of a service that retries calls which may succeed then. Raises `AwsError` without boto3.
 
-    `config` are settings of botocore's, for who would not wait that long.
+    `config` are settings of botocore, for callers that would not wait that long.
     """
     try:
         import boto3
@@ -26,7 +26,7 @@ def client(service: str, **config: Any) -> Any:
 
 
 def put(address: str, text: str) -> None:
-    """Leave a text at an address. Raises `AwsError`."""
+    """Write a text to an address. Raises `AwsError`."""
     bucket, key = _parts(address)
     try:
         client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode())
@@ -35,7 +35,7 @@ def put(address: str, text: str) -> None:
 
 
 def get(address: str) -> str | None:
-    """The text at an address; None where there is none. Raises `AwsError`."""
+    """Read the text at an address; None where there is none. Raises `AwsError`."""
     bucket, key = _parts(address)
     s3 = client("s3")
     try:

@@ -1,6 +1,6 @@
-"""Uploads a bundle to S3: what is not there as it is here, and its manifest last.
+"""The upload of a bundle to S3: the files that differ there, and the manifest last.
 
-While files are being changed there is no manifest there: who finds one finds every file that it names, as it says.
+While files are being changed S3 has no manifest: whoever finds a manifest finds every file that it names, unchanged.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ MANIFEST = "manifest.json"
 """The file of a bundle that names the others."""
 
 SUM = "sha256"
-"""The metadata of an object that says what is in it."""
+"""The metadata of an object that holds the sha256 of its content."""
 
 
 def contents(folder: Path) -> dict[str, dict[str, Any]]:
-    """The files of a bundle by their paths in it, each with its sha256 and how many bytes it has."""
+    """List the files of a bundle by their paths in it, each with its sha256 and its size in bytes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return {path.relative_to(folder).as_posix(): {SUM: sum_of(path), "bytes": path.stat().st_size} for path in paths}
 
 
 def sum_of(path: Path) -> str:
-    """The sha256 of a file."""
+    """Compute the sha256 of a file."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 def address(place: str) -> tuple[str, str]:
-    """The bucket and the prefix, with its slash, of an address. Raises `AwsError` where it is none."""
+    """Split an address into its bucket and its prefix, with a slash at the end. Raises `AwsError` for no address."""
     found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
     if found is None:
         raise AwsError(f"--to {place!r}: expected an address such as s3://my-bucket/tailrace")
@@ -43,10 +43,10 @@ def address(place: str) -> tuple[str, str]:
 
 
 def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
-    """Bring a bundle to an address; gives the paths of what was sent, none where all was there.
+    """Upload a bundle to an address; returns the paths of the files sent, none where all were there already.
 
-    What an earlier one had and this one has not stays; no manifest names it. Raises `AwsError` where the folder has
-    changed since its manifest was written, or S3 does not do what it is asked to.
+    Files of an earlier bundle that this one does not have stay; no manifest names them. Raises `AwsError` where the
+    folder has changed since its manifest was written, or S3 refuses a call.
     """
     bucket, prefix = address(place)
     try:
@@ -70,22 +70,22 @@ def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]
 
 
 class _Place:
-    """Objects of a bucket whose keys start alike."""
+    """The objects of a bucket whose keys have a prefix."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix, self.s3 = bucket, prefix, client("s3")
 
     def holds(self, path: str) -> str | None:
-        """The sum of what is there; None where nothing is, or something that was not put by us."""
+        """Return the sha256 noted at an object: None without an object, empty if another program uploaded it."""
         found = self._asked("head_object", path)
         return None if found is None else found["Metadata"].get(SUM, "")
 
     def remove(self, path: str) -> None:
-        """Delete an object, where it is there."""
+        """Delete an object, if there is one."""
         self._asked("delete_object", path)
 
     def put(self, file: Path, path: str, digest: str) -> None:
-        """Upload a file, in parts where it is long; S3 compares the sum of what it gets."""
+        """Upload a file, in parts if it is large; S3 checks the sha256 of what it receives."""
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError
 

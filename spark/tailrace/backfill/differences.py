@@ -1,7 +1,8 @@
-"""What a backfill finds and writes: how answers and open windows differ from the log, and the ledger rows of that.
+"""The comparison of answers and open windows with the log, and the ledger rows that correct them.
 
-Of windows that the stream cannot reach any more the answers alone are compared (`answers.differences`). Of those still
-open, their state, too, by `model.step.correction`: natively a projection a step, else by the model's own Python.
+Of windows that the stream cannot reach any more only the answers are compared (`answers.differences`). Of windows that
+are still open the state is compared, too, by `model.step.correction`: natively as one projection a step, else by the
+model's own Python.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ class OpenWindowsCorrected:
         self.parts = {name: part.type for name, part in pipeline.parts.items()}
 
     def corrected(self, computed: str, state: str, held: str, meant: str) -> str:
-        """The windows of the range as they come out, one row each.
+        """Compare the windows of the range with the log; the relation returned has a row for each window.
 
-        `computed` are the batch answers (`answers.batch`), `state` a view of the open windows, both of the range, and
-        `held` the answers of table `p` (`answers.current`), of which those count whose windows are `meant`. Columns:
-        those of `answers.differences`, `change` being `state` where only the state was wrong; the state's; `remains`.
+        `computed` are the batch answers (`answers.batch`), `state` is a view of the open windows, both of the range,
+        and `held` are the answers (`answers.current`), of which only those in windows that are `meant` count. Columns:
+        those of `answers.differences`, with `change` being `state` where only the state was wrong; the columns of the
+        state; `remains`.
         """
         started = self._started(self._beside(computed, state, held, meant))
-        # Else a filter on what comes out would be pushed through all the steps, and grow with each.
+        # Materialised, else a filter on the result would be pushed through all the steps, and grow with each.
         return self._changes(self.session.kept(started))
 
     def rows(self, view: str) -> str:
-        """The ledger rows of a view of what `corrected` gave, less what is the same."""
+        """Write the SQL of the ledger rows for a view of `corrected`'s result; equal windows give none."""
         partials = Rows(self.pipeline).of_corrected(view, "remains", "open AND NOT remains")
         return f"{pane_rows(self.pipeline, view, self.written)} UNION ALL {partials}"
 
@@ -52,7 +54,7 @@ class OpenWindowsCorrected:
         return str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L"))
 
     def _beside(self, computed: str, state: str, held: str, meant: str) -> str:
-        """Each window with what the log has of it, what the state has, and the answer held; null if there is none."""
+        """Write the SQL that joins each window's batch answer, state and held answer; null where one is missing."""
         pipeline, keys = self.pipeline, names(self.pipeline)
         place = [*keys, *SPAN]
         both = " AND ".join([*(f"c.{n} <=> s.{n}" for n in keys), *(f"c.{n} = s.{n}" for n in SPAN)])
@@ -77,7 +79,7 @@ class OpenWindowsCorrected:
         return f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {both}"
 
     def _held(self, held: str, state: str, meant: str) -> str:
-        """The answers held of the windows meant, and of those that merged away and were not taken back yet (V3)."""
+        """Select the answers of the windows meant, and of windows that merged away and are not retracted yet (V3)."""
         if not self.pipeline.where.merges:
             return f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {meant}"
         keys = names(self.pipeline)
@@ -90,7 +92,7 @@ class OpenWindowsCorrected:
         return f"SELECT * FROM ({both}) WHERE _merged_away OR {meant}"
 
     def _types(self) -> dict[str, str]:
-        """The columns of `_beside` and their types."""
+        """Return the columns of `_beside` with their types."""
         pipeline, results = self.pipeline, self.pipeline.results
         return {
             **{name: pipeline.columns[name] for name in pipeline.key},
@@ -103,7 +105,10 @@ class OpenWindowsCorrected:
         }
 
     def _started(self, beside: str) -> str:
-        """The windows with each one's state as it starts anew, `told`, and whether the state was the `alike`."""
+        """Write the SQL of the windows as they start anew: their state, `told`, and whether the old state was `alike`.
+
+        `told` says whether a pane comes out, `alike` whether the state that the stream had adds up to the same.
+        """
         chain = Chain(f"SELECT * FROM ({beside})", list(self._types()))
         now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
         fixed: Row = {**now, "new_generation": f"{self.written.generation}L"}
@@ -116,13 +121,13 @@ class OpenWindowsCorrected:
         return chain.text
 
     def _changes(self, started: str) -> str:
-        """What becomes of each window, as `corrected` says it."""
+        """Write the SQL that decides the `change` of each window, with the columns that `corrected` describes."""
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.results)
         closed = f"computed = answered AND (NOT computed OR {equal})"
         still = "IF(open, computed AND alike, NOT computed AND NOT answered)"
         right = f"IF({self._gone}, {closed}, {still})"
-        # What merged away is told of when its successor fires.
+        # The answer of a window that merged away is retracted when its successor fires.
         right = f"(({right}) OR (merged_away AND NOT computed AND NOT open))"
         by = f" OVER (PARTITION BY {listed(names(pipeline)) or '1'})"
         wrong = f"NOT BOOL_AND(right){by}" if pipeline.where.merges else "NOT right"
@@ -151,5 +156,5 @@ class PythonCorrected(OpenWindowsCorrected):
 
 
 def correcting(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrected:
-    """The correction in the execution that the definition takes on the session's engine."""
+    """Choose the correction for the execution that the definition takes on the session's engine."""
     return (PythonCorrected if way(pipeline) is Way.PYTHON else OpenWindowsCorrected)(session, pipeline, written)

@@ -1,9 +1,10 @@
 """A backfill of windows that are still open to the stream, which then goes on from the corrected state (rule X4).
 
-It borrows the ledger's lease at an epoch boundary, so that nothing moves under it: the stream lands what comes, and
-waits with what it has folded. It computes the windows from all that the log holds up to the ledger's epoch, puts them
-beside the open state and the answers (`differences`), and gives the lease back in the commit of what differs: panes,
-retractions and partials in its own generation. The stream reads its state anew from there, and folds its epoch again.
+The backfill borrows the ledger's lease at an epoch boundary, so that the ledger does not move under it: the stream goes
+on landing records, and waits with the epoch that it has folded. The backfill computes the windows from all that the log
+holds up to the ledger's epoch, compares them with the open state and the answers (`differences`), and gives the lease
+back in the commit of the differences: panes, retractions and partials in its own generation. The stream then reads its
+state anew from the ledger, and folds its epoch again.
 """
 
 from __future__ import annotations
@@ -90,6 +91,6 @@ class Handover(WindowsRun):
         return Found(found.relation, found.counts)
 
     def _state(self, written: BackfillVersion, head: Head | None) -> str:
-        """The open windows as the ledger has them."""
+        """Write the SQL of the open windows in the ledger, as of its head's snapshot or, without a head, the newest."""
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
         return Rows(self.pipeline).within_reach(ledger, written.watermark)

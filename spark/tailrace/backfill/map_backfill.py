@@ -1,7 +1,7 @@
-"""A backfill of a map: what the log gives for a range by now, beside what the ledger has of it (rule V4).
+"""A backfill of a map: the rows of a range are computed from the log and compared with the ledger's (rule V4).
 
 A record belongs to the interval that holds its event time (V5). Nothing of a map is open to a stream, so a run takes no
-lease: what it finds to differ is taken back and given again, in a generation of its own, beside a stream that runs on.
+lease: rows that differ are retracted and written again, in a generation of the run's own, while a stream runs on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def backfill_map(
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
 ) -> list[Backfilled]:
-    """Compute what a map gives of the records of event times `[first, last)` anew, in microseconds; as one run.
+    """Recompute a map's rows for the records of event times `[first, last)`, in microseconds, as one run.
 
     Raises `BackfillError` where no stream has run yet.
     """
@@ -57,7 +57,7 @@ def backfill_map(
 
 
 def read(lake: Lake, definition: Map, first: int, last: int) -> tuple[str, Filter]:
-    """The log that a range reads, and what it reads of it."""
+    """Return the name of the log that a range reads, and the filter of the files that hold its records."""
     epoch = lake.head(ledger_name(definition.name)).number("epoch")
     return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
 
@@ -76,7 +76,7 @@ class MapRun(RangeRun):
         self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, properties)
 
     def published(self, found: Found, snapshot: int) -> None:
-        """Nothing follows the ledger of a map."""
+        """Do nothing: a map has no table of answers that follows its ledger."""
 
     def _followed(self, owner: str) -> Unfollowed:
         return Unfollowed(self.lake, self.map.name)
@@ -105,11 +105,11 @@ class MapRun(RangeRun):
         return self._counted(map_rows.differences(self.map, computed, held))
 
     def _new(self, computed: str) -> Found:
-        """Compare with nothing, where the ledger has no row of the range: all that is computed is new."""
+        """Count every computed row as new, where the ledger has no row of the range."""
         text = map_rows.new(self.map, computed)
         if not self.session.direct:
             return self._counted(text)
-        # The process reads but what the condition needs to count them, and the rest as it writes.
+        # Counting in the process reads only the columns that the condition needs; the others are read when written.
         relation = self.session.view(text)
         return Found(relation, dict.fromkeys(COUNTS, 0) | {"changed": self.session.count(relation)})
 
@@ -120,5 +120,5 @@ class MapRun(RangeRun):
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:
-    """A range's bounds, None where it has none."""
+    """Return a range's bounds, None for a side on which the range is open."""
     return None if first <= BEGINNING else first, None if last >= END_OF_TIME else last

@@ -1,10 +1,10 @@
 """A backfill: one step over everything that the log holds for a range, replacing the range by a minimal diff (V4).
 
 It pins the log at the ledger's epoch, computes the answers of the windows whose timestamp lies in the range (V5), and
-writes what differs from the current answers: a changed window is taken back and fired again, one that is not produced
-any more is taken back, one that comes out equal is left untouched. The rows go into the ledger in a generation of their
-own beside a running stream, and table `p` follows. Windows that a stream can still reach are another run's, which
-borrows the stream's lease (`handover`, X4).
+writes what differs from the current answers: a changed window is retracted and fired again, a window that is not
+produced any more is retracted, a window that comes out equal is left untouched. The rows go into the ledger in a
+generation of their own beside a running stream, and the answers follow the ledger. Windows that a stream can still
+reach are computed by a second run, which borrows the stream's lease (`handover`, X4).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def backfill(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> list[Backfilled]:
-    """Compute the range `[first, last)` of window timestamps anew, in microseconds.
+    """Recompute the range `[first, last)` of window timestamps, in microseconds.
 
-    It is one run of the windows that are closed, and one of those that a stream can still reach, as far as the range
-    has any. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that is empty or
-    that cannot be had, and `OtherDefinitionError` where the tables are another definition's.
+    The closed windows of the range are one run, and the windows that a stream can still reach are another; a run with
+    no window is left out. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that
+    is empty or cannot be computed, and `OtherDefinitionError` where the tables are another definition's.
     """
     _check(lake, pipeline, first, last)
     if isinstance(pipeline, Map):
@@ -78,11 +78,11 @@ def backfill_stages(
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
 ) -> Sequence[tuple[Ranged, list[Backfilled]]]:
-    """Backfill every stage of a definition, the first one first; what one answers is computed once, from the log.
+    """Backfill every stage of a definition, in order; the answers of each stage are computed once, from the log.
 
-    Nothing is changed where one of them cannot be: of several stages the range must be closed in all, and a later one
-    closes after those before it. `begun` is told of the engine before anything is computed. Where DuckDB turns
-    out to have no room Spark takes it; without `spark` that is left to the caller, as a `RoomError`.
+    If one stage cannot be backfilled, none is changed: of several stages the range must be closed in all, and a later
+    stage closes after the stages before it. `begun` is called with the session before anything is computed. Where
+    DuckDB runs out of room Spark takes over; without `spark` the caller gets a `RoomError` instead.
     """
     for stage in pipeline.stages:
         _check(lake, stage, first, last)
@@ -100,14 +100,14 @@ def backfill_stages(
 
 
 def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> Choice:
-    """Choose the engine for a range, as `backfill` does. Raises what it raises of what cannot be had."""
+    """Choose the engine for a range, as `backfill` does, and raise `backfill`'s errors for the range and the tables."""
     _check(lake, pipeline, first, last)
     return choice_for(lake, pipeline, [_read(lake, pipeline, first, last)])[0]
 
 
 @contextmanager
 def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[tuple[Session, Shared]]:
-    """The engine for a range, by what the log holds of it, and what the stages answer on it."""
+    """Open a session on the engine that fits the log's records of a range, with the shared answers of the stages."""
     with (
         session_for(lake, pipeline, "backfill", [_read(lake, pipeline, first, last)]) as session,
         closing(Shared(session, pipeline, first, last)) as shared,
@@ -116,7 +116,7 @@ def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[t
 
 
 def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> tuple[str, Filter]:
-    """The log that a range reads, and what it reads of it."""
+    """Return the name of the log that a range reads, and the filter of the files that hold its records."""
     if isinstance(pipeline, Map):
         return read(lake, pipeline, first, last)
     since, until = events_from(pipeline, first), events_until(pipeline, last)
@@ -131,7 +131,7 @@ def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
 
 
 def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: Shared) -> list[_Closed | Handover]:
-    """The runs that a range takes, checked but not begun."""
+    """Return the runs that a range takes, checked but not begun."""
     pinned = session.lake.head(ledger_name(pipeline.name))
     if pinned.number("epoch") < 0:
         raise BackfillError(f"{pipeline.name}__ledger has no epoch yet: run a stream of the definition first")
@@ -193,11 +193,11 @@ class _Closed(WindowsRun):
 
     @property
     def _within(self) -> Filter:
-        """The answers that are of the range."""
+        """The filter of the answers whose windows are in the range."""
         first, last = (max(BEGINNING, min(at, END_OF_TIME)) for at in (self.first, self.last))
         return every(after("window_end", first), up_to("window_end", last))
 
     def _anything_held(self) -> bool:
-        """Whether there may be answers of the range, by their files' statistics."""
+        """Tell whether there may be answers of the range, by their files' statistics."""
         table, within = held_by(self.lake, self.pipeline, self._within)
         return any(True for _ in self.lake.table(table).scan(row_filter=within).plan_files())

@@ -9,7 +9,10 @@ from tailrace.sql.results.answers import events_from, events_until
 
 
 def records(answering: Answering, first: int, last: int, epoch: int) -> str:
-    """The log's records that windows of the range `[first, last)` may hold, up to an epoch, as a query in brackets."""
+    """Write the query, in brackets, of the log's records up to an epoch that windows of `[first, last)` may hold.
+
+    The range is of window timestamps, in microseconds.
+    """
     pipeline = answering.pipeline
     log = pipeline.stages[0].log
     since, until = events_from(pipeline, first), events_until(pipeline, last)
@@ -19,10 +22,10 @@ def records(answering: Answering, first: int, last: int, epoch: int) -> str:
 
 
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
-    """How far back sessions reach that end at `first` or later, in microseconds.
+    """Find an event time, in microseconds, before which no session that ends after `first` begins.
 
-    The span that is looked at doubles until no session that ends so late begins within a gap of its edge. It ends a gap
-    after `first`: a session that goes on from there has a window in the span that ends after `first`, too.
+    The span that is searched doubles until no such session begins within a gap of the span's start. The span ends a gap
+    after `first`: a session that goes on beyond it has a window in the span that ends after `first`, too.
     """
     pipeline = answering.pipeline
     log, where = pipeline.log, pipeline.where

@@ -1,4 +1,7 @@
-"""The skeleton of a run over a range: tried dry, or entered, computed, published, and noted where it fails."""
+"""The skeleton of a run over a range: a dry run, or a run that is entered in the runs table, computed and published.
+
+A run that fails is noted as failed.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class RangeRun(ABC):
-    """A run of one stage over `[first, last)`, on the session's engine. It is what `Replacing` asks for."""
+    """A run of one stage over `[first, last)`, on the session's engine; it implements what `Replacing` calls."""
 
     def __init__(self, session: Session, definition: Ranged, first: int, last: int) -> None:
         self.session, self.lake, self.definition, self.direct = session, session.lake, definition, session.direct
         self.first, self.last = first, last
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        """Do the run, or say what it would do."""
+        """Do the run, or with `dry_run` compute what it would change."""
         started, by, head = time.perf_counter(), self.session.choice, self._head()
         epoch = head.number("epoch")
         if dry_run:
@@ -51,35 +54,35 @@ class RangeRun(ABC):
 
     @abstractmethod
     def compute(self, run: Run, pinned: Head) -> Found:
-        """Compute what differs, as of the pinned commit's epoch."""
+        """Compute the differences between the log and the ledger, as of the pinned commit's epoch."""
 
     @abstractmethod
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        """Append the rows of what differs."""
+        """Append the ledger rows of the differences to the branch."""
 
     @abstractmethod
     def published(self, found: Found, snapshot: int) -> None:
-        """Bring table `p` up with what was published."""
+        """Bring the answers up to date with the published snapshot."""
 
     @abstractmethod
     def _followed(self, owner: str) -> Follows:
-        """Give what follows the ledger."""
+        """Return the follower that brings the answers up to date with the ledger."""
 
     @abstractmethod
     def _head(self) -> Head:
-        """Give where the ledger stands, as far as this run reads it."""
+        """Return the head of the ledger as of which this run reads."""
 
     @abstractmethod
     def _tried(self, one: Run, head: Head) -> Found:
-        """Compute what a dry run says."""
+        """Compute the differences for a dry run."""
 
     @abstractmethod
     def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
-        """Replace the range, by the protocol that its windows take."""
+        """Replace the range, by the protocol for closed or for open windows."""
 
 
 class WindowsRun(RangeRun):
-    """A run of a pipeline's windows, whose table `p` follows."""
+    """A run of a pipeline's windows, whose answers follow the ledger."""
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
         super().__init__(session, pipeline, first, last)

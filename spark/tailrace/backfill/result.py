@@ -1,4 +1,4 @@
-"""What a backfill gives, and what can be wrong with one."""
+"""The results of backfills, and their error."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class BackfillError(TailraceError, RuntimeError):
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What a run did: windows fired again or for the first time, left alone, and taken back for good.
+    """The result of a run: how many windows it fired (again or for the first time), left alone, and only retracted.
 
-    Of windows still open, those whose state alone was put right count as changed, too.
+    Windows still open of which only the state was corrected count as changed, too. `gave_way` is the run that this one
+    gave way to.
     """
 
     run: Run
@@ -37,9 +38,9 @@ class Backfilled:
 
 @dataclass(frozen=True)
 class Found:
-    """Hold what a run would write: a relation of its windows, each with what became of it, and counts of each kind.
+    """The differences that a run would write: a relation of its windows, each with its `change`, and counts by kind.
 
-    Besides the counts that runs have, `held` is how many of the range's windows have an answer in table `p`.
+    Besides the counts that runs have, `held` counts the windows of the range that have an answer.
     """
 
     changes: str
@@ -52,18 +53,18 @@ class Found:
 
 
 def ended(done: Ended, started: float, engine: Choice) -> Backfilled:
-    """Sum up a run that began at `started`, by the process's own clock, on an engine."""
+    """Sum up a run that began at `started`, in seconds of `time.perf_counter`, on an engine."""
     counts = {name: done.counts[name] for name in COUNTS}
     return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, engine=engine, gave_way=done.above)
 
 
 def draft(pipeline: Ranged, first: int, last: int, epoch: int) -> Run:
-    """A run that is not entered: what a dry run is of."""
+    """Make a run for a dry run, which is not entered in the runs table."""
     return Run("", "backfill", "dry_run", 0, first, last, pipeline.fingerprint, epoch)
 
 
 def as_of(run: Run, pinned: Head) -> BackfillVersion:
-    """As what a run writes that read the log as of a ledger's head."""
+    """Return the version of the rows that a run writes after it read the log as of a ledger's head."""
     return BackfillVersion(
         run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
     )

@@ -1,7 +1,7 @@
 """The answers of a definition's stages over a range of the log, each computed once for its own run and the next stage.
 
-The records of the range are those that the last stage needs. Those of the stages before it are among them, for a stage
-reaches as far back as the one before it, and further by its own windows.
+The records that are read are those that the last stage needs. They include the records that earlier stages need, for a
+stage reaches as far back as the stage before it, and further by its own windows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tailrace.sql.results.answers import in_range
 
 
 class Shared:
-    """What the stages up to `pipeline` answer over the range `[first, last)` of window timestamps, in microseconds.
+    """The answers of the stages up to `pipeline` over the range `[first, last)` of window timestamps, in microseconds.
 
-    What a stage answers is kept until `close`, if the stage after it reads it.
+    The answers of a stage are kept until `close`, if a later stage reads them.
     """
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
@@ -25,7 +25,10 @@ class Shared:
         self._kept: dict[tuple[str, int], str] = {}
 
     def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> str:
-        """The answers of a stage as of an epoch of the log, as a query; `[first, last)` is in the whole range."""
+        """Write the query of a stage's answers as of an epoch of the log; `[first, last)` lies in the whole range.
+
+        Answers that a later stage reads are computed at the first call.
+        """
         one = self.ends
         while one.pipeline.name != stage.name:
             assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
@@ -35,18 +38,18 @@ class Shared:
         return f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}"
 
     def close(self) -> None:
-        """Free what is kept."""
+        """Free the kept answers."""
         while self._kept:
             self.session.free(self._kept.popitem()[1])
 
     def _read(self, one: Answering, epoch: int, first: int, last: int) -> str:
-        """A stage's records, as far as a range of the last stage needs them, as a query in brackets."""
+        """Write the query of a stage's records, as far as a range of the last stage needs them."""
         if one.earlier is None:
             return records(self.ends, first, last, epoch)
         return one.changed(f"SELECT * FROM {self._all(one.earlier, epoch)}")
 
     def _all(self, one: Answering, epoch: int) -> str:
-        """A relation of all that a stage answers."""
+        """Return a relation of all answers of a stage in the whole range, computed once for each epoch."""
         at = one.pipeline.name, epoch
         if at not in self._kept:
             rows = self._read(one, epoch, self.first, self.last)

@@ -1,4 +1,4 @@
-"""The command `tailrace`: its commands, and what becomes of an error.
+"""The command `tailrace`: its subcommands, and how errors end it.
 
 Every error that Tailrace raises on purpose is one clear message and an exit status; anything else is one line, with the
 trace in a file or, with `--debug`, on the terminal.
@@ -48,7 +48,7 @@ class _Guarded(TyperGroup):
             Output().error("interrupted")
             raise typer.Exit(Status.INTERRUPTED) from None
         except RuntimeError as error:
-            # The command line's own way out is one too.
+            # The command line's own ways out are RuntimeErrors, too.
             if isinstance(error, typer.Exit | typer.Abort):
                 raise
             raise _unexpected(error, debug=bool(ctx.params.get("debug"))) from None
@@ -59,7 +59,7 @@ class _Guarded(TyperGroup):
 
 
 def _is_of_command_line(error: Exception) -> bool:
-    """Whether the command line itself deals with it: wrong usage, or a reader that went away."""
+    """Tell whether the command line itself handles an error: wrong usage, or a reader that went away."""
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return True
     return hasattr(error, "format_message") and hasattr(error, "exit_code")

@@ -1,4 +1,4 @@
-"""Choose the engine of an epoch or a run, by what is known before anything is read, against bounds of the settings."""
+"""Choose the engine of an epoch or a run: compare what is known before anything is read with the settings' bounds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tailrace.settings import Settings
 from tailrace.sql.records.selections import needs_spark
 
 _BYTES_A_ROW = 400
-"""About how many bytes an open window takes in DuckDB, its accumulators included."""
+"""The approximate bytes of an open window in DuckDB, its accumulators included."""
 
 
 class Engine(Enum):
-    """Who runs the common SQL."""
+    """The engines that run the common SQL."""
 
     DUCKDB = "duckdb"
     SPARK = "spark"
@@ -24,7 +24,7 @@ class Engine(Enum):
 
 @dataclass(frozen=True)
 class Choice:
-    """The engine that was chosen, and why, as a clause for people."""
+    """The chosen engine, and the reason as a clause for people."""
 
     engine: Engine
     why: str
@@ -35,25 +35,25 @@ class Choice:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Say what fits this process. Where the settings name an `engine`, that has everything, however large."""
+    """The bounds of what fits this process. An `engine` that the settings name takes everything, however large."""
 
     engine: Engine | None
     memory: int
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
-        """The bounds that the settings set."""
+        """Read the bounds from the settings."""
         named = None if settings.engine == "auto" else Engine(settings.engine)
         return cls(named, in_bytes(settings.memory))
 
     def holds(self, *, bytes: int = 0, rows: int = 0) -> bool:
-        """Whether so many bytes to read and so many rows of state fit: DuckDB spills, so a state may be larger."""
+        """Tell whether so many bytes to read and so many rows of state fit; as DuckDB spills, a state may be larger."""
         if self.engine is not None:
             return self.engine is Engine.DUCKDB
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
     def for_run(self, bytes: int, definition: Definition | None = None) -> Choice:
-        """Choose the engine of a run that reads so many bytes of files. DuckDB has no part in steps for Spark."""
+        """Choose the engine of a run that reads so many bytes of files; steps written for Spark always run on Spark."""
         fits = self.holds(bytes=bytes)
         how = "are within" if fits else "are more than"
         why = f"the files to read, {_megabytes(bytes)}, {how} TAILRACE_MEMORY, {self.limit}"
@@ -66,7 +66,7 @@ class Bounds:
         return Choice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
     def for_stream(self, definition: Definition) -> Choice:
-        """Choose the engine that a stream begins on: it goes over where an epoch or its state does not fit."""
+        """Choose the engine that a stream begins on; it goes over to Spark where an epoch or its state does not fit."""
         if _spells(definition):
             return Choice(Engine.SPARK, _SPELLING)
         kept = "keys" if isinstance(definition, Computation) else "open windows"
@@ -77,7 +77,7 @@ class Bounds:
 
     @property
     def limit(self) -> str:
-        """The memory, for people."""
+        """The bound of the memory, as text for people."""
         return _megabytes(self.memory)
 
     def _named(self, engine: Engine) -> Choice:
@@ -94,7 +94,7 @@ _SPELLING = "its ids in a registry have more than six decimals, which DuckDB doe
 
 
 def _spells(definition: Definition | None) -> bool:
-    """Whether a computation claims ids that engines write differently: from seven decimals on Spark has exponents."""
+    """Tell whether a computation claims ids that engines write differently: Spark uses exponents from 7 decimals on."""
     if not isinstance(definition, Computation) or definition.once is None:
         return False
     parts = decimal_parts(definition.produced.columns[definition.once.by])
@@ -102,7 +102,7 @@ def _spells(definition: Definition | None) -> bool:
 
 
 def _megabytes(bytes: int) -> str:
-    """A size for people.
+    """Format a size in bytes for people, in megabytes.
 
     >>> _megabytes(1_234_567_890), _megabytes(40_000)
     ('1,235 MB', '0.04 MB')
@@ -112,7 +112,7 @@ def _megabytes(bytes: int) -> str:
 
 
 def in_bytes(size: str) -> int:
-    """A size such as `2GB` in bytes.
+    """Convert a size such as `2GB` to bytes.
 
     >>> in_bytes("2GB")
     2000000000

@@ -1,8 +1,8 @@
-"""Claim what a computation produces before its epoch is written (`model.definition.once`; Photon's IdRegistry).
+"""Claim the productions of a computation before its epoch is written (`model.definition.once`; Photon's IdRegistry).
 
-The claims are published first and the epoch after them, so what dies in between has claimed what is not in its ledger
-yet. The epoch is then folded again, from the same state and the same records, finds those claims to be its own, and
-counts them: what is its own and not in its ledger is still to come.
+The claims are published before the epoch, so a process that dies in between has claimed productions that its ledger
+does not have yet. The epoch is then folded again, from the same state and the same records. It finds those claims to be
+its own and counts their productions: one that is claimed but not in the ledger is still to be written.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.records.stage_records import claimed_ids
 
 SOONEST, LATEST = 0.05, 5.0
-"""Seconds that one waits, at first and at most, who was overtaken by another claimant."""
+"""Seconds that a claimant waits, at first and at most, after another one overtook it."""
 
 Known: TypeAlias = Callable[[int | None, int], str]
-"""Gives a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
+"""A function that names a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
 
 _ID = ("id", PANE_TIME)
 CLAIM_PLACE = ("source_partition", "source_offset")
-"""The columns that say which production of an epoch a row is."""
+"""The columns that identify a production within an epoch."""
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A relation of the ids of an epoch's productions, each with its places; and between which event times they are."""
+    """The productions to claim in an epoch: a relation of their ids and places, and their first and last event times.
+
+    `rows` is the number of productions, `ids` that of the distinct ids among them; times are in microseconds.
+    """
 
     relation: str
     ids: int
@@ -48,28 +51,29 @@ class _Wanted:
 
     @property
     def files(self) -> Filter:
-        """Which files may have rows of these event times."""
+        """The filter of the files that may have rows of these event times."""
         return every(since(PANE_TIME, self.first), up_to(PANE_TIME, self.last))
 
     @property
     def within(self) -> str:
-        """That a row is of these event times."""
+        """The SQL condition that a row is of these event times."""
         return f"{PANE_TIME} BETWEEN TIMESTAMP_MICROS({self.first}L) AND TIMESTAMP_MICROS({self.last}L)"
 
 
 class Claiming:
-    """The claims of one computation, whose ledger a lease is of."""
+    """The claims of one computation; `lease` is that of its ledger."""
 
     def __init__(self, lake: Lake, computation: Computation, lease: Lease) -> None:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
     def left_out(self, session: Session, rows: str, epoch: int, known: Known | None = None) -> str | None:
-        """Claim the productions of an epoch, and name a relation of the places of those that are another's.
+        """Claim the productions of an epoch, and name a relation of the places of those that do not count.
 
-        `rows` is a relation of the ledger's rows as they were computed. None is given where all of them count. `known`
-        is where the claims of a registry are looked up, the registry itself if left out. What is left out is `claimed`
-        in the ledger, and no production.
+        `rows` is a relation of the ledger's rows as they were computed. Returns None where all productions count. One
+        does not count where its id was claimed by another, is in the ledger already, or came earlier in the same epoch:
+        it is `claimed` in the ledger, and no production. `known` looks up the registry's claims; if left out, the
+        registry itself is read.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
@@ -83,11 +87,11 @@ class Claiming:
         return session.kept(f"SELECT {places} {others}")
 
     def close(self) -> None:
-        """Let go of the registry."""
+        """Close the registry."""
         self.registry.close()
 
     def _wanted(self, session: Session, rows: str) -> _Wanted:
-        """The productions that are to be claimed, and of those of one id the how many-th each is."""
+        """Compute the productions to claim, with the place of each among those of the same id."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.kept(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})")
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
@@ -95,7 +99,7 @@ class Claiming:
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
     def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[str, bool]:
-        """The ids that count in this epoch, and whether those are all; those that are nobody's are claimed."""
+        """Claim the ids that are nobody's; name a relation of the ids that count, and tell whether these are all."""
         ours = ""
         for attempt in stamina.retry_context(
             on=MovedError, attempts=None, timeout=None, wait_initial=SOONEST, wait_max=LATEST
@@ -112,7 +116,10 @@ class Claiming:
         return left, session.count(left) == wanted.ids
 
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> str:
-        """The ids that are ours, and whether they were before. Raises `MovedError` where another claimed meanwhile."""
+        """Claim the ids that are nobody's; name a relation of ours, each with whether it was claimed before.
+
+        Raises `MovedError` where another claimant committed meanwhile.
+        """
         registry, claimant = self.registry, f"'{self.registry.claimant}'"
         registry.branch.direct = session.direct
         snapshot = registry.start()
@@ -135,14 +142,14 @@ class Claiming:
         return ours
 
     def _ledger(self, session: Session, wanted: _Wanted) -> str:
-        """What is in the ledger already of the wanted event times."""
+        """Write the query, in brackets, of the ledger's rows of the wanted event times."""
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
         return f"(SELECT * FROM {table} WHERE {wanted.within})"
 
 
 class KeySide(Side, Protocol):
-    """One computation on one engine: no trigger has periods or delays there, and what it keeps is that of keys."""
+    """A computation on one engine: its state is that of keys, and no trigger has periods or delays."""
 
     def settled(self, stepped: Any, claiming: Claiming, epoch: int) -> Any:
-        """What an epoch gave once its productions are claimed: what is another's is none any more."""
+        """Return the result of an epoch once its productions are claimed: those that do not count become `claimed`."""

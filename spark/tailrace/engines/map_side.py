@@ -1,4 +1,4 @@
-"""One map in a stream, on either engine: a fold whose state is nothing but the clock (`engines.protocol.Side`)."""
+"""A map in a stream, on either engine: a fold whose only state is the clock (`engines.protocol.Side`)."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Passed:
-    """What a map has between two epochs: the clock of the last one, and the stream's generation. No window is open."""
+    """The state of a map between two epochs: the last epoch's clock, and the stream's generation. No window is open."""
 
     clock: Clock | None
     generation: int
     count: int = 0
 
     def forget(self) -> None:
-        """Nothing is held for it."""
+        """Do nothing: no memory is held for this state."""
 
 
 @dataclass(frozen=True)
 class Given(Generic[Rows]):
-    """The rows that an epoch writes to the ledger, as the engine has them, and what is there after it."""
+    """The result of an epoch: the rows to write to the ledger, in the engine's own form, and the state after it."""
 
     rows: Rows
     state: Passed
 
 
 class MapSide(ABC, Generic[Rows]):
-    """A map on one engine; what the engine's own is, is how rows are made and written."""
+    """A map on one engine; a subclass makes and writes the rows in the engine's own way."""
 
     holds = False
 
@@ -49,11 +49,11 @@ class MapSide(ABC, Generic[Rows]):
 
     @abstractmethod
     def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
-        """Make the ledger's rows of a bundle."""
+        """Make the ledger's rows from a bundle."""
 
     @abstractmethod
     def write(self, stepped: Given[Rows], branch: Branch, properties: Mapping[str, str]) -> Told:
-        """Write the rows of an epoch, to be published in a commit that says this."""
+        """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
     def nothing(self, generation: int) -> Passed:
         return Passed(None, generation)
@@ -76,4 +76,4 @@ class MapSide(ABC, Generic[Rows]):
         return None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a map holds nothing."""

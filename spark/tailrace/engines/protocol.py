@@ -1,4 +1,4 @@
-"""What a fold asks of the engine that it runs on: the state, the step, and how its rows are written."""
+"""The interface of an engine to a fold: the state, the step, and the writing of the ledger's rows."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, 
 from tailrace.model.base.clock import Clock
 
 FIRED = ("early", "on_time", "late")
-"""The timings of the panes that a stream fires; a correction is a backfill's."""
+"""The timings of the panes that a stream fires; only a backfill writes corrections."""
 
 REASONS = ("expired", "finished")
-"""Why a record was too late: its window is out of reach, or its trigger has finished (rules M1, M4)."""
+"""The reasons for a late record: its window is out of reach, or its trigger has finished (rules M1, M4)."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """How many rows of each kind an epoch writes: panes by timing, late records by reason, a map's productions.
+    """The counts of the rows that an epoch writes: panes by timing, late records by reason, a map's productions.
 
-    `open` is how many windows are open after it. Of a computation there are `productions`, what was `claimed` by
-    another, what it `fed_back`, and the records that came too `late`.
+    `open` is the number of windows open after the epoch. A computation counts its `productions`, those `claimed` by
+    another, the records that it `fed_back`, and the records that came too `late`.
     """
 
     retractions: int = 0
@@ -38,7 +38,7 @@ class Told:
 
     @classmethod
     def of_keys(cls, kinds: Mapping[str, int]) -> Told:
-        """Say how many rows of each kind the epoch of a computation has."""
+        """Make the counts of a computation's epoch from its numbers of rows by the ledger's kinds."""
         productions, claimed, fed_back, late, rejected = (
             kinds.get(kind, 0) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
         )
@@ -46,7 +46,7 @@ class Told:
 
 
 class Side(Protocol):
-    """One stage on one engine. States, bundles and what an epoch gave are the engine's own."""
+    """A stage on one engine. The types of states, bundles and stepped epochs are the engine's own."""
 
     choice: Choice
 
@@ -59,31 +59,31 @@ class Side(Protocol):
         """Whether open windows can hold a later stage's watermark at all (rule T3)."""
 
     def nothing(self, generation: int) -> Any:
-        """The state before the first epoch."""
+        """Return the state before the first epoch."""
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Any:
-        """The state that the ledger's partials up to the epoch of `clock` add up to, as of a snapshot that has it."""
+        """Restore the state after the epoch of `clock` from the ledger's partials, as of a snapshot that has them."""
 
     def consume(self, bundle: Any, state: Any) -> Any:
-        """Look at a bundle, which comes from either engine."""
+        """Prepare a bundle, which may come from either engine, for `step`."""
 
     def step(self, state: Any, consumed: Any, clock: Clock) -> Any:
-        """Take the open windows through an epoch; what it gave has the `state` after it."""
+        """Take the open windows through an epoch; return its result, which has the `state` after it."""
 
     def write(self, stepped: Any, branch: Branch, properties: Mapping[str, str]) -> Told:
-        """Write the rows of an epoch, to be published in a commit that says this."""
+        """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
     def onward(self, state: Any) -> int:
-        """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
+        """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
 
     def due(self, state: Any, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        """When an open window may fire without a record, in microseconds of processing time; None if none may."""
+        """Return when, in microseconds of processing time, an open window may fire without a record; None if none."""
 
     def passed(self, stepped: Any) -> Any:
-        """What a later stage reads of an epoch, as a bundle."""
+        """Return the records that a later stage reads of a stepped epoch, as a bundle."""
 
     def passed_again(self, epoch: int) -> Any:
-        """What a later stage reads of an epoch that the ledger has, as a bundle."""
+        """Return the records that a later stage reads of an epoch of the ledger, as a bundle."""
 
     def close(self) -> None:
-        """Free the open windows: the fold has ended, or goes on elsewhere."""
+        """Free the open windows once the fold has ended or goes on elsewhere."""

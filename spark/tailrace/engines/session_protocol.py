@@ -1,7 +1,7 @@
-"""What a run asks of the engine that computes it: relations by name, texts of the common SQL, rows for a table.
+"""The interface of an engine to a run: relations by name, texts of the common SQL, rows to write to a table.
 
-A backfill, an audit and a replay are written against this. Every text is the common SQL (`tailrace.sql`); a relation is
-a name that texts may read, for as long as the session is open.
+Backfills, audits and replays are written against it. Every text is in the common SQL (`tailrace.sql`); a relation is a
+name that texts may read for as long as the session is open.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 
 OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""A function over batches of Arrow; none is handed out before the one before it was taken."""
+"""A function from Arrow batches to Arrow batches; a batch is handed out only after the one before it was taken."""
 
 OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
-"""A function over all rows of some keys."""
+"""A function from a table, with all rows of some keys, to a table."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A relation that is computed, and of how many of its rows each condition held."""
+    """A computed relation, and the number of its rows that meet each condition."""
 
     relation: str
     counts: Mapping[str, int]
 
 
 class Gathering(Protocol):
-    """The ledger's rows of epochs that are folded again, put together in a relation."""
+    """The ledger rows of epochs that are folded again, collected in a relation."""
 
     @property
     def relation(self) -> str:
-        """The rows that were taken and settled so far."""
+        """The name of the relation of the rows that were taken and settled so far."""
 
     def take(self, stepped: Any, before: Any) -> None:
-        """Take the rows of an epoch (`Side.step`); the state before it is let go of once they are computed."""
+        """Take the rows of an epoch (`Side.step`); the state before the epoch is freed once they are computed."""
 
     def settle(self) -> None:
-        """Compute what was taken, where that is put off."""
+        """Compute the rows that were taken, where the engine has put that off."""
 
 
 class Session(Protocol):
-    """One engine at work on the tables of a lake."""
+    """An engine at work on the tables of a lake."""
 
     lake: Lake
     choice: Choice
@@ -62,69 +62,70 @@ class Session(Protocol):
         """Whether this process writes the commits itself (`lake.commit.branch`)."""
 
     def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
-        """Name a relation of a table's rows, as of a snapshot if one is given; of another lake than the session's, too.
+        """Name a relation of a table's rows, as of `snapshot` if given.
 
-        `where` says which files need not be read; whoever wants just the rows that meet it says so in the text, too.
+        The lake `of` takes the place of the session's, if given. `where` only skips files: a text that wants just the
+        rows that meet it has to filter them as well.
         """
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
-        """Name a landed log's rows with the columns that its definition declares, whatever the table calls them now."""
+        """Name a relation of a landed log's rows with the columns that its definition declares, even renamed ones."""
 
     def given(self, rows: pa.Table) -> str:
         """Name a relation of rows that are in memory."""
 
     def view(self, text: str) -> str:
-        """Name a text; it is computed anew wherever it is read."""
+        """Name a text as a view: it is computed anew wherever it is read."""
 
     def kept(self, text: str) -> str:
-        """Name a relation that is computed once."""
+        """Name a relation of a text's rows that is computed once."""
 
     def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
-        """Compute a relation now, and count its rows by conditions."""
+        """Compute a text's rows as a relation now, and count the rows that meet each condition."""
 
     def rows(self, text: str) -> list[dict[str, Any]]:
-        """Give all rows of a text, which has but a few."""
+        """Return all rows of a text that has few."""
 
     def shown(self, text: str) -> list[dict[str, Any]]:
-        """Give all rows of a text, which has but a few, as people are shown them.
+        """Return all rows of a text that has few, in the form in which people are shown them.
 
         Instants of any year are UTC datetimes; structs and lists are as JSON has them, with fractions as decimals.
         """
 
     def count(self, relation: str) -> int:
-        """Count the rows of a relation, a query in brackets, or what else may stand after FROM."""
+        """Count the rows of a relation, a query in brackets, or whatever else may stand after FROM."""
 
     def prepared(self, source: str, pipeline: Ranged) -> str:
-        """Name the records of a relation after the definition's steps, with `selections.FAILED` where one may fail."""
+        """Name a relation of the records after the definition's steps; `selections.FAILED` is there if one may fail."""
 
     def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
-        """Name what a Python function makes of a text's rows; it gives rows with these column types."""
+        """Name a relation of the rows, with these column types, that a Python function makes of a text's rows."""
 
     def by_key(
         self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> str:
-        """Name what a Python function makes of a text's rows, all rows of a key in one call."""
+        """Name a relation of the rows that a Python function makes of a text's rows, all rows of a key in one call."""
 
     def side(self, pipeline: Pipeline) -> Side:
-        """Give the step of a stage; its bundles are those that `bundles` makes."""
+        """Open the side of a stage, which takes the bundles that `bundles` makes."""
 
     def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[Any]:
-        """Give the rows of a text as a bundle for each of these epochs, which they are by `_epoch`."""
+        """Yield the rows of a text as a bundle for each of these epochs, by column `_epoch`."""
 
     def gathered(self, pipeline: Pipeline) -> Gathering:
-        """Open what takes the ledger's rows of epochs of a stage, for as long as the session is open."""
+        """Open a collection of ledger rows of a stage's epochs, which lasts as long as the session."""
 
     def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        """Append a text's rows to a branch, in a commit that says this; of another lake than the session's, too."""
+        """Append a text's rows to a branch, in a commit with these properties; in the lake `of`, if given."""
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
-        """What brings table `p` of a pipeline up with its ledger."""
+        """Return the follower that brings the answers (table `p`) of a pipeline up with its ledger."""
 
     def free(self, relation: str) -> None:
-        """Let go of a relation before the session ends."""
+        """Drop a relation before the session ends."""
 
     def cancel(self) -> None:
-        """Make what is being computed fail; called by another thread."""
+        """Cancel the running computation, which then fails; called by another thread."""
 
     def close(self) -> None:
-        """Let go of all relations."""
+        """Drop all relations."""

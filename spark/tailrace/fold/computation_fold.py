@@ -1,4 +1,4 @@
-"""One computation's fold in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
+"""A computation's fold in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tailrace.model.definition.computation import Computation, ComputationError
 class ComputationFold(LedgerFold):
     """The running fold of one computation.
 
-    `after` is the fold of the definition that it reads, None where it reads a source's log. What its commits say of how
-    far its readers may go is read by people, too, so it is said whether or not a reader is there.
+    `after` is the fold of the definition that it reads, None where it reads a source's log. Its commits always say
+    how far its readers may go, whether or not there is a reader, as people read that, too.
     """
 
     side: KeySide
@@ -43,7 +43,7 @@ class ComputationFold(LedgerFold):
         self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
-        """What was produced in an epoch: strong productions as they are kept, weak ones computed again."""
+        """Return an epoch's productions: strong ones as they are kept, weak ones computed again."""
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
         return super().passed_on_again(epoch, there)
@@ -58,7 +58,7 @@ class ComputationFold(LedgerFold):
         return int(self.state.in_flight)
 
     def follow(self, beside: Worker) -> None:
-        """Nothing follows the ledger of a computation: its productions are read there."""
+        """Do nothing: nothing follows the ledger of a computation, whose productions are read there."""
 
     def close(self) -> None:
         if self.claiming is not None:
@@ -80,7 +80,7 @@ class ComputationFold(LedgerFold):
         )  # fmt: skip
 
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> Passed:
-        """An epoch that was folded before, from the state before it and by the clocks that the ledger recorded."""
+        """Compute an epoch again, from the state before it and by the clocks that the ledger recorded."""
         name = self.computation.name
         clocks = {epoch: one.clock for epoch, one in recorded(self.lake, self.lease.table).items()}
         if epoch not in clocks or (epoch > 0 and epoch - 1 not in clocks):
@@ -94,7 +94,7 @@ class ComputationFold(LedgerFold):
         else:
             earlier = recorded(self.lake, self.after.lease.table).get(epoch)
             bundle = self.after.passed_on_again(epoch, earlier).bundle
-        # Beside the side of the fold, whose state stays where it is.
+        # On a side beside the fold's own, whose state stays where it is.
         with closing(self.sides.beside(self.computation, bundle)) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > 0 else side.nothing(1)

@@ -1,4 +1,4 @@
-"""What a stream asks of the folds that it runs, and what a fold hands on to those that read it (rules X2 and T3)."""
+"""The interface of folds to the stream that runs them, and what a fold hands on to its readers (rules X2 and T3)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tailrace.model.definition.chain import Definition
 
 @dataclass
 class Phases:
-    """Where the time of an epoch goes: seconds by the phase's name."""
+    """The times of an epoch's phases: seconds by the phase's name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
 
     def end(self, name: str) -> None:
-        """The phase that just ended."""
+        """Add the time since the last phase's end to the phase that just ended."""
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
         self._since = now
@@ -31,11 +31,12 @@ class Phases:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """Count what came of an epoch for one definition: panes of a pipeline, productions of a computation.
+    """The counts of an epoch for one definition: panes of a pipeline, productions of a computation.
 
-    `timings` counts the panes by their timing, `reasons` the late records by why they were too late. `open` is how many
-    windows are open after it; `generation` and `token` are what its commit says of its writer. `fed_back` is how many
-    records are in flight on the loop of a computation after it, `claimed` what it would have produced but another had.
+    `timings` counts the panes by their timing, `reasons` the late records by their reason. `open` is the number of
+    windows open after the epoch; `generation` and `token` are what its commit says of its writer. `fed_back` is the
+    number of records in flight on a computation's loop after the epoch, `claimed` that of the productions that another
+    had claimed.
     """
 
     clock: Clock
@@ -56,14 +57,17 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class Passed:
-    """Hand an epoch on to those who read it: its records, its clock, and how far their watermark may go (rule T3)."""
+    """An epoch as its readers take it: its records, its clock, and the bound of their watermark (rule T3).
+
+    `onward` is that bound, in microseconds.
+    """
 
     bundle: Bundled
     clock: Clock
     onward: int
 
     def clock_after(self, before: Clock | None) -> Clock:
-        """The clock of the one that takes them, which had `before`: it never goes back."""
+        """Return the clock of a reader whose last one was `before`: it never goes back."""
         watermark, now = self.onward, self.clock.processing_time
         if before is not None:
             watermark, now = max(watermark, before.watermark), max(now, before.processing_time)
@@ -71,7 +75,7 @@ class Passed:
 
 
 class State(Protocol):
-    """What a fold keeps between two epochs."""
+    """The state of a fold between two epochs."""
 
     @property
     def clock(self) -> Clock | None:
@@ -98,35 +102,35 @@ class Fold(Protocol):
         """Step the epoch of `clock` and write it to the ledger's branch."""
 
     def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
-        """Step the epoch that the one before it has staged."""
+        """Step the epoch that the `earlier` fold has staged."""
 
     def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
-        """Step an epoch that the ledger of the one before it has: `there` is its commit, None where that is gone."""
+        """Step an epoch of the `earlier` fold's ledger: `there` is its commit, None where that is gone."""
 
     def passed_on(self) -> Passed:
-        """What the staged epoch has for those who read it."""
+        """Return the staged epoch as its readers take it."""
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
-        """Give an epoch of the ledger to those who read it; `there` is its commit, None where that is gone."""
+        """Return an epoch of the ledger as its readers take it; `there` is its commit, None where that is gone."""
 
     def publish(self) -> bool:
-        """Make the staged epoch visible; gives False where it is to be staged again, on another state (X4)."""
+        """Make the staged epoch visible; return False where it is to be staged again, on another state (X4)."""
 
     def anew(self) -> None:
-        """Go on from what the ledger has; what was staged is not published."""
+        """Restore the state from the ledger; the staged epoch is not published."""
 
     def due(self) -> int | None:
-        """The processing time at which something may happen without a record, in microseconds; None if nothing may."""
+        """Return when, in microseconds of processing time, something may happen without a record; None if never."""
 
     @property
     def in_flight(self) -> int:
-        """How many records are in flight on a loop after the last epoch."""
+        """The number of records in flight on a loop after the last epoch."""
 
     def follow(self, beside: Worker) -> None:
-        """Have what follows the ledger brought up with it."""
+        """Have the tables that follow the ledger brought up with it."""
 
     def close(self) -> None:
-        """Bring everything up with the ledger, and let go of it."""
+        """Bring the tables that follow up with the ledger, and give its lease back."""
 
     def leave(self) -> None:
-        """Let go of it as it is: another process has it."""
+        """Let go of the fold as it is: another process has it."""

@@ -1,4 +1,4 @@
-"""Which engine each fold of a stream runs on: DuckDB while what it does fits this process, then Spark."""
+"""Choose the engine of each fold of a stream: DuckDB while its work fits this process, then Spark."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ class Sides:
 
     @property
     def spark(self) -> SparkSession:
-        """Spark, started by the first that needs it."""
+        """The Spark session, started when it is first needed."""
         return self._spark()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
-        """The database of this process."""
+        """The DuckDB database of this process, opened when it is first needed."""
         return connect(self.lake.settings)
 
     @property
     def small(self) -> bool:
-        """Whether an epoch without records, which is as small as one can be, is DuckDB's."""
+        """Whether DuckDB takes an epoch without records, which is as small as one can be."""
         return self.bounds.engine is not Engine.SPARK
 
     def takes(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
-        """Whether DuckDB takes an epoch, by the bytes that are to be read of it.
+        """Tell whether DuckDB takes an epoch, by the bytes that are to be read of it.
 
-        `read` says up to which offset it reads its source, `before` what the epoch before it said.
+        `read` says up to which offset the epoch reads its source, `before` what the epoch before it said.
         """
         if isinstance(source, Files):
             return self.bounds.holds(bytes=size_of(files) * (_PACKED if source.format == "parquet" else 1))
         return self.bounds.holds(bytes=_MESSAGE * between(before.get("offset", ""), read["offset"]))
 
     def logged(self, log: Log, after: int, until: int) -> Bundled:
-        """The records that the log has of the epochs after one up to another, on the engine that takes so many."""
+        """Read the log's records of the epochs after one up to another, on the engine that takes so many."""
         where = every(above("_epoch", after), at_most("_epoch", until))
         scan = self.lake.table(log.name).scan(row_filter=where)
         if self.small and self.bounds.holds(bytes=_PACKED * bytes_read(scan)):
@@ -84,7 +84,7 @@ class Sides:
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
     def first(self, definition: Definition) -> Side:
-        """The engine that a fold begins on."""
+        """Open the side that a fold begins on, on the engine chosen for it."""
         choice = self.bounds.for_stream(definition)
         return self._by_cluster(definition, choice) if choice.engine is Engine.SPARK else self._here(definition, choice)
 
@@ -105,11 +105,11 @@ class Sides:
         return SparkSide(self.spark, self.lake, definition, choice)
 
     def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
-        """A bundle's records after steps that are written for Spark."""
+        """Take a bundle's records through steps that are written for Spark."""
         return prepare(self.spark.createDataFrame(bundle), pipeline).toArrow()
 
     def next(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
-        """The engine that a fold takes its next bundle on: once it is Spark, it stays so until a restart."""
+        """Return the side that takes a fold's next bundle: once it is Spark's, it stays so until a restart."""
         if not side.direct:
             return side
         if not isinstance(bundle, pa.Table):
@@ -122,7 +122,7 @@ class Sides:
         return self._by_cluster(definition, Choice(Engine.SPARK, why))
 
     def beside(self, definition: Definition, bundle: Bundled) -> Side:
-        """The engine that takes one bundle, beside what a fold is on."""
+        """Open a side that takes one bundle, beside the fold's own side."""
         side = self.first(definition)
         if not side.direct or isinstance(bundle, pa.Table):
             return side
@@ -130,27 +130,27 @@ class Sides:
         return self._by_cluster(definition, side.choice)
 
     def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
-        """What keeps table `p` up with the ledger of a fold."""
+        """Return the follower that keeps table `p` up with the ledger of a fold."""
         if side.direct:
             return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
         return Follower(self.lake, pipeline, owner, self.database.cursor())
 
 
 _PACKED = 6
-"""How many times as large as its file what a Parquet file holds may be in memory."""
+"""The factor by which the content of a Parquet file may be larger in memory than the file."""
 
 _MESSAGE = 1_000
-"""How many bytes a message of a topic is taken to have."""
+"""The number of bytes that a message of a topic is taken to have."""
 
 
 def size_of(files: Sequence[str]) -> int:
-    """How many bytes files of this machine have; those elsewhere, and those that are gone, have none."""
+    """Add up the bytes of files of this machine; those elsewhere, and those that are gone, count as none."""
     found = (Path(urlparse(file).path) if file.startswith("file:") else Path(file) for file in files)
     return sum(path.stat().st_size for path in found if path.is_file())
 
 
 def between(before: str, until: str) -> int:
-    """How many messages lie between two offsets of a topic's partitions.
+    """Count the messages between two offsets of a topic's partitions.
 
     >>> between('{"clicks":{"0":3}}', '{"clicks":{"0":7,"1":2}}')
     6

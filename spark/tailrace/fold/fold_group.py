@@ -1,7 +1,7 @@
-"""The folds of one process, each after the one that it reads; and how they take epochs out of the log.
+"""Hold the folds of one process, each after the one that it reads, and fold the log's epochs with them.
 
-Whoever takes the lease of one ledger takes that fold alone: a stream drops it, with those that read it, and goes on
-with landing and with the others. So definitions are added, changed and taken away beside a stream that runs on.
+A process that takes the lease of one ledger takes that fold alone: a stream drops the fold and its readers, and goes on
+with landing and with the other folds. So definitions are added, changed and taken away beside a stream that runs on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tailrace.model.definition.pipeline import Pipeline
 
 Found = TypeVar("Found")
 Caught = Callable[[int, dict[str, EpochResult], float, Phases], None]
-"""Told of an epoch that was taken from the log: what each fold made of it, and the seconds it took."""
+"""A function that is told of an epoch folded from the log: its number, the folds' results, the seconds, the phases."""
 
 
 class StreamError(TailraceError, RuntimeError):
@@ -46,8 +46,8 @@ class StreamError(TailraceError, RuntimeError):
 class FoldGroup(Sequence[Fold]):
     """The running folds of definitions that read one log, in the order in which an epoch takes them.
 
-    `landing` is the log's lease, of a stream that lands it. Where a fold's lease is lost to a process that folds from
-    the log, that fold alone is dropped; lost to another stream, the process is fenced off as a whole.
+    `landing` is the log's lease, of a stream that lands it. A fold whose lease is lost to a process that folds from
+    the log is dropped alone; where the lease is lost to another stream, the process is fenced off as a whole.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FoldGroup(Sequence[Fold]):
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[Fold]:
-        # Of a copy: what is dropped meanwhile is asked for by `there`.
+        # A copy, as folds may be dropped meanwhile: callers ask `there`.
         return iter(list(self._by_name.values()))
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
@@ -96,16 +96,16 @@ class FoldGroup(Sequence[Fold]):
         return ComputationFold(self.lake, stage, self.sides, after=after, landing=self.landing)
 
     def there(self, fold: Fold) -> bool:
-        """Whether a fold is still one of them."""
+        """Tell whether a fold is still in the group."""
         return self._by_name.get(fold.definition.name) is fold
 
     def earlier(self, fold: Fold) -> Fold | None:
-        """The fold of the definition that one reads; None where it reads the log."""
+        """Find the fold of the definition that a fold reads; None where it reads the log."""
         earlier = before(fold.definition)
         return None if earlier is None else self._by_name[earlier.name]
 
     def ask(self, fold: Fold, work: Callable[[], Found]) -> Found | None:
-        """What comes of `work` with a fold; None where its lease turns out to be lost, and it is dropped.
+        """Do `work` with a fold, and return its result; drop the fold where its lease is lost, and return None.
 
         Raises `FencedError` where the process is fenced off as a whole.
         """
@@ -118,13 +118,13 @@ class FoldGroup(Sequence[Fold]):
             if self.landing is not None:
                 self.landing.check()
                 if LANDING in self.lake.head(fold.lease.table).properties:
-                    # Of another stream that started at the same time, and was fenced off from the log on its way.
+                    # Lost to another stream that started at the same time and was then fenced off from the log.
                     raise lost from error
             self._drop(fold, lost)
             return None
 
     def each(self, work: Callable[[Fold], EpochResult | None]) -> dict[str, EpochResult]:
-        """What comes of each fold that is not lost, in their order."""
+        """Do `work` with each fold in order; return the results by name, without the folds that are lost."""
         found = {}
         for fold in self:
             if self.there(fold) and (one := self.ask(fold, lambda fold=fold: work(fold))) is not None:  # type: ignore[misc]
@@ -132,7 +132,7 @@ class FoldGroup(Sequence[Fold]):
         return found
 
     def publish(self, stage: Callable[[Fold], EpochResult]) -> dict[str, EpochResult]:
-        """Publish what each fold has staged; gives what was staged again, on a state that was put right (X4)."""
+        """Publish what each fold has staged; return the results of folds staged again, on a state put right (X4)."""
 
         def published(fold: Fold) -> EpochResult | None:
             again = None
@@ -144,7 +144,7 @@ class FoldGroup(Sequence[Fold]):
         return self.each(published)
 
     def due(self) -> int | None:
-        """The processing time at which a fold may have something without a record, in microseconds; None if none."""
+        """Return when, in microseconds of processing time, a fold may have something without a record; None if none."""
         found: list[int] = []
         for fold in self:
             at = self.ask(fold, fold.due) if self.there(fold) else None
@@ -153,35 +153,35 @@ class FoldGroup(Sequence[Fold]):
 
     @property
     def in_flight(self) -> int:
-        """How many records are in flight on loops."""
+        """The number of records in flight on loops."""
         return sum(fold.in_flight for fold in self)
 
     def look(self) -> None:
-        """Drop what other processes have taken meanwhile."""
+        """Drop the folds that other processes have taken meanwhile."""
         for fold in self:
             with suppress(LentError):
                 self.ask(fold, fold.lease.check)
 
     def follow(self) -> None:
-        """Have what follows the ledgers brought up with them."""
+        """Have the tables that follow the ledgers brought up with them."""
         for fold in self:
             fold.follow(self._following)
 
     def settle(self) -> None:
-        """Wait for what follows. Raises what it failed with."""
+        """Wait for the tables that follow. Raises the error with which following failed."""
         self._following.settle()
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers, and let go of them."""
+        """Bring the answers up with the ledgers, and close the folds."""
         self._following.close()
         for fold in self:
             self.ask(fold, fold.close)
 
     def leap(self, last: int) -> None:
-        """Fold everything up to `last` that is in the log but not in a ledger in one step, with the clock of `last`.
+        """Fold what the log has up to `last` and a ledger lacks in one step, with the clock of `last`.
 
-        Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so it is for what
-        is built beside and nobody reads yet; of folds that read the log.
+        Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so this is for
+        ledgers that are built beside and that nobody reads yet. It works for folds that read the log itself.
         """
         clock = recorded(self.lake, self.log.name).get(last)
         for fold in self:
@@ -191,7 +191,7 @@ class FoldGroup(Sequence[Fold]):
                 fold.publish()
 
     def anew(self) -> None:
-        """Have each fold go on from what its ledger has."""
+        """Have each fold restore its state from its ledger."""
         for fold in self:
             if self.there(fold):
                 self.ask(fold, fold.anew)
@@ -242,7 +242,7 @@ class FoldGroup(Sequence[Fold]):
         ledgers: Mapping[str, Mapping[int, EpochCommit]],
         phases: Phases,
     ) -> EpochResult:
-        """Stage an epoch that the log has; of a later stage, that the earlier one's ledger has."""
+        """Stage an epoch of the log or, for a later stage, of the earlier stage's ledger."""
         earlier = self.earlier(fold)
         if earlier is None:
             return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
@@ -251,7 +251,7 @@ class FoldGroup(Sequence[Fold]):
         return fold.stage_again(epoch, earlier, there, phases)
 
     def _drop(self, fold: Fold, lost: FencedError) -> None:
-        """Let go of a fold, and of those that read it: nothing that they have staged is published."""
+        """Drop a fold and its readers: nothing that they have staged is published."""
         name = fold.definition.name
         dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
         for one in dropped:
@@ -271,7 +271,7 @@ class FoldGroup(Sequence[Fold]):
 
 
 def only_log(definitions: Sequence[Definition]) -> Log:
-    """The log that the definitions read. Raises `StreamError` where they read several."""
+    """Return the log that the definitions read. Raises `StreamError` where they read several."""
     logs = {definition.source.name for definition in definitions}
     if len(logs) != 1 or any(definition.source != definitions[0].source for definition in definitions):
         raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
@@ -279,7 +279,7 @@ def only_log(definitions: Sequence[Definition]) -> Log:
 
 
 def landed(lake: Lake, log: Log) -> dict[int, int]:
-    """How many records each epoch brought to a log, by its commits."""
+    """Count the records that each epoch brought to a log, by its commits."""
     found: dict[int, int] = {}
     for commit in commits(lake, log.name).all:
         if CLOCK[1] in commit.properties:
@@ -289,7 +289,7 @@ def landed(lake: Lake, log: Log) -> dict[int, int]:
 
 
 def _lost(fold: Fold, error: Exception) -> FencedError | None:
-    """Why an error came about: the lease is lost, and the ledger perhaps of another definition. None for any other."""
+    """Return the `FencedError` behind an error: a lease lost, or a ledger of another definition; else None."""
     if isinstance(error, FencedError):
         return error
     try:
@@ -297,13 +297,13 @@ def _lost(fold: Fold, error: Exception) -> FencedError | None:
     except FencedError as lost:
         return lost
     except LakeError:
-        # It is lent, or the ledger cannot be read: what was raised says more.
+        # The lease is lent, or the ledger cannot be read: the error that was raised says more.
         return None
     return None
 
 
 def _stages(definitions: Sequence[Definition]) -> list[Definition]:
-    """The stages of all the definitions, each once and after the one that it reads.
+    """List the stages of all the definitions, each once and after the one that it reads.
 
     Raises `StreamError` where two stages share a name.
     """
@@ -315,7 +315,10 @@ def _stages(definitions: Sequence[Definition]) -> list[Definition]:
 
 
 def recorded_clock(epoch: int, there: EpochCommit | None, before: Clock | None) -> Clock:
-    """The clock of an epoch that the log has, as its commit says; where that is gone, time stands still."""
+    """Return the clock of an epoch of the log, as its commit says; where that is gone, time stands still.
+
+    It never goes back behind `before`, the fold's last clock.
+    """
     found = Clock(epoch, BEGINNING, BEGINNING) if there is None else there.clock
     if before is None:
         return found

@@ -1,4 +1,4 @@
-"""One definition's fold in a stream: each epoch is stepped and is one commit to its ledger (rules X1, X2)."""
+"""A definition's fold in a stream: each epoch is stepped and is one commit to its ledger (rules X1, X2)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class _Staged:
 class LedgerFold:
     """The running fold of one definition: its lease on the ledger, and what it keeps between two epochs.
 
-    `feeds` says that a later stage reads it, and wants to know how far its own watermark may go. `landing` is
-    the log's lease, where the stream lands it, too. It begins on the engine that `sides` gives for it, and
-    goes over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
+    `feeds` says that a later stage reads the fold, and wants to know how far its own watermark may go. `landing` is
+    the log's lease, where the stream lands it, too. The fold begins on the engine that `sides` gives for it, and goes
+    over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
     """
 
     side: Side
@@ -74,37 +74,37 @@ class LedgerFold:
         return self._step(self._consumed(bundle, phases), clock, phases)
 
     def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
-        """Step the epoch that the one before it has staged: what that passes on are this one's records (rule T3)."""
+        """Step the epoch that the `earlier` fold has staged, on the records that it passes on (rule T3)."""
         return self._stage_on(earlier.passed_on(), phases)
 
     def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
-        """Step an epoch that the ledger of the one before it has: `there` is its commit.
+        """Step an epoch of the `earlier` fold's ledger: `there` is its commit.
 
         Where that snapshot is gone, the watermark stays where it is until the next epoch.
         """
         return self._stage_on(earlier.passed_on_again(epoch, there), phases)
 
     def passed_on(self) -> Passed:
-        """What the staged epoch has, as records of a later stage."""
+        """Return the staged epoch, as records of a later stage."""
         staged = self._staged
         assert staged is not None
         onward = BEGINNING if staged.onward is None else staged.onward
         return Passed(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
-        """Give an epoch that is in the ledger to those who read it."""
+        """Return an epoch of the ledger as its readers take it."""
         records = self.side.passed_again(epoch)
         if there is None:
             return Passed(records, Clock(epoch, BEGINNING, 0), BEGINNING)
-        # Where nothing that is kept holds a reader back, the ledger need not say so of each epoch.
+        # Where no state holds a reader back, the ledger need not record the bound of each epoch.
         free = BEGINNING if self.side.holds else there.clock.watermark
         return Passed(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)
 
     def publish(self) -> bool:
         """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
 
-        Gives False where a backfill borrowed the lease meanwhile: the open windows are then those that it left, and the
-        epoch is to be staged again (X4).
+        Returns False where a backfill borrowed the lease meanwhile: the open windows are then those that the backfill
+        left, and the epoch is to be staged again (X4).
         """
         staged = self._staged
         if staged is None:
@@ -120,7 +120,7 @@ class LedgerFold:
         return True
 
     def anew(self) -> None:
-        """Go on from what the ledger has, once a run that borrowed the lease gives it back; drop what was staged."""
+        """Restore the state from the ledger, once a borrower of the lease gives it back; drop the staged epoch."""
         try:
             self.lease.head = self.lease.branch.start(self.lease.check())
         except LentError:
@@ -130,17 +130,17 @@ class LedgerFold:
         self.state, self._staged = self._restored(), None
 
     def leave(self) -> None:
-        """Let go of it as it is: another process has it, and brings `p` up."""
+        """Let go of the fold as it is: another process has it, and brings `p` up."""
         self._staged = None
         self.lease.give_back()
         self.side.close()
 
     def _ensure(self) -> None:
-        """Make the tables that are not there yet."""
+        """Make the tables that do not exist yet."""
         raise NotImplementedError
 
     def _begun(self, definition: Ranged) -> None:
-        """Make the ledger, where there is none, in a generation that it enters among the runs."""
+        """Make the ledger where there is none, and enter its generation among the runs."""
         ledger = ledger_of(definition)
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
@@ -149,11 +149,11 @@ class LedgerFold:
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
 
     def _result(self, folded: Told, clock: Clock) -> EpochResult:
-        """What an epoch gave, of what was written."""
+        """Make an epoch's result from the counts of what was written."""
         raise NotImplementedError
 
     def _settled(self, stepped: Any, clock: Clock) -> Any:
-        """What an epoch gave, once all is settled that is to be before it is written."""
+        """Settle what has to be settled before an epoch's result is written; return that result."""
         return stepped
 
     def _stage_on(self, passed: Passed, phases: Phases) -> EpochResult:
@@ -201,9 +201,9 @@ class LedgerFold:
 
 
 class PipelineFold(LedgerFold):
-    """The running fold of one stage: its open windows, and table `p` following.
+    """The running fold of one stage: its open windows, and the table `p` that follows.
 
-    Without `answers` it makes no table `p`; one that is there is followed all the same.
+    Without `answers` no table `p` is made; one that exists is followed all the same.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class PipelineFold(LedgerFold):
 
     @property
     def in_flight(self) -> int:
-        """None: a pipeline has no loop."""
+        """Zero: a pipeline has no loop."""
         return 0
 
     def publish(self) -> bool:
@@ -246,9 +246,9 @@ class PipelineFold(LedgerFold):
         return done
 
     def due(self) -> int | None:
-        """The processing time at which an open window may fire without any record, in microseconds; None if none may.
+        """Return when, in microseconds of processing time, an open window may fire without a record; None if none.
 
-        It is when the trigger should be asked again, no more: whether it fires then, the step says.
+        This is when the trigger should be asked again, no more: the step says whether it fires then.
         """
         periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
         if not (periods or delays):
@@ -258,7 +258,7 @@ class PipelineFold(LedgerFold):
         except LentError:
             self.anew()
         if self._due is None or self._due[0] is not self.state:
-            # It is the state's own: while nothing is folded it stays.
+            # The time depends on the state alone: while nothing is folded it stays.
             self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
 
@@ -283,7 +283,7 @@ class PipelineFold(LedgerFold):
         super().leave()
 
     def _follow(self, epochs: int) -> None:
-        # Whose the ledger is, the next publication finds out.
+        # If the ledger has become another definition's, the next publication finds out.
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
 
@@ -308,16 +308,16 @@ class MapFold(LedgerFold):
         self._begun(self.map)
 
     def due(self) -> int | None:
-        """None: a map waits for nothing but records."""
+        """Return None: a map waits for nothing but records."""
         return None
 
     @property
     def in_flight(self) -> int:
-        """None: a map has no loop."""
+        """Zero: a map has no loop."""
         return 0
 
     def follow(self, beside: Worker) -> None:
-        """Nothing follows the ledger of a map: its rows are read there."""
+        """Do nothing: nothing follows the ledger of a map, whose rows are read there."""
 
     def close(self) -> None:
         self.lease.give_back()

@@ -1,6 +1,6 @@
-"""A thread beside the stream's own that works off tasks in the order in which they came.
+"""A thread beside the stream's own that does tasks in the order in which they came.
 
-A task that fails is the last one: those behind it build on what it did, so they are never begun.
+A task that fails is the last one: later tasks build on what it did, so they are never begun.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class Worker:
-    """One thread, and room for `room` tasks that are not done; who brings one more waits.
+    """A thread with room for `room` tasks that are not done; a caller that brings one more waits.
 
     >>> done, worker = [], Worker("doctest", room=2)
     >>> for number in range(5):
@@ -29,25 +29,25 @@ class Worker:
         self._pending: deque[Future[None]] = deque()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do `work` after what was brought before it. Raises what an earlier task failed with."""
+        """Have `work` done after the tasks brought before it. Raises the error of an earlier task that failed."""
         self.settle(self.room - 1)
         self._pending.append(self._pool.submit(self._run, work))
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was brought is done."""
-        # Of a copy, for another thread may bring more meanwhile.
+        """Whether every task that was brought is done."""
+        # A copy, as another thread may bring more meanwhile.
         return all(task.done() for task in tuple(self._pending))
 
     def settle(self, left: int = 0) -> None:
-        """Wait until at most `left` tasks are not done. Raises what one failed with."""
+        """Wait until at most `left` tasks are not done. Raises the error of a task that failed."""
         while len(self._pending) > left:
             self._pending.popleft().result()
         if self.failure is not None:
             raise self.failure
 
     def close(self) -> None:
-        """End the thread once its task is done; tasks that were not begun are dropped."""
+        """End the thread once its present task is done; tasks that were not begun are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, work: Callable[[], None]) -> None:

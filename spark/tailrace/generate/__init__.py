@@ -1,5 +1,5 @@
-"""Made-up logs of the applications that the papers were written for, the same each time for a seed; and a real one.
+"""Made-up logs of the applications that the papers were written for, reproducible by their seed, and one real log.
 
-A generator gives deliveries: what a source brings, with the instant at which it does. `delivery_files` writes them as
-files that a stream finds. `flights` are real, and nothing of them is made up.
+A generator gives deliveries: records, each with the instant at which a source brings it. `delivery_files` writes
+deliveries as files that a stream finds. `flights` is the real log: nothing of it is made up.
 """

@@ -1,7 +1,7 @@
 """Views of video ads, as a streaming video provider has them (Dataflow Model, 1).
 
-A few videos and advertisers have most of the views. Some devices are offline: what is viewed there becomes known hours
-later, all at once. A delivery may come twice. A few viewers are programs that view one ad after another.
+A few videos and advertisers have most of the views. Some devices are offline: their views become known hours later,
+all at once. A delivery may come twice. A few viewers are programs that view one ad after another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OFFLINE, AGAIN, ROBOT = 0.04, 0.01, 0.0006
 """Shares: of sittings on a device that is offline, of deliveries that come twice, of views that begin a robot's run."""
 
 LENGTHS = (6, 15, 20, 30)
-"""How long ads are, in seconds."""
+"""The lengths of ads, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class _Ad:
     seconds: int
     rate: Decimal
     appeal: float
-    """Which share of those who see it begin see it end."""
+    """The share of viewers who watch the ad to its end, of those who see it begin."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _World:
         return _Ad(f"ad-{number:02}", f"advertiser-{number % ADVERTISERS:02}", chance.choice(LENGTHS), rate, appeal)
 
     def sitting(self, viewer: int, at: int) -> _Sitting:
-        """What a viewer watches at that time: what they did, or something new after a while."""
+        """Return a viewer's sitting at an instant: the one under way, now and then with another video, or a new one."""
         chance = self.chance
         found = self.sittings.get(viewer)
         if found is None or found.until < at:
@@ -84,11 +84,11 @@ class _World:
 
 
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """About `rate` views a second for `length` microseconds from the instant `first` on, as they become known.
+    """Make up about `rate` views a second for `length` microseconds from `first` on, in order of known time.
 
     A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and its `advertiser`; `watched` of its `length`, in
-    whole seconds; `rate`, what a second costs; `at`, when it began (the event time), and `known`. Views that are known
-    after the end are there, too.
+    whole seconds; `rate`, what a second costs; `at`, when it began (the event time), and `known`. Views that become
+    known after the end are included.
 
     >>> made = ads(rate=5, length=60_000_000, seed=1, first=0)
     >>> made == ads(rate=5, length=60_000_000, seed=1, first=0), made != ads(rate=5, length=60_000_000, seed=2, first=0)

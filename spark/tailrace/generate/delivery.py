@@ -1,4 +1,4 @@
-"""What a generator gives: records as a source brings them, each at its time."""
+"""Deliveries: the records that a generator gives, each with the instant at which a source brings it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Delivery:
 
 
 def in_order(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """In the order in which they are brought; what is brought at one time, in the order in which it was given."""
+    """Sort deliveries by the instant at which they are brought; those of one instant keep their order."""
     return sorted(deliveries, key=lambda one: one.known)
 
 
 @dataclass(frozen=True)
 class Zipf:
-    """Numbers below `count`, the first the most often: the n-th in proportion to 1 / n to the power of `skew`.
+    """A Zipf distribution over the numbers below `count`: the n-th comes in proportion to 1 / n to the power of `skew`.
 
     >>> from random import Random
     >>> drawn = [Zipf(100, 1.0).drawn(chance) for chance in [Random(1)] for _ in range(1000)]
@@ -40,7 +40,7 @@ class Zipf:
     skew: float
 
     def drawn(self, chance: Random) -> int:
-        """One of them."""
+        """Draw a number."""
         return chance.choices(range(self.count), cum_weights=self._shares)[0]
 
     @cached_property
@@ -49,7 +49,7 @@ class Zipf:
 
 
 def arrivals(chance: Random, rate: float, first: int, last: int) -> Iterator[int]:
-    """Instants of a Poisson process of `rate` a second in `[first, last)`, in microseconds."""
+    """Yield the instants of a Poisson process of `rate` a second in `[first, last)`, in microseconds."""
     at = first + int(chance.expovariate(rate) * SECOND)
     while at < last:
         yield at

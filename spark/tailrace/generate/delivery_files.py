@@ -15,7 +15,7 @@ from tailrace.model.base.time import text
 
 _MINUTE = 60 * SECOND
 _LANDED = 1_388_534_400
-"""2014-01-01: the modification time that stands for the beginning of time; see `land`."""
+"""2014-01-01 in seconds since 1970: the modification time of a file whose known time begins at 0; see `land`."""
 
 
 def land(
@@ -29,11 +29,11 @@ def land(
     """Write deliveries into a folder, in their order, a file for each `every` microseconds of known time.
 
     `instants` names the columns that are instants, which become text. The bytes depend on the deliveries alone. A file
-    appears whole; it is named after the stretch that it holds. `wait` is called with the end of each stretch before its
-    file appears, for those who have the time pass.
+    appears whole; it is named after the stretch of time that it holds. `wait` is called with the end of each stretch
+    (microseconds) before its file appears, so that the caller can let real time pass.
 
-    Spark orders files by their times of modification, and passes over those that are a week older than the newest: a
-    file has a second for each minute of what it holds, where it is not written as time passes.
+    Spark orders files by their modification times, and ignores files a week older than the newest. Without `wait` the
+    modification times are therefore set: they advance by one second for each minute of known time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for number, some in groupby(deliveries, key=lambda one: one.known // every):

@@ -27,7 +27,7 @@ Format = Literal["json", "csv", "parquet"]
 COLUMNS = ("flight_id", "origin", "dest", "carrier", "flight", "scheduled", "known", "delay")
 """The columns of a record, in their order; see `load`."""
 
-# The modification time that stands for a first known instant: `_LANDED` for `_KNOWN`, then a second per minute.
+# Modification times of files: `_LANDED` where the first known instant is `_KNOWN`, plus a second per minute since.
 _LANDED = datetime(2014, 1, 1, tzinfo=UTC)
 _KNOWN = datetime(2013, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
@@ -43,9 +43,9 @@ class FlightsMissingError(TailraceError, ImportError):
 
 
 def load(first: date, last: date) -> pd.DataFrame:
-    """The flights whose scheduled departure (the event time) lies in `[first, last)`, UTC days, as they became known.
+    """Load the flights whose scheduled departure (the event time) lies in `[first, last)`, in UTC days.
 
-    The range is over event time, so that which flights are in does not depend on how late they were: it is the
+    The range is over event time, so that the choice of flights does not depend on how late they were: it is the
     range that a backfill of the same days computes. Some became known after `last` (in the first quarter up to two
     hours). The rows are ordered by `known`, then by `scheduled` and `flight_id`: a total order, the same each time.
 
@@ -102,10 +102,10 @@ def landing_cuts(
     fine_every: timedelta = timedelta(minutes=15),
     fine_after: timedelta = timedelta(hours=12),
 ) -> list[datetime]:
-    """Instants of known time at which a file ends: each `every`, and each `fine_every` on one day to look at closely.
+    """List the instants of known time at which files end: each `every`, and each `fine_every` on one day of interest.
 
-    The fine ones run from the start of `fine_day` (UTC) until `fine_after` past its end, so that what is late for
-    the day's last windows arrives finely too: New York's evening is the next day in UTC. The first cut is one
+    The fine cuts run from the start of `fine_day` (UTC) until `fine_after` past its end, so that records late for
+    the day's last windows arrive finely too: New York's evening is the next day in UTC. The first cut is one
     `every` after `first`, the last is `last`.
 
     Raises:
@@ -129,14 +129,15 @@ def landing_cuts(
 def write_files(
     records: pd.DataFrame, folder: Path, cuts: Sequence[datetime], *, format: Format = "json"
 ) -> list[Path]:
-    """Writes what `load` gave as files for a stream to find, cut by known time, and gives them in landing order.
+    """Write the flights of `load` as files for a stream, cut by known time; return the paths in landing order.
 
     A file holds what became known from the cut before (inclusive) to its own (exclusive); what is known after the
     last cut makes one more file, and a stretch in which nothing became known makes none. The bytes depend on the
-    records and the cuts alone. A file carries its first known instant in its name, and one second of modification
-    time for each minute of it: Spark orders files by that, to the millisecond, and forgets those that are more than
-    7 days (`maxFileAge`) older than the newest it has seen, of which a whole year takes only 6 this way. So names
-    and times also continue over several calls into one folder. Files appear whole (written aside, then renamed).
+    records and the cuts alone. A file has its first known instant in its name, and its modification time advances by
+    one second for each minute of that instant: Spark orders files by modification time, to the millisecond, and
+    forgets files more than 7 days (`maxFileAge`) older than the newest it has seen; a whole year takes only 6 days
+    this way. Names and times therefore also continue over several calls into one folder. Files appear whole
+    (written aside, then renamed).
 
     Formats: `json`, a line per record, instants as text (`2013-01-01T10:15:00Z`), a missing delay as null; `csv`,
     with a header, a missing delay empty; `parquet`, instants as UTC timestamps in microseconds.
@@ -184,7 +185,7 @@ def _parquet(rows: pd.DataFrame, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Without pandas' own notes in the footer, which name its version: the bytes are to depend on the records.
+    # Drop pandas' own notes from the footer: they name its version, and the bytes are to depend on the records.
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
     pq.write_table(table, path, compression="zstd", coerce_timestamps="us")
 

@@ -14,10 +14,10 @@ from tailrace.generate.searches import searches
 
 
 class Generator(Protocol):
-    """What makes up a log: `rate` records a second, for `length` microseconds from the instant `first` on."""
+    """Makes up a log: `rate` records a second, for `length` microseconds from the instant `first` on."""
 
     def __call__(self, *, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-        """The records, as they become known."""
+        """Make up the records, in the order in which they become known."""
 
 
 @dataclass(frozen=True)

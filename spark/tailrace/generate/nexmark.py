@@ -1,9 +1,9 @@
 """People, auctions and bids of an auction house: the log that the Nexmark queries are asked of.
 
 Proportions, hot keys and prices follow the benchmark's published description (Tucker and others, "NEXMark: a benchmark
-for queries over data streams", 2002, and the queries that came to be added to it since). Of 50 records one is a person
-who joins, three are auctions that open, and the others are bids. Half of the bids go to one hot auction and three of
-four come from one hot bidder, each of them another one after a while; so do auctions from sellers.
+for queries over data streams", 2002, and the queries added to it since). Of 50 records one is a person who joins, three
+are auctions that open, and the others are bids. Half of the bids go to one hot auction, three of four bids come from
+one hot bidder, and three of four auctions from one hot seller; another one becomes the hot one after a while.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import Any
 from tailrace.generate.delivery import SECOND, Delivery, arrivals, in_order
 
 EVERY, AUCTIONS = 50, 3
-"""Of so many records in a row the first is a person, so many are auctions, and the others are bids."""
+"""Of each `EVERY` records in a row the first is a person, the next `AUCTIONS` are auctions, the others are bids."""
 
 FIRST_ID = 1000
-"""Of persons and of auctions."""
+"""The first id of persons, and of auctions."""
 
 HOT = 100
-"""One of so many persons or auctions in a row is the hot one."""
+"""The number of persons, or of auctions, after which another one becomes the hot one."""
 
 OPEN, ACTIVE = 100, 1000
-"""So many of the latest auctions are bid for, and so many of the latest persons bid and sell."""
+"""The number of latest auctions that are bid for, and of latest persons who bid and sell."""
 
 MOST_BEHIND = 4 * SECOND - 1
-"""No record becomes known later than this after it happened, in microseconds."""
+"""The longest time from when a record happens to when it becomes known, in microseconds."""
 
 CATEGORIES = 5
-"""How many categories there are, numbered from 10."""
+"""The number of categories, which are numbered from 10."""
 
 _STATES = ("az", "ca", "id", "or", "wa", "wy")
 _CITIES = ("bend", "boise", "cheyenne", "kent", "phoenix", "portland", "redmond", "san francisco", "seattle")
 _FIRST_NAMES = ("deiter", "john", "kate", "luke", "noah", "paul", "peter", "sarah", "saul", "vicky", "walter")
 _LAST_NAMES = ("abrams", "bartels", "jones", "noris", "shultz", "smith", "spencer", "walton", "white")
 _CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
-"""Where half of the bids come from; the others come from one of many others."""
+"""The channels that half of the bids come from; the others come from any of `_OTHER_CHANNELS` more."""
 
 _OTHER_CHANNELS = 10_000
 
 
 @dataclass
 class _House:
-    """What makes up one record after the other, at rate records a second."""
+    """The auction house, which makes up one record after the other, at `rate` a second."""
 
     chance: Random
     rate: float
@@ -56,7 +56,7 @@ class _House:
         self.letters = "".join(self.chance.choices("abcdefghijklmnopqrstuvwxyz", k=4096))
 
     def record(self, number: int, at: int) -> dict[str, Any]:
-        """The record of this number in the log, which happens at this instant."""
+        """Make up the record with this number in the log, which happens at the instant `at`."""
         place = number % EVERY
         made = self.person() if place == 0 else self.auction(at) if place <= AUCTIONS else self.bid()
         return {**made, "date_time": at}
@@ -79,7 +79,7 @@ class _House:
     def auction(self, at: int) -> dict[str, Any]:
         chance, price = self.chance, self.price()
         self.auctions += 1
-        # It stays open for about as long as it takes the house to open the ones that are bid for beside it.
+        # An auction stays open for about as long as the house takes to open `OPEN` more.
         turns = OPEN * EVERY / AUCTIONS / self.rate
         return {
             "kind": "auction",
@@ -110,32 +110,35 @@ class _House:
         }
 
     def some_auction(self) -> int:
-        """One of the auctions that are bid for: the hot one, half the time."""
+        """Pick an auction to bid for: half the time the hot one, else any of the latest `OPEN`."""
         latest = max(1, self.auctions)
         if self.chance.random() < 0.5:
             return FIRST_ID + (latest - 1) // HOT * HOT
         return FIRST_ID + self.chance.randrange(max(0, latest - OPEN), latest)
 
     def someone(self, hot: int) -> int:
-        """One of the latest persons: the hot one, three times of four; sellers and bidders each have one of theirs."""
+        """Pick a person: three times of four the hot one, else any of the latest `ACTIVE`.
+
+        Sellers (`hot` 0) and bidders (`hot` 1) have a hot one each.
+        """
         latest = max(1, self.people)
         if self.chance.random() < 0.75:
             return FIRST_ID + min(latest - 1, (latest - 1) // HOT * HOT + hot)
         return FIRST_ID + self.chance.randrange(max(0, latest - ACTIVE), latest)
 
     def price(self) -> int:
-        """In cents: as often between one and ten dollars as between ten and a hundred thousand times that."""
+        """Draw a price in cents, log-uniformly from one dollar to a million: each decade is equally likely."""
         return round(100 * 10 ** self.chance.uniform(0, 6))
 
     def text(self, least: int, most: int) -> str:
-        """Some letters that mean nothing."""
+        """Return `least` to `most` letters that mean nothing."""
         length = self.chance.randint(least, most)
         begin = self.chance.randrange(len(self.letters) - length)
         return self.letters[begin : begin + length]
 
 
 def records(*, rate: float, length: int, seed: int, first: int) -> Iterator[Delivery]:
-    """The records of `nexmark` in the order in which they happen, each with when it becomes known."""
+    """Yield the records of `nexmark` in the order in which they happen, each with when it becomes known."""
     chance = Random(seed)
     house = _House(chance, rate)
     for number, at in enumerate(arrivals(chance, rate, first, first + length)):
@@ -144,12 +147,12 @@ def records(*, rate: float, length: int, seed: int, first: int) -> Iterator[Deli
 
 
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """About `rate` records a second for `length` microseconds from the instant `first` on, as they become known.
+    """Make up about `rate` records a second for `length` microseconds from `first` on, in order of known time.
 
     `kind` says what a record is: a "person", with `id`, `name`, `email_address`, `credit_card`, `city`, `state`; an
     "auction", with `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, when it `expires`, its
     `seller` and `category`; or a "bid", with its `auction`, `bidder`, `price` in cents, `channel`, `url`. Each has some
-    `extra` text and `date_time`, when it happened (the event time). It becomes known at most 4 seconds later.
+    `extra` text and `date_time`, when it happened (the event time). A record becomes known less than 4 seconds later.
 
     >>> a, b, c = (nexmark(rate=50, length=2_000_000, seed=seed, first=0) for seed in (1, 1, 2))
     >>> a == b, a == c

@@ -8,20 +8,20 @@ from tailrace.generate.delivery import SECOND, Delivery, Zipf, arrivals, in_orde
 
 TERMS, SKEW = 20, 0.9
 SPIKE, DIP = "lottery", "term-00"
-"""The term that there is a spike of, halfway, and the one that there is a dip of, at three quarters of the time."""
+"""The term that spikes halfway through the time, and the term that dips at three quarters of it."""
 
 LASTS = 8 * SECOND
-"""How long the spike and the dip last, in microseconds."""
+"""The length of the spike and of the dip, in microseconds."""
 
 MANY, FEW = 2.0, 0.1
-"""A spike is as many more queries as there are of all terms, times this; of a dip this share is left."""
+"""The spike adds `MANY` times the rate of all terms together; the dip leaves the share `FEW` of its term."""
 
 
 def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """About `rate` queries a second for `length` microseconds from the instant `first` on, as they become known.
+    """Make up about `rate` queries a second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a query: its `term`, and `at`, when it was asked (the event time). It becomes known a second later
-    or so.
+    A record is a query: its `term`, and `at`, when it was asked (the event time). A query becomes known about a
+    second later.
 
     >>> a, b, c = (queries(rate=5, length=60_000_000, seed=seed, first=0) for seed in (1, 1, 2))
     >>> a == b, a == c

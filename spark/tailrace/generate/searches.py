@@ -1,7 +1,7 @@
-"""Queries of a search engine and the clicks on the ads that they were shown, as two logs bring them (Photon, 1).
+"""Queries of a search engine and the clicks on the ads shown with them, as two logs bring them (Photon, 1).
 
 The log of queries and that of clicks come from many places, each in its own time: a click may become known before its
-query does. Some queries never do, some clicks do hours later, and a delivery may come twice.
+query does. Some queries never become known, some clicks only hours later, and a delivery may come twice.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any
 from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, in_order
 
 TERMS, ADS, SHOWN = 200, 80, 5
-"""How many terms are asked for, how many ads there are, and how many of them a term shows."""
+"""The number of terms that are asked for, of ads, and of ads that a term shows."""
 
 CLICKED, MORE = 0.35, 0.3
 """Shares: of queries that are clicked on, and of clicks that are followed by one more."""
 
 SLOW, LOST, OFFLINE, AGAIN = 0.05, 0.01, 0.01, 0.02
-"""Shares: of queries known minutes later, of those never known, of clicks known hours later, of what comes twice."""
+"""Shares: of queries known minutes later or never, of clicks known hours later, of deliveries that come twice."""
 
 CLICKS = CLICKED / (1 - MORE)
-"""How many clicks a query has, on average."""
+"""The average number of clicks on a query."""
 
 
 def searches(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """About `rate` records a second of queries asked within `length` microseconds from the instant `first` on.
+    """Make up about `rate` records a second: queries asked within `length` microseconds from `first` on, and clicks.
 
     A record is of the `kind` "query", with its `query_id` and `term`, or of the kind "click", with its `click_id`, the
-    `query_id` of the query that it belongs to and the `ad`; what is of the other kind is null. `event_id` is the id of
-    either; logs of different times have none in common. `at` is when it happened (the event time), `known` when it
-    became known. Most clicks come within a minute of their query, a few more than ten minutes after it. What is
-    clicked, or known, after the end is there, too.
+    `query_id` of the query that it belongs to and the `ad`; the columns of the other kind are null. `event_id` is the
+    query's or click's own id; logs of different times have no id in common. `at` is when it happened (the event time),
+    `known` when it became known. Most clicks come within a minute of their query, a few more than ten minutes after it.
+    Clicks after the end, and records known after it, are included.
 
     >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
     >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)
@@ -69,7 +69,7 @@ def _record(**given: Any) -> dict[str, Any]:
 
 
 def _deliveries(chance: Random, record: dict[str, Any], late: float) -> Iterator[Delivery]:
-    """A record as it becomes known, a second or so after it happened or much later; now and then once more."""
+    """Yield a record as it becomes known, about a second and `late` microseconds after it happened; at times twice."""
     known = record["at"] + int(late) + int(chance.expovariate(1.0) * SECOND)
     record = record | {"known": known}
     yield Delivery(known, record)

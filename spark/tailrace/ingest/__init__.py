@@ -1,1 +1,1 @@
-"""Take a source's records in: what is plain is read in this process, the rest by Spark; then they are landed."""
+"""Read a source's records, plain ones in this process and the rest by Spark, and land them."""

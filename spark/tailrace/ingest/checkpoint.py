@@ -1,13 +1,13 @@
-"""Spark's checkpoint of a stream: how far the source was read. The log's commits are the truth, and this follows them.
+"""Spark's checkpoint of a stream says how far the source was read; it follows the log's commits, which are the truth.
 
 Each commit of the log carries the id of the query, the micro-batch, and the offset that the source was read up to. So
 a checkpoint that is lost, damaged, older than the log or ahead of it is written anew as the last commit says, and the
-stream goes on as if nothing had been: nothing is read twice, and nothing is passed over (rules X2 and X3).
+stream goes on as if nothing had happened: nothing is read twice, and nothing is skipped (rules X2 and X3).
 
-Each writer has a folder of its own, named by its token of the log's lease: one that was fenced off, and does not know
-it yet, writes nothing that the one after it reads (rule X1).
+Each writer has a folder of its own, named by its token of the log's lease: a writer that was fenced off, and does not
+know it yet, writes nothing that the next writer reads (rule X1).
 
-Files go through Hadoop's file system, as Spark's own do: on a disk, that finds what is cut off by its checksum.
+Files go through Hadoop's file system, as Spark's own do: on a disk, its checksums reveal a file that is cut off.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
 _REBUILT, _REPLACED = ".rebuilt", ".replaced"
 _COMPACTED = 10
-"""Every how many of its batches Spark's log of files begins anew with all the files so far."""
+"""The number of its batches after which Spark's log of files begins anew with all the files so far."""
 
 
 _SAFE = "/:@!$&'()*+,;=~"
-"""Signs that are left as they are in the path of a URI."""
+"""The characters that are left as they are in the path of a URI."""
 
 
 class CheckpointError(TailraceError, ValueError):
-    """A file of a checkpoint that is damaged, or not there."""
+    """A file of a checkpoint is damaged, or does not exist."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a source was read, as a commit of the log says it: the query, its micro-batch, the source's offset."""
+    """The point up to which a source was read, as a commit of the log says: the query, its micro-batch, its offset."""
 
     query: str
     batch: int
@@ -58,14 +58,14 @@ class Checkpoint:
         # Each part of a name is a call of the JVM, so classes are looked up once.
         self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
         self._io: Any = jvm.org.apache.commons.io.IOUtils
-        # Of Hadoop's configuration Spark gives nothing but its own object away.
+        # PySpark has no public call for Hadoop's configuration, hence `_jsc`.
         self._files = self._path().getFileSystem(spark._jsc.hadoopConfiguration())
 
     @classmethod
     def taken(cls, spark: SparkSession, place: str, token: int) -> Checkpoint:
-        """The checkpoint of the writer with this token, which takes over that of the writer before it.
+        """Take over the checkpoint of the writer before, for the writer with this token.
 
-        The folder of the writer before is moved, not copied: what that one still writes is where nobody looks.
+        The folder is moved, not copied: what the writer before still writes goes where nobody looks.
         """
         ours = cls(spark, f"{place}/{token}")
         earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
@@ -88,11 +88,11 @@ class Checkpoint:
         return str(found["id"])
 
     def offset(self, batch: int) -> str:
-        """Up to where a micro-batch read the source. Raises `CheckpointError` where that is not said."""
+        """Read the offset up to which a micro-batch read the source. Raises `CheckpointError` where it is not there."""
         return self._lines(f"offsets/{batch}", 3)[2]
 
     def flaw(self, reached: Reached) -> str | None:
-        """How the checkpoint is not as the log's last commit says; None where a query can go on from there."""
+        """Say how the checkpoint differs from the log's last commit; None where a query can go on from there."""
         try:
             if not self.query:
                 return "is lost"
@@ -105,7 +105,7 @@ class Checkpoint:
                 return "is ahead of the log"
             if self.offset(reached.batch) != reached.offset:
                 return "says otherwise than the log what was read"
-            # The others that Spark reads as it starts.
+            # The other files that Spark reads as it starts.
             last = [self.offset(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
@@ -116,14 +116,14 @@ class Checkpoint:
         return None
 
     def rebuild(self, reached: Reached, files: Iterable[str]) -> None:
-        """Write the checkpoint anew. `files` are those read so far, by Spark's names, of a source of files.
+        """Write the checkpoint anew. `files` are Spark's names of those read so far, for a source of files.
 
-        What was there is kept beside it, with `.replaced` at the end of its name.
+        The checkpoint before is kept beside it, with `.replaced` at the end of its name.
         """
         made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": reached.query})])
-        # Spark wants to see the batch before the last, too, though it does not go by it.
+        # Spark wants the batch before the last to be there, too, though it does not use it.
         for batch in range(max(0, reached.batch - 1), reached.batch + 1):
             self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, reached.offset])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
@@ -142,22 +142,22 @@ class Checkpoint:
         return self._hadoop_path(self._path().getParent(), name)
 
     def _moved(self, before: Any) -> bool:
-        """Whether that folder is ours now. It is not where a writer that came meanwhile has moved it."""
+        """Move an earlier writer's folder to ours; tell whether that worked, as a later writer may have moved it."""
         try:
-            # One of a log that went back has the same token: to be moved into a folder is another thing.
+            # A log that went back may have left a folder with our token: `before` would be moved into that.
             self._files.delete(self._path(), True)
             return bool(self._files.rename(before, self._path()))
         except Py4JJavaError:
             return False
 
     def _numbered(self, folder: Any) -> list[int]:
-        """What a folder has by numbers: the micro-batches of a kind, or the writers."""
+        """List the numbers by which a folder has files: the micro-batches of a kind, or the writers."""
         found = self._files.listStatus(folder) if self._files.exists(folder) else ()
         names = [one.getPath().getName() for one in found]
         return [int(name) for name in names if name.isdigit()]
 
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
-        """The lines of a file: the version, and JSON. Raises `CheckpointError` where they are not."""
+        """Read the lines of a file: the version, and JSON. Raises `CheckpointError` where they are not."""
         lines = self._read(name).split("\n")
         if lines[0] != _VERSION or (count is not None and len(lines) != count):
             raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
@@ -191,13 +191,13 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _files_taken(offset: str) -> int:
-    """The last entry of Spark's log of files that an offset names; -1 where the source is none of files."""
+    """Return the last entry of Spark's log of files that an offset names; -1 where the source is none of files."""
     found = _parsed("the source's offset", offset)
     return int(found.get("logOffset", -1)) if isinstance(found, dict) else -1
 
 
 def _logs_of_files(last: int) -> list[str]:
-    """The files that say which files were read: those since the last compaction, which has the ones before.
+    """List the files that say which files were read: those since the last compaction, which has the ones before.
 
     >>> _logs_of_files(-1), _logs_of_files(1), _logs_of_files(9), _logs_of_files(11)
     ([], ['0', '1'], ['9.compact'], ['9.compact', '10', '11'])
@@ -207,9 +207,9 @@ def _logs_of_files(last: int) -> list[str]:
 
 
 def file_names(sources: Iterable[str]) -> set[str]:
-    """Spark's names of files for those that a log says its records are from.
+    """Find Spark's names of the files that a log says its records are from.
 
-    A file that could not be read at all is there by its name as it is; Spark has names with their signs encoded.
+    A file that could not be read at all is in the log by its plain name; Spark encodes special characters in names.
 
     >>> sorted(file_names(["file:/drop/a b.json"]))
     ['file:///drop/a b.json', 'file:///drop/a%20b.json']

@@ -1,7 +1,7 @@
-"""Records that come again: known by their ids, dropped before the log, and counted (rule X5; MillWheel, 6.1.1).
+"""Drop records that come again, by their ids, before the log, and count them (rule X5; MillWheel, 6.1.1).
 
-The ids of the horizon are kept on the executors, and come from the log: after a restart they are read from it. A bundle
-is held against them as a whole, and where nothing came again, which is the rule, its records are not touched.
+The ids of the horizon are kept on the executors; after a restart they are read from the log. A bundle is compared with
+them as a whole, and where nothing came again, which is the rule, its records are not touched.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tailrace.model.definition.log import Log
 from tailrace.sql.terms import quoted
 
 TOGETHER = 8
-"""So many epochs' ids are kept apart before they are brought together with the others."""
+"""The number of epochs whose ids are kept apart before they are brought together with the others."""
 
 EPOCH = "_epoch"
 
 
 @dataclass(frozen=True)
 class Unique:
-    """A bundle without what came again, how many that were, and the ids that it brings."""
+    """A bundle without the records that came again, their number, and the ids that the bundle brings."""
 
     frame: DataFrame
     duplicates: int
@@ -38,7 +38,8 @@ class Remembered:
     """The ids of the records that came within the log's horizon, by epoch.
 
     `times` are the processing times of the log's epochs as far as they are known, in microseconds, and `ids` the ids in
-    the log with their epochs: of epochs whose time is not known any more, all are remembered.
+    the log with their epochs. The ids of an epoch whose time is not known any more are all remembered, unless a later
+    epoch is known to lie before the horizon.
     """
 
     def __init__(self, spark: SparkSession, log: Log, times: Mapping[int, int], ids: DataFrame) -> None:
@@ -50,9 +51,10 @@ class Remembered:
         self._apart: dict[int, DataFrame] = {}
 
     def unique(self, frame: DataFrame) -> Unique:
-        """A bundle of read records without those that are remembered, and of those that it has twice the first.
+        """Drop the records of a bundle that are remembered, and all but the first of those that it has twice.
 
-        Which is first, their places in the source say. `frame` is kept: it is read several times.
+        The first is the first by its place in the source. `frame` has to be persisted, as it is read several times; it
+        is unpersisted where records are dropped.
         """
         good, names = frame.where("_error IS NULL"), list(self.log.id_columns)
         ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)
@@ -70,7 +72,7 @@ class Remembered:
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
         first = queried(self.spark, good.join(ids, names, "left_semi"), lambda view: f"SELECT *, {place} FROM {view}")
         kept = first.where("_place = 1").select(*frame.columns)
-        # Checkpointed, for Spark would read a bundle that meets itself from the source again, cached or not.
+        # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
         made = kept.unionByName(rejected).persist()
         made.count()
@@ -91,8 +93,8 @@ class Remembered:
             self._apart = {}
 
     def _remembered(self, ids: DataFrame) -> DataFrame:
-        """Those of the ids of a bundle that are remembered."""
-        # The bundle is the small side: what is remembered is gone through, and never moved.
+        """Find the ids of a bundle that are remembered."""
+        # The bundle is the small side: the remembered ids are scanned, and never moved.
         return (
             self._all().join(F.broadcast(ids), list(self.log.id_columns), "left_semi").select(*self._columns).distinct()
         )
@@ -102,6 +104,6 @@ class Remembered:
         return reduce(DataFrame.unionAll, apart, self._base)
 
     def _first(self, now: int) -> int:
-        """The first epoch within the horizon: the one after the last that is known to lie before it."""
+        """Find the first epoch within the horizon: the one after the last that is known to lie before it."""
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

@@ -1,4 +1,4 @@
-"""Landing a bundle: every record read goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
+"""Land a bundle: every record read goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tailrace.model.definition.log import Log
 from tailrace.sql.terms import quoted
 
 NOTHING = {"epoch": "-1", "batch": "-1"}
-"""What the first snapshot of a log says."""
+"""The properties of a log's first snapshot."""
 
 
 @dataclass(frozen=True)
 class Landed:
-    """What a bundle came to: records in the log, records rejected, and records dropped because they came again."""
+    """The counts of a landed bundle: records in the log, records rejected, and records dropped as they came again."""
 
     records: int
     rejected: int
@@ -39,7 +39,7 @@ class Landed:
 
 @dataclass(frozen=True)
 class _Written:
-    """Rows that are written to a lease's branch but not published, and what their commit says."""
+    """Rows that are written to a lease's branch but not published, and the properties of their commit."""
 
     lease: Lease
     rows: Bundled
@@ -47,7 +47,7 @@ class _Written:
 
 
 class Landing:
-    """The stream's writer of one log. It holds the leases of the log and of its `rejected`."""
+    """The stream's writer of one log. It holds the leases of the log and of its table `rejected`."""
 
     def __init__(self, spark: SparkSession, lake: Lake, log: Log) -> None:
         self.spark, self.lake, self.log_definition = spark, lake, log
@@ -70,16 +70,16 @@ class Landing:
         return self.log.head.number("batch")
 
     def stamped(self, frame: DataFrame, clock: str) -> DataFrame:
-        """Records with the epoch of view `clock`, which is data and not a literal so that the plan stays the same."""
+        """Add the epoch of view `clock` to records: it is data and not a literal, so that the plan stays the same."""
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
     def write(self, bundle: Bundled, properties: Mapping[str, str]) -> Landed:
-        """Write a stamped bundle, to be published; the epoch is one of the snapshot's properties."""
+        """Write a stamped bundle, to be published in commits with `properties`, of which the epoch is one."""
         return self._rows(bundle, properties) if isinstance(bundle, pa.Table) else self._frame(bundle, properties)
 
     def _rows(self, table: pa.Table, properties: Mapping[str, str]) -> Landed:
-        """An Arrow table, whose files this process writes."""
+        """Write an Arrow table to files from this process."""
         bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
         good = table if bad is None else table.filter(pc.is_null(table["_error"]))
         own = good.select(list(log_contract(self.log_definition).columns))
@@ -91,7 +91,7 @@ class Landing:
         return Landed(own.num_rows, rejected)
 
     def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> Landed:
-        """A frame, which Spark writes to the branches."""
+        """Write a frame to the branches by Spark."""
         seen = Observation()
         watched = frame.observe(
             seen, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
@@ -104,7 +104,7 @@ class Landing:
         properties = {**properties, TOKEN: str(self.log.token)}
         self._append(good(watched), self.log, properties)
         found = seen.get
-        # What is observed is so once: it is not what is written again where the table moves.
+        # A frame is observed only once: where the table moves, the frame that is not observed is written again.
         self._written = [_Written(self.log, good(frame), properties)]
         if found["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
@@ -135,9 +135,9 @@ class Landing:
             append(renamed, lease.branch, properties)
 
     def publish(self) -> None:
-        """Make the bundle visible: what was rejected first, so that an epoch in the log is whole.
+        """Make the bundle visible: the rejected records first, so that an epoch in the log is whole.
 
-        Where maintenance moved a table meanwhile, what was written is written again on top of it (rule X1). Raises
+        Where maintenance moved a table meanwhile, the rows are written again on top of it (rule X1). Raises
         `FencedError` where another stream has taken the lease.
         """
         while self._written:
@@ -157,4 +157,4 @@ class Landing:
 
 
 _BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
-"""What a rejected record says, as it was read."""
+"""The columns of a rejected record, as it was read."""

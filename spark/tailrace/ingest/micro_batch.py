@@ -1,4 +1,4 @@
-"""A micro-batch in this process: what is plain is read here (`tailrace.ingest`), the rest is brought from Spark."""
+"""Read a micro-batch into this process: plain records are read here (`tailrace.ingest`), the rest by Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.model.definition.log import Log
 
 
 def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> pa.Table:
-    """The records of files, as `read_files` has them. Raises what that raises."""
+    """Read the records of files, with the columns of `read_files`. Raises what that raises."""
     if source.format == "json" and (found := read_json(log, paths)) is not None:
         return _whole(spark, log, *found)
     if source.format == "parquet" and (rows := read_parquet(log, paths)) is not None:
@@ -24,7 +24,7 @@ def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]
 
 
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:
-    """The records of a topic's messages, as `read_messages` has them."""
+    """Read the records of a topic's messages, with the columns of `read_messages`."""
     return _whole(spark, log, *read_lines(log, raw_messages(spark, batch)))
 
 

@@ -1,10 +1,10 @@
-"""From raw records to the log's columns, natively: what does not fit is kept with its bytes and the reason (rule X6).
+"""Parse raw records to the log's columns, natively: what does not fit is kept with its bytes and the reason (X6).
 
 The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, and `_error` with `_raw`: both are
-null for a record that fits. On the way they carry the record in `_bytes`, and in `_text` without the space around it,
+null for a record that fits. While it is parsed, a record is in `_bytes`, and in `_text` without the space around it,
 null where the bytes are not UTF-8. No declared column starts with `_`.
 
-A value is taken only as what it was declared, and only whole: no number out of a string, no string out of a number, no
+A value is taken only as its declared type, and only whole: no number out of a string, no string out of a number, no
 digit rounded away. An instant is ISO 8601 and UTC where it names no zone; beyond microseconds it is cut.
 """
 
@@ -29,30 +29,30 @@ from tailrace.sql.terms import Sql, null, quoted
 
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
-    """A micro-batch of a topic's messages as the log's columns."""
+    """Parse a micro-batch of a topic's messages to the log's columns."""
     return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
-    """A micro-batch of a topic's messages as they are, brought to this process (`ingest.plain_json.LINES`)."""
+    """Bring a micro-batch of a topic's messages to this process as they are (`ingest.plain_json.LINES`)."""
     return _ours(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
 
 
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
-    """Lines or messages that are not plain (`ingest.plain_json`) as the log's columns."""
+    """Parse lines or messages that are not plain (`ingest.plain_json`) to the log's columns."""
     frame = spark.createDataFrame(lines.rename_columns(["value", *_PLACE]))
     return _json(log, frame.selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
 
 
 def paths(batch: DataFrame) -> list[str]:
-    """The files of a micro-batch."""
+    """List the files of a micro-batch."""
     return [row["path"] for row in batch.collect()]
 
 
 def read_files(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> DataFrame:
-    """Files as the log's columns. A file that is gone, or no file of its format, is one rejected record.
+    """Parse files to the log's columns. A file that is gone, or not of its format, is one rejected record.
 
-    One that is damaged further inside fails the epoch, which names it: take it away, and it is gone. Raises
+    A file that is damaged further inside fails the epoch, whose error names it: take it away, and it is gone. Raises
     `SourceError` for a file that is there but cannot be opened.
     """
     looked = sorted(look(log, source.format, paths), key=lambda one: one.shape)
@@ -68,7 +68,7 @@ def read_files(spark: SparkSession, source: Files, log: Log, paths: Sequence[str
 
 
 def _ours(spark: SparkSession, batch: DataFrame) -> DataFrame:
-    """A micro-batch in our session: it comes in the query's own, where our views and settings are not."""
+    """Bring a micro-batch into our session: it comes in the query's own, where our views and settings are not."""
     name = f"tailrace_{uuid.uuid4().hex}"
     batch.createGlobalTempView(name)
     frame = spark.table(f"global_temp.{name}")
@@ -77,7 +77,7 @@ def _ours(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 
 def _json(log: Log, texts: DataFrame) -> DataFrame:
-    """Lines or messages, one JSON object each."""
+    """Parse lines or messages, one JSON object each."""
     read_as = {name: _json_type(type) for name, type in log.columns.items()}
     parsed = texts.selectExpr(
         "*", f"FROM_JSON(_text, {_schema(read_as)}, {_STRICT}) AS _r", "JSON_OBJECT_KEYS(_text) AS _keys"
@@ -114,7 +114,7 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
 
 
 def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
-    """CSV files with the same header, by RFC 4180 but for one record a line; the columns may come in any order.
+    """Parse CSV files with the same header, by RFC 4180 but for one record a line; columns may come in any order.
 
     An empty value is a missing one. A line like the header is a header, wherever it stands.
     """
@@ -123,7 +123,7 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
         nothing = lines.selectExpr("*", *_nulls(log))
         return _checked(log, nothing, [("true", _text(one.unlike))], "_bytes")
     lines = lines.where(f"NOT (_text <=> {_text(one.header)})")
-    # Those that are not declared go by their place: their names may be anything.
+    # Columns that are not declared are named by their place, as their own names may be anything.
     fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(one.columns)]
     line = f"IF(_text IS NULL, NULL, TRIM(TRAILING '\\r' FROM TRIM(LEADING {_text(_BOM)} FROM CAST(_bytes AS string))))"
     parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
@@ -143,7 +143,7 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
 
 
 def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
-    """Parquet files with the same columns."""
+    """Parse Parquet files with the same columns."""
     one, paths = alike[0], [each.path for each in alike]
     # Instants in nanoseconds, pandas' usual ones, come as numbers; Spark reads them in no other way.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
@@ -171,7 +171,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
 
 
 def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
-    """The declared columns with `_error` by the first check that holds, and `_raw` where there is one."""
+    """Select the declared columns with `_error` by the first check that holds, and `_raw` where there is one."""
     checks = list(checks)
     first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
@@ -201,7 +201,7 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
 
 
 def _lines(spark: SparkSession, files: Sequence[Looked]) -> DataFrame:
-    """The lines of text files that are not blank, each with its place."""
+    """Read the lines of text files that are not blank, each with its place."""
     # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
     return (
         spark.read.option("ignoreMissingFiles", "false")
@@ -220,7 +220,7 @@ def _lines(spark: SparkSession, files: Sequence[Looked]) -> DataFrame:
 
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
-    """A frame of nothing but files that could not be read, one record each."""
+    """Make a frame of files that could not be read, one record each."""
     rows = ", ".join(f"({_text(one.path)}, {_text(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
@@ -229,7 +229,7 @@ def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
 
 
 def _value(type: str, text: str) -> str:
-    """The value that a text is of a type, null where it is none."""
+    """Write the SQL of the value that a text has as a type, null where it has none."""
     parts = decimal_parts(type)
     if parts:
         # A cast would round what has too many decimals.
@@ -247,7 +247,7 @@ def _value(type: str, text: str) -> str:
 
 
 def _finite(number: str) -> str:
-    """A double, null for what is too large to be one, and for NaN."""
+    """Write the SQL of a double, null for a number too large to be one, and for NaN."""
     return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
 
 
@@ -256,31 +256,37 @@ def _from_nanos(number: str) -> str:
 
 
 def _json_type(type: str) -> str:
-    """What Spark is to read a column from JSON as: its own reading of instants, dates and decimals is not exact."""
+    """Return the type that Spark reads JSON as: its own reading of instants, dates and decimals is not exact."""
     if decimal_parts(type):
         return "variant"
     return "string" if type in ("timestamp", "date") else type
 
 
 def _exact_text(variant: str) -> str:
-    """The digits of a decimal in JSON, a number or a string; with an exponent it went through a double."""
+    """Write the SQL of a JSON decimal's digits, a number's or a string's; null with an exponent: it became a double."""
     return f"IF(SCHEMA_OF_VARIANT({variant}) = 'DOUBLE', NULL, TRY_CAST({variant} AS string))"
 
 
 def _no_string(log: Log, name: str, given: str) -> str:
-    """Whether a column was not a string: Spark makes one of anything, and what looks like it was looked at again."""
+    """Write the SQL that tells whether a column was not a string.
+
+    Spark makes a string of any value, so a string that looks like another value is parsed again.
+    """
     looks = f"({given} < ':' OR STARTSWITH({given}, '{{') OR STARTSWITH({given}, '[') OR {given} IN ('true', 'false'))"
     again = f"SCHEMA_OF_VARIANT(FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})[{_text(name)}]) <> 'STRING'"
     if log.unknown == "reject":
-        # Then an object in the record has no object in it, and the name of a column stands for that column only.
+        # Then a record that fits has no object in it, so the name of a column stands for that column only.
         quick = " OR ".join(f"CONTAINS(_text, {_text(start)})" for start in (f'"{name}":"', f'"{name}": "'))
         looks += f" AND NOT ({quick})"
-    # A condition by AND would not do: Spark computes what stands in several of them beforehand, for every record.
+    # IF and not AND: Spark computes a term that stands in several conditions beforehand, for every record.
     return f"IF({looks}, {again}, false)"
 
 
 def _json_misfits(log: Log) -> str:
-    """Which columns of `_text` are not as declared, and what they are instead. Runs for rejected records alone."""
+    """Write the SQL that says which columns of `_text` are not as declared, and what they are instead.
+
+    It runs for rejected records alone.
+    """
     says = []
     for name, type in log.columns.items():
         value = f"m[{_text(name)}]"
@@ -316,7 +322,7 @@ def _nulls(log: Log) -> list[str]:
 
 
 def _schema(columns: dict[str, str]) -> str:
-    """A schema as a parser takes it, with the column for its complaint."""
+    """Write a schema as a parser takes it, with the column for its complaint."""
     return _text(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{_MARK} string"]))
 
 
@@ -333,7 +339,7 @@ def _text(value: str) -> str:
 
 
 _MARK = "_not_as_declared"
-"""Where Spark's parsers put a record that they could not read by the schema."""
+"""The column in which Spark's parsers put a record that they could not read by the schema."""
 
 _DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"

@@ -1,7 +1,7 @@
-"""Find the latest times of each of the source's partitions in a bundle: their watermarks go by them (`step.progress`).
+"""Find the latest times of each source partition in a bundle: its watermark goes by them (`step.progress`).
 
-One small job over the bundle; what comes to the driver is a row for each partition, and for each bucket of lags where
-the strategy counts those.
+This is one small job over the bundle; the driver gets a row for each partition, and for each bucket of lags where the
+strategy counts lags.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tailrace.sql.terms import quoted
 def watched(
     spark: SparkSession, source: Source, log: Log, read: Bundled, connection: duckdb.DuckDBPyConnection | None = None
 ) -> dict[str, Seen]:
-    """What a read bundle had of each partition. Records that were rejected do not count.
+    """Find the latest times and the lags of each partition in a bundle. Records that were rejected do not count.
 
-    An Arrow table is looked at on `connection`.
+    An Arrow table is queried on `connection`.
     """
     text = _text(source, log)
     if isinstance(read, pa.Table):
@@ -59,7 +59,7 @@ def _text(source: Source, log: Log) -> str:
 
 
 def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:
-    """What the names of an epoch's files say of partitions."""
+    """Find which partitions the names of an epoch's files say are complete, and until when."""
     found: dict[str, Seen] = {}
     for file in files:
         said = log.strategy.completes(file)
@@ -70,7 +70,7 @@ def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:
 
 
 def partitions(offsets: str) -> tuple[str, ...]:
-    """The partitions that a source's offset names: those of Kafka topics; others name none.
+    """List the partitions that a source's offset names: those of Kafka topics; other sources name none.
 
     >>> partitions('{"clicks":{"1":7,"0":3}}'), partitions('{"logOffset":5}')
     (('clicks-0', 'clicks-1'), ())

@@ -1,4 +1,7 @@
-"""The columns of what was read, and which records have what none may lack (`ingest.parsing` says of the others why)."""
+"""Name the columns of read records, and tell which records have the times and ids that none may lack.
+
+`ingest.parsing` says why the other records do not fit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _TYPES = {
 
 
 def schema_of(log: Log) -> pa.Schema:
-    """The declared columns, where each record came from, and what is wrong with it: nothing, of those read here."""
+    """Return the schema of read records: the declared columns, where each came from, and its error, null here."""
     return _schema(tuple(log.columns.items()))
 
 
@@ -40,7 +43,7 @@ def _type(type: str) -> pa.DataType:
 
 
 def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
-    """Which records have their times, within the log's bounds, and their ids."""
+    """Tell which records have their times, within the log's bounds, and their ids."""
     found = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
         if column is not None:

@@ -1,6 +1,6 @@
-"""Read files of this machine in this process, as far as that is plain: lines of JSON, and columns of Parquet.
+"""Read files of this machine in this process, as far as they are plain: lines of JSON, and columns of Parquet.
 
-What is left is given back for Spark to judge: lines, or nothing but the word that the files are Spark's as a whole.
+The rest is left for Spark to judge: lines, or the files as a whole, for which None is given.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _columns(log: Log, place: str) -> pa.Table | None:
             if not _as_declared(log, file.schema_arrow.names, there):
                 return None
             read, arrived = file.read(columns=[name for name in log.columns if name in there]), arrival(opened.fileno())
-            # Bytes that are no text are judged by Spark.
+            # Bytes that are no text fail here, for Spark to judge.
             read.validate(full=True)
     except (OSError, pa.ArrowException):
         return None
@@ -62,7 +62,7 @@ def _columns(log: Log, place: str) -> pa.Table | None:
 
 
 def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
-    """Whether a file's columns have names of their own and the declared types; a missing one is null."""
+    """Tell whether a file's columns have distinct names and the declared types; a missing one is null."""
     if len({name.lower() for name in names}) < len(names):
         return False
     if log.unknown == "reject" and not set(names) <= set(log.columns):
@@ -74,14 +74,14 @@ def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType
 
 
 def _alike(type: pa.DataType) -> pa.DataType:
-    """The type that a column is taken as: text is text, and an instant one wherever it was written."""
+    """Return the type that a column is taken as: text is text, and an instant with a zone is one in UTC."""
     if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
         return pa.timestamp("us", "UTC")
     return pa.string() if type == pa.large_string() else type
 
 
 def _lines(path: str) -> pa.Table | None:
-    """The lines of a file with their places; None where Spark may read it otherwise, or it cannot be read."""
+    """Read the lines of a file with their places; None where Spark may read it otherwise, or it cannot be read."""
     place = local(path)
     if place is None or not _PLAIN_TEXT.search(place):
         return None
@@ -99,7 +99,7 @@ def _lines(path: str) -> pa.Table | None:
 
 
 def local(path: str) -> str | None:
-    """The path on this machine of a file by Spark's name for it; None elsewhere, and of names with odd characters."""
+    """Return the local path of a file by Spark's name for it; None elsewhere, and for names with odd characters."""
     parsed = urlparse(path)
     if parsed.scheme not in ("", "file") or parsed.netloc or not re.fullmatch(r"[\w./=-]+", parsed.path, re.ASCII):
         return None
@@ -107,9 +107,9 @@ def local(path: str) -> str | None:
 
 
 def arrival(file: int) -> int:
-    """When an open file was written, in microseconds as Spark has them: whole milliseconds."""
+    """Return when an open file was written, in microseconds, cut to whole milliseconds as Spark has them."""
     return os.fstat(file).st_mtime_ns // 10**6 * 1000
 
 
 _PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)$")
-"""How the names of files end that Spark does not decompress."""
+"""The endings of the names of files that Spark does not decompress."""

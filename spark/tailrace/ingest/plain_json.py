@@ -1,9 +1,9 @@
-"""Read lines of JSON that are plainly as a log declares them, in this process; the others are left to be judged.
+"""Read lines of JSON that are plainly as a log declares them, in this process; the others are left for Spark to judge.
 
 A line is plain where a strict pattern of its whole text matches: one object with declared columns once each, every
 value written in a way of which there are no two readings: no escapes, no exponents, no numbers near their type's
 bounds, and instants to the microsecond in ISO 8601. So nothing is decided here that Spark's reading (`ingest.parsing`)
-would decide otherwise; a line that is not plain is its business, good or bad.
+would decide otherwise; a line that is not plain is Spark's to judge, good or bad.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.model.base.types import decimal_parts
 from tailrace.model.definition.log import Log
 
 SHAPES = 16
-"""How many orders and choices of columns are told apart among an epoch's lines."""
+"""The number of orders and choices of columns that are told apart among an epoch's lines."""
 
 LINES = pa.schema(
     {
@@ -31,18 +31,18 @@ LINES = pa.schema(
         "_arrival": pa.timestamp("us", "UTC"),
     }
 )
-"""The columns of raw lines: their bytes, where each came from, and when that came."""
+"""The columns of raw lines: their bytes, where each came from, and when it arrived."""
 
 
 def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Read the plain ones of some lines or messages: their records, and those that are left."""
+    """Read the plain lines or messages; return their records, and the lines that are left."""
     lines = lines.combine_chunks()
     text = _text(lines["_bytes"])
     plain = _plain(log, text)
     try:
         records = _typed(log, lines.filter(plain), text.filter(plain))
     except pa.ArrowInvalid:
-        # Some date is none. It looks like one, and Spark says which it is.
+        # Some text looks like a date but is none, and Spark says which.
         return schema_of(log).empty_table(), lines
     fits = fitting(log, records)
     left = lines.filter(pc.invert(plain))
@@ -53,7 +53,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _text(raw: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Lines as text, null where there is no value or its bytes are no UTF-8."""
+    """Decode lines to text, null where there is no value or its bytes are no UTF-8."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -68,7 +68,7 @@ def _decoded(one: bytes | None) -> str | None:
 
 
 def blank(lines: pa.Table) -> pa.ChunkedArray:
-    """Which lines hold nothing but the space that may stand around a record."""
+    """Tell which lines hold nothing but the white space that may stand around a record."""
     return _matches(_text(lines["_bytes"]), _BLANK)
 
 
@@ -77,7 +77,7 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which lines are plain: those that match the shape of the first one, of the first that does not, and so on."""
+    """Tell which lines are plain: those of the shape of the first, of the first of another shape, and so on."""
     found, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
         first = pc.index(found, pa.scalar(False), start=first + 1).as_py()
@@ -91,12 +91,12 @@ def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _names(line: str | None) -> tuple[str, ...] | None:
-    """The columns of a line in their order; None where it is no object."""
+    """Read the names of a line's columns in their order; None where it is no object."""
     try:
         pairs = json.loads(line or "", object_pairs_hook=list)
     except ValueError:
         return None
-    # Pairs of an object are tuples, what else a list holds is not.
+    # The pairs of an object are tuples, the elements of a list are not.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         return None
     return tuple(name for name, _ in pairs)
@@ -110,12 +110,15 @@ def _of_shape(columns: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> s
 
 
 def _exactly(name: str) -> str:
-    """A pattern of just this text, for RE2, which has not all of `re.escape`'s escapes."""
+    """Write a pattern of just this text, for RE2, which has not all of `re.escape`'s escapes."""
     return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
 
 
 def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
-    """What lines match that have just these columns, in this order; None where they have others, or one twice."""
+    """Write the pattern of lines with just these columns, in this order; None where one is not declared or twice.
+
+    None as well where a name is escaped in JSON.
+    """
     if len(set(names)) < len(names) or not names or not set(names) <= set(log.columns):
         return None
     if any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in names):
@@ -124,7 +127,7 @@ def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
 
 
 def _value(type: str) -> str:
-    """How values of a type are plainly written."""
+    """Write the pattern of a type's plainly written values."""
     parts = decimal_parts(type)
     if parts is None:
         return _VALUES[type]
@@ -135,7 +138,7 @@ def _value(type: str) -> str:
 
 
 def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
-    """The records of plain lines. Raises `ArrowInvalid` for a date that there is not."""
+    """Parse plain lines to records. Raises `ArrowInvalid` for a date that there is not."""
     schema = schema_of(log)
     if not len(text):
         return schema.empty_table()
@@ -157,7 +160,7 @@ def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
 
 
 def _joined(text: pa.ChunkedArray) -> bytes:
-    """Lines as the bytes of one text."""
+    """Join lines to the bytes of one text."""
     whole = (pa.LargeListArray.from_arrays(pa.array([0, len(one)], pa.int64()), one) for one in text.chunks if len(one))
     return b"\n".join(pc.binary_join(one, "\n")[0].as_buffer() for one in whole)
 
@@ -169,7 +172,7 @@ def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
 
 
 def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Instants of texts, UTC where a text names no zone."""
+    """Parse texts as instants, UTC where a text names no zone."""
     zoned = _matches(column, _ZONE + "$")
     alike = set(pc.unique(pc.if_else(pc.is_null(column), None, zoned)).to_pylist()) - {None}
     if alike == {False}:

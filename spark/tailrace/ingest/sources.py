@@ -1,8 +1,8 @@
-"""Where records come from: files that land in a folder, or a Kafka topic, as Structured Streaming sources.
+"""The sources of records: files that land in a folder, or a Kafka topic, as Structured Streaming sources.
 
 For files the query streams their names alone (Spark's `binaryFile` source, whose contents column is never read), so the
 checkpoint says which files an epoch has, and the epoch reads just the columns it needs, each in its own format. Before
-that `look` sees what the files are: headers and footers, nothing of their records.
+that `look` reads what the files are from their headers and footers, and nothing of their records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SourceError(TailraceError, ValueError):
 class Files:
     """Files landing in a folder, in the order of their modification times.
 
-    `per_epoch` bounds how many an epoch takes. JSON is one object a line; CSV has a header line.
+    `per_epoch` bounds how many files an epoch takes. JSON is one object a line; CSV has a header line.
     """
 
     folder: str
@@ -48,7 +48,7 @@ class Files:
     per_epoch: int | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming frame of the files' names: one column, `path`. Raises `SourceError` with no such folder."""
+        """Open the streaming frame of the files' names: column `path`. Raises `SourceError` with no such folder."""
         if self.format not in FORMATS:
             raise SourceError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}; pass --format json")
         if not _exists(self.folder):
@@ -61,7 +61,7 @@ class Files:
         return reader.load(self.folder).select("path")
 
     def full(self, files: int, records: int) -> bool:
-        """Whether an epoch of so much took all that it may: there may be more already."""
+        """Tell whether an epoch of so many files took all that it may, as then there may be more already."""
         return self.per_epoch is not None and files >= self.per_epoch
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ SECURITY: Mapping[str, Mapping[str, str]] = {
         "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
     },
 }
-"""Options of the source, by what `TAILRACE_KAFKA_SECURITY` says."""
+"""Options of the Kafka source, by what `TAILRACE_KAFKA_SECURITY` says."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Kafka:
     security: str = "plaintext"
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""
+        """Open the streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("subscribe", self.topic)
             .option("startingOffsets", "earliest")
-            # What a producer took back was never said.
+            # Records of a transaction that the producer aborted are not read.
             .option("kafka.isolation.level", "read_committed")
             # A record that the broker lost is an error to look into, not one to pass over.
             .option("failOnDataLoss", "true")
@@ -112,8 +112,8 @@ class Kafka:
         )
 
     def full(self, files: int, records: int) -> bool:
-        """Whether an epoch of so much took all that it may: there may be more already."""
-        # Spark shares it out among the partitions, rounded down.
+        """Tell whether an epoch of so many records took all that it may, as then there may be more already."""
+        # Spark shares the bound out among the partitions, rounded down.
         return self.per_epoch is not None and records > self.per_epoch // 2
 
     def __str__(self) -> str:
@@ -129,12 +129,12 @@ def _exists(folder: str) -> bool:
 
 
 NANOS = "timestamp in nanoseconds"
-"""The type of a Parquet column that holds instants, but as Spark does not read them."""
+"""The name of the type of a Parquet column that holds instants which Spark does not read as such."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What a look at a file says: its columns with their types (`""` in CSV), and the header line.
+    """The findings of a look at a file: its columns with their types (`""` in CSV), and the header line.
 
     `broken` says why it cannot be read at all; `unlike`, how its columns are not as declared.
     """
@@ -147,7 +147,7 @@ class Looked:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """What files have in common that can be read in one go."""
+        """The key of files that can be read in one go: they have it in common."""
         # Where one of several paths looks like a pattern, Spark reads all of them twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
         return (self.unlike, self.header, repr(self.columns), alone)
@@ -195,7 +195,7 @@ def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> Looked:
 
 
 def _place(path: str) -> tuple[fs.FileSystem, str]:
-    """Where pyarrow finds a file by Spark's name for it, in which nothing is percent-encoded."""
+    """Return pyarrow's file system and name of a file, by Spark's name, in which nothing is percent-encoded."""
     scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):
         return fs.LocalFileSystem(), name
@@ -204,7 +204,7 @@ def _place(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
-    """How a file's columns are not as declared; a missing one is null, which only the times must not be."""
+    """Say how a file's columns are not as declared; a missing one is null, which only the times must not be."""
     names = [name for name, _ in columns]
     wrong = [f"no column {name!r}" for name in (log.event_time, log.arrival_time) if name and name not in names]
     once = {name.lower(): name for name in reversed(names)}
@@ -222,7 +222,7 @@ def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _fits(type: str, declared: str) -> bool:
-    """Whether every value of a type in Parquet is one of the declared type, and Spark reads it so."""
+    """Tell whether every value of a type in Parquet is one of the declared type, and Spark reads it so."""
     given, wanted = decimal_parts(type), decimal_parts(declared)
     if given and wanted:
         return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]

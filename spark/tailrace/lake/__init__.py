@@ -1,1 +1,1 @@
-"""The tables: their contracts, how a commit is published, the lease, and reading them back without a JVM."""
+"""The tables: their contracts, publishing commits to them, the lease, and reading them back without a JVM."""

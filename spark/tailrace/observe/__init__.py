@@ -1,1 +1,1 @@
-"""What people and their tools look at: what runs tell of themselves, and the paper's plot of panes."""
+"""Observation, for people and their tools: what runs report of themselves, and the paper's plot of panes."""

@@ -1,11 +1,13 @@
-"""A changed definition made so: its generation is built beside the old one from the log, and takes its place at once.
+"""The change to another definition: its generation is built from the log beside the old one, and then replaces it.
 
-Beside, everything that the log holds is folded in a few large steps, while a stream of the old definition goes on. Then
-the ledger's lease is borrowed, the last epochs are folded, and ledger and table `p` go over, each in one commit that
-moves no data (`lake.change.generations`): the lease is lent for those two seconds or so, and landing never waits. The
-stream of the old definition drops that fold. `rollback` makes what a generation left current again in the same way.
+Everything that the log holds is folded beside in a few large steps, while a stream of the old definition goes on. Then
+the ledger's lease is borrowed, the last epochs are folded, and the ledger and the answers go over, each in one commit
+that moves no data (`lake.change.generations`): the lease is lent for about two seconds, and landing never waits. The
+stream of the old definition drops the epoch that it is folding. `rollback` makes a generation that was left current
+again in the same way.
 
-Of two that apply at once the later one goes on: it removes what the earlier one had beside, and that one gives way.
+Of two runs that apply at once the later one goes on: it removes what the earlier one built, and the earlier one gives
+way.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ from tailrace.model.definition.fingerprint import kept
 from tailrace.model.definition.pipeline import Pipeline
 
 NEAR = 2
-"""So many epochs behind the log is near enough to borrow the lease for the rest."""
+"""The number of epochs behind the log at which the lease is borrowed to fold the rest."""
 
 ROUNDS = 8
-"""How often what is built beside follows the log before that, at most: a log may grow as fast as it is folded."""
+"""The most times that the new generation catches up with the log before the lease is borrowed: the log may grow as
+fast as it is folded.
+"""
 
 TRIES = 3
-"""How often the lease is borrowed where a stream takes it in between."""
+"""The most times that the lease is borrowed, where a stream takes it in between."""
 
 Doing = Callable[[str], None]
 
@@ -67,10 +71,11 @@ class ApplyError(TailraceError, RuntimeError):
 
 @dataclass(frozen=True)
 class Applied:
-    """What a run did: the generation that it put in place, up to which epoch, and how long the lease was borrowed.
+    """The result of a run that put a generation in place: the run, the last epoch folded, and how long it took.
 
-    `run` is None where there was nothing to do. `left` is the generation that it took the place of. `engine` is what
-    folded the log, None where nothing was folded. Seconds.
+    `run` is None where there was nothing to do. `left` is the generation that was replaced. `seconds` is the whole
+    time, `lent` the time for which the lease was borrowed, both in seconds. `gave_way` is the later run that this run
+    gave way to. `engine` folded the log, None where nothing was folded.
     """
 
     run: Run | None
@@ -83,7 +88,7 @@ class Applied:
 
 
 class _GaveWayError(Exception):
-    """A run of a higher generation is there, or under way."""
+    """A run of a higher generation has committed, or is under way."""
 
     def __init__(self, above: Run) -> None:
         self.above = above
@@ -98,9 +103,9 @@ def apply(
 ) -> Applied:
     """Build the generation of a changed definition beside the old one, and put it in place.
 
-    The log is folded in the process while that has room for it (`Sides`), and Spark is started where it has not. Where
-    the definition is what the lake holds there is nothing to do, but to end what an earlier run may have left. Raises
-    `ApplyError` where it cannot be.
+    The log is folded in this process while it has room (`Sides`), else Spark is started. Where the lake already holds
+    the definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` where the definition cannot
+    be applied.
     """
     if (why := refused(lake, pipeline)) is not None:
         raise ApplyError(why)
@@ -139,10 +144,11 @@ def apply(
 
 
 def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: str | None = None) -> Applied:
-    """Go back to a generation that was left, the last one unless another is named; nothing is computed.
+    """Go back to a generation that was left, by default the last one; nothing is computed.
 
-    A stream of its definition then folds the epochs since from the log. The state goes on in a generation of its own,
-    above all that there were (rule V2). `pipeline` gives the name alone. Raises `ApplyError` where it cannot be.
+    A stream of that generation's definition then folds the epochs since from the log. The state goes on in a new
+    generation, above all earlier ones (rule V2). Of `pipeline` only the name is used. Raises `ApplyError` where there
+    is no such generation, or a later stage reads the panes.
     """
     name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
@@ -165,7 +171,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         settle(lake, name)
         _swept(lake, name)
         for other in runs.all():
-            # What was computed in the generation that was left is in no table any more.
+            # The tables no longer hold what backfills computed in the generation that was left.
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
@@ -176,7 +182,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
 
 
 class _Generation:
-    """A generation that is built beside."""
+    """A generation of a definition that is built beside the current one."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, run: Run) -> None:
         self.lake, self.pipeline, self.run = lake, pipeline, run
@@ -195,7 +201,7 @@ class _Generation:
 
     @property
     def engine(self) -> Choice:
-        """What has folded the log, in the end."""
+        """The engine that folds the log; at the end, the one that folded its last epochs."""
         return self._fold.side.choice
 
     @property
@@ -205,7 +211,7 @@ class _Generation:
         return fold
 
     def build(self, doing: Doing) -> None:
-        """Fold the log up to where it is by then, or nearly."""
+        """Fold the log until at most `NEAR` epochs are left, or `ROUNDS` are over."""
         for _ in range(ROUNDS):
             last = _log_epoch(self.lake, self.pipeline)
             if last - self.epoch <= (NEAR if self.epoch >= 0 else 0):
@@ -215,14 +221,14 @@ class _Generation:
             self._fold.follower.follow()
 
     def take_over(self, runs: Runs) -> tuple[int, float]:
-        """Put it in place; gives the generation that it takes the place of, and how long the lease was borrowed."""
+        """Put this generation in place; returns the generation replaced, and the seconds the lease was borrowed."""
         before, lent = _borrowed(self.lake, self.table, self.run, lambda lease: self._taken_over(lease, runs))
         self.folds.close()
         settle(self.lake, self.pipeline.name)
         return before, lent
 
     def _shapes(self) -> list[tuple[int, int, int, int | None]]:
-        """By which columns and layout the tables are that it is to take the place of."""
+        """Return the ids of schema, last column, partition spec and sort order of the ledger and the answers."""
         found = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
         return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in found]
 
@@ -231,7 +237,7 @@ class _Generation:
         if above is not None:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
-            # What is beside has the numbers of columns of then, and one may be another column's by now.
+            # The tables beside have the old column ids, and an id may be another column's by now.
             raise ApplyError(
                 f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
             )
@@ -254,9 +260,9 @@ def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
 
 
 def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str], told: dict[str, str]) -> int:
-    """Have the ledger go over while its lease is ours; gives the generation that it left.
+    """Switch the ledger to another generation under the borrowed lease; returns the generation that is left.
 
-    A backfill of closed windows may commit in between, with no lease: it is part of what is left.
+    A backfill of closed windows, which takes no lease, may commit in between: its rows are left behind, too.
     """
     while True:
         ledger = lake.table(lease.table)
@@ -271,7 +277,7 @@ def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str],
 
 
 def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
-    """Do something at an epoch boundary, on the ledger's borrowed lease; gives its seconds, too."""
+    """Do some work at an epoch boundary under the ledger's borrowed lease; returns its result and its seconds."""
     for tries in reversed(range(TRIES)):
         lease, since = Lease.borrow(lake, table, run.run), time.perf_counter()
         try:
@@ -287,7 +293,7 @@ def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) ->
 
 
 def _swept(lake: Lake, name: str) -> None:
-    """Remove what is left beside, if anything is, while nobody can be about to take it over."""
+    """Remove the tables beside that an earlier run left, under the lease, so that no run is putting them in place."""
     if not scratch(lake, name):
         return
     lease = Lease.borrow(lake, ledger_name(name), "sweep")
@@ -300,14 +306,14 @@ def _swept(lake: Lake, name: str) -> None:
 
 
 def _ended(runs: Runs, generation: int) -> None:
-    """Note that a run is committed which died after its generation was in place."""
+    """Note as committed a run that died after its generation was in place."""
     for other in runs.all():
         if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
             runs.note(other, status="committed")
 
 
 def _later(runs: Runs, run: Run) -> Run | None:
-    """A run that applies a definition in a higher generation, and has not failed."""
+    """Find a run that applies a definition in a higher generation and has not failed; None where there is none."""
     for other in runs.all():
         if other.kind == "apply" and other.generation > run.generation and other.status in ("started", "committed"):
             return other
@@ -319,7 +325,7 @@ def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
 
 
 def _named(pipeline: Pipeline, name: str) -> Pipeline:
-    """Rename a definition, to what no definition can be called."""
+    """Copy a definition under a name that no definition can have."""
     one = copy.copy(pipeline)
     object.__setattr__(one, "name", name)
     return one

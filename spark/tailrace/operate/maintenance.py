@@ -1,14 +1,16 @@
 """Maintenance beside running streams and backfills, by Iceberg's own procedures (rule X3).
 
-What the tables need is told from their metadata in the process. Those procedures are Spark's, which is started for the
-first that is called: where there is nothing to rewrite, to expire or to delete, it never is.
+The process finds out from the tables' metadata what they need. The procedures are Spark's, which is started for the
+first one that is called: where there is nothing to rewrite, to expire or to delete, Spark is never started.
 
-Of each table, in this order: what dead writers left behind is removed; small files are written together, deletes are
-applied, manifests are merged; the commit on top says again what the last epoch's says; what the commits say that are to
-expire is archived, and they expire with the files that only they have; files that no snapshot names are deleted.
+For each table, in this order: the remains of dead writers are removed; small files are written together, deletes are
+applied, manifests are merged; a commit on top repeats the properties of the last epoch's commit; the properties of the
+commits that are to expire are archived, and these snapshots expire with the files that only they have; files that no
+snapshot names are deleted.
 
-Nothing of it waits for anybody. A writer who finds its table moved builds its commit on top (rule X1). A rewriting that
-finds the files changed which it has rewritten is dropped, and the next maintenance does it: two at once are harmless.
+Maintenance waits for nobody, and nobody for maintenance. A writer that finds its table moved builds its commit on top
+(rule X1). A rewriting whose files another commit changed is dropped, and the next maintenance does it: two runs of
+maintenance at once are harmless.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
 
 TRIES = 3
-"""How often a rewriting, or an expiry, that was overtaken is tried."""
+"""The most times that a rewriting or an expiry is tried when other commits overtake it."""
 
 _OVERTAKEN = re.compile(
     r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
 )
-"""What another commit that gets in the way shows as. The last is what Iceberg says of more snapshots to expire than the
-table has left: it makes room for the difference, and its writer has trimmed it meanwhile.
+"""The errors by which a commit of another writer that got in the way is recognised. The last is Iceberg's error where
+more snapshots are to expire than the table has left, because its writer has trimmed it meanwhile: Iceberg allocates an
+array of the difference.
 """
 
 _PROCEDURES = {
@@ -55,19 +58,20 @@ _PROCEDURES = {
     "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
     "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
 }
-"""How Iceberg's procedures say how many files they took and made of them."""
+"""The columns in which each of Iceberg's procedures counts the files that it took, and the files that it made."""
 
 
 class MaintenanceError(LakeError):
-    """Maintenance that failed on the way. What was done stays done, and nothing is half done."""
+    """Maintenance that failed on the way. The steps that were done stay done, and no step is half done."""
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done to a table: files taken and what was made of them, by what they are, and what has gone.
+    """The result of maintaining a table: by kind of file, how many were rewritten and into how many; what was removed.
 
-    `overtaken` names what another commit got in the way of, each time that it was tried, and `by_spark` the procedures
-    that Spark was called for.
+    `expired` counts snapshots, `deleted` the files that went with them, `orphans` deleted files that no snapshot named.
+    `names` are the branches and tags removed. `overtaken` names the procedures that other commits got in the way of at
+    each try, and `by_spark` the procedures that Spark ran.
     """
 
     table: str
@@ -83,7 +87,7 @@ class Maintained:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What was done to the tables of a definition, and which tables of dead replays were dropped."""
+    """The results of maintaining the tables of a definition, and the tables of dead writers that were dropped."""
 
     tables: tuple[Maintained, ...]
     dropped: tuple[str, ...]
@@ -92,11 +96,11 @@ class Maintenance:
 def maintain(
     spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
-    """Maintain the tables of a definition and of those it reads, and their registries; `watch` is told each.
+    """Maintain the tables of a definition and of those that it reads, and their registries.
 
-    Spark is started where a table needs it.
+    `watch` is called with the name of each table. Spark is started where a table needs it.
 
-    Raises `LakeError` where there are none yet, and `MaintenanceError` where one could not be maintained.
+    Raises `LakeError` where there are no tables yet, and `MaintenanceError` where one could not be maintained.
     """
     session = when_needed(spark)
     plan: Plan = planned(lake, definition, milliseconds())
@@ -108,7 +112,7 @@ def maintain(
     for one in plan.needs:
         watch(one.kept.table)
         done.append(_Table(session, lake, one.kept).maintain(one))
-    # The first archive of a table's commits is made on the way.
+    # The first archiving of a table's commits makes the table of the archive, which is maintained here.
     known = {one.kept.table for one in plan.needs}
     for new in (one for one in kept(lake, definition) if one.table not in known):
         watch(new.table)
@@ -152,7 +156,7 @@ class _Table:
         return (what, (taken, made)) if taken else None
 
     def _expire(self) -> tuple[int, int]:
-        """Archive and expire what is not kept; how many snapshots that were, and how many files went with them."""
+        """Archive and expire the snapshots that are not kept; returns how many, and how many files went with them."""
         found = self._tried("expire_snapshots", self._expired)
         return (0, 0) if found is None else found
 
@@ -165,7 +169,7 @@ class _Table:
         if not going.removed:
             return 0, 0
         ids = ", ".join(f"{one}L" for one in going.removed)
-        # Which ones go was decided above: nothing is old enough to go by its age.
+        # The snapshots to expire are named: with a time this long ago none expires by its age.
         row = self._call("expire_snapshots", f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => ARRAY({ids})")
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
@@ -178,12 +182,12 @@ class _Table:
             return 0
         arguments = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
-            # By the client that wrote them: Hadoop may have none for the addresses of S3.
+            # Iceberg's own client lists the files: Hadoop may have no client for the addresses of S3.
             arguments += ", prefix_listing => true"
         return len(self._rows("remove_orphan_files", arguments))
 
     def _tried(self, what: str, work: Callable[[], Any]) -> Any:
-        """What `work` gives; None where another commit got in its way each time."""
+        """Return the result of `work`; None where another commit got in its way at each of `TRIES` tries."""
         for _ in range(TRIES):
             try:
                 return work()
@@ -213,7 +217,7 @@ class _Table:
 
 
 def _steps(one: Need) -> list[tuple[str, str, str]]:
-    """What is to be rewritten of a table: what it is, by which procedure, with which arguments."""
+    """Return the rewritings that a table needs: the kind of files, the procedure, and its arguments."""
     found = []
     if one.rewrites or one.applies:
         found.append(("data files", "rewrite_data_files", f"options => MAP('min-input-files', '{TOGETHER}')"))

@@ -1,1 +1,1 @@
-"""What a definition does when it runs: `plan_stages` are its types, `builder` makes them, `explainer` shows them."""
+"""The plan of a definition: `plan_stages` has its types, `builder` makes it, `explainer` shows it."""

@@ -1,4 +1,4 @@
-"""Builds the plan of a definition. Its SQL texts come from the functions that run (`tailrace.sql`), not from here."""
+"""The builder of a definition's plan. The plan's SQL texts come from the functions that run (`tailrace.sql`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
 
 
 def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
-    """The plan of a definition, with `answers` where a table of them is kept."""
+    """Build the plan of a definition; without `answers` no table of the answers is kept."""
     return Plan(
         pipeline=pipeline.name,
         fingerprint=pipeline.fingerprint,
@@ -72,9 +72,9 @@ def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
 
 
 def queries(pipeline: Pipeline) -> list[Query]:
-    """The SQL texts of an epoch as `engines.spark.executions.native` composes them, over views with plain names.
+    """Write the SQL texts of an epoch as `engines.spark.executions.native` composes them, over views with plain names.
 
-    Where the model's own step runs there is but the one that a restart reads the open windows with.
+    Where the model's own step runs, the only text is the one by which a restart reads the open windows.
     """
     rows = Rows(pipeline)
     restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger"))
@@ -313,13 +313,13 @@ def _bytes(type: str) -> int | None:
 
 
 def _overlapping(pipeline: Pipeline) -> int | None:
-    """How many windows of a busy key are open at once: those that the watermark has not let go of, up to now."""
+    """Estimate how many windows of a busy key are open at once; None where that depends on the data."""
     where, log = pipeline.where, pipeline.log
     if isinstance(where, Global):
         return 1
     if where.longest is None:
         return None
     every = duration(where.every) if isinstance(where, Sliding) else where.longest
-    # From the start of the oldest one that is open to the latest event: its size, its lateness, and the disorder.
+    # From the start of the oldest open window to the latest event: the window's size, its lateness, and the disorder.
     alive = where.longest + pipeline.lateness + duration(log.strategy.bound or timedelta(0))
     return -(-alive // every)

@@ -1,4 +1,4 @@
-"""What a computation does when it runs, for `explain`: its stages, the state of a key, its tables."""
+"""The plan of a computation, for `explain`: its stages, the state of a key, its tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.plan.plan_stages import Execution
 
 
 def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
-    """What an epoch does, in order: a stage's name, where it runs, and what it does."""
+    """List the stages of an epoch in order: a stage's name, where it runs, and what it does."""
     log, earlier = computation.log, before(computation)
     took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
     yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
@@ -49,7 +49,7 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
 
 
 def shown(computation: Computation, engine: Choice) -> RenderableType:
-    """The plan as a page of text, with the engine that a stream of it begins on."""
+    """Lay out the plan as a page of text, with the engine on which a stream of the computation begins."""
     reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
     state = grid()
     for name, one in computation.fields.items():
@@ -59,7 +59,7 @@ def shown(computation: Computation, engine: Choice) -> RenderableType:
 
 
 def data(computation: Computation, engine: Choice) -> dict[str, Any]:
-    """The plan as JSON data, with the engine that a stream of it begins on."""
+    """Return the plan as JSON data, with the engine on which a stream of the computation begins."""
     return {
         "computation": computation.name,
         **plan_data(computation, engine, stages(computation)),
@@ -70,7 +70,7 @@ def data(computation: Computation, engine: Choice) -> dict[str, Any]:
 
 
 Stages: TypeAlias = Iterable[tuple[str, Execution, str]]
-"""The stages of an epoch: each one's name, how it is computed, and what it says of itself."""
+"""The stages of an epoch: for each its name, its execution, and a description."""
 
 
 def page(
@@ -81,7 +81,7 @@ def page(
     tables: Iterable[Contract],
     kept: Iterable[RenderableType] = (),
 ) -> RenderableType:
-    """Lay out a plan: what it reads and is folded by, the stages of an epoch, what is kept, and the tables."""
+    """Lay out a plan: what the definition reads, its engine, the stages of an epoch, the kept state, and the tables."""
     epoch, owned = grid(), grid()
     for number, (name, execution, says) in enumerate(stages, 1):
         epoch.add_row(str(number), Text(name), Text(execution.value, style="dim"), says)
@@ -101,7 +101,7 @@ def page(
 
 
 def plan_data(definition: Computation | Map, engine: Choice, stages: Stages) -> dict[str, Any]:
-    """Give what every plan has as JSON data: what it means, the engine, and the stages of an epoch."""
+    """Return the JSON data that every plan has: the fingerprint, the engine, and the stages of an epoch."""
     return {
         "fingerprint": definition.fingerprint,
         "engine": engine.engine.value,
@@ -111,12 +111,12 @@ def plan_data(definition: Computation | Map, engine: Choice, stages: Stages) -> 
 
 
 def table_data(name: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as JSON data."""
+    """Return a table as JSON data: its name and the Spark type of each column."""
     return {"table": name, "columns": {one: spark_type(column.shape) for one, column in columns.items()}}
 
 
 def grid() -> Table:
-    """Lines of text under one another, the last column folded."""
+    """Make an empty table without borders and header, of four columns of which the last is folded."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for _ in range(3):
         made.add_column(no_wrap=False)

@@ -1,6 +1,6 @@
-"""What a changed definition means for the tables that are there, and what it takes to make it so; nothing is changed.
+"""The effect of a changed definition on its tables, and the cost of applying it; nothing is changed.
 
-Everything is read from the catalog and the tables' manifests, without a scan and without a JVM.
+Everything is read from the catalog, the tables' manifests and the table of runs, without a JVM.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 
 RATE = 1_000_000
-"""Records a second where the lake has no run of its own to go by: what a backfill of a million native records had in a
+"""Records a second where the lake has no earlier run to go by: the rate of a backfill of a million native records in a
 warm session on 2 cores (docs/performance.md, B1)."""
 
 START = 15.0
-"""Seconds that a build takes whatever it reads: Spark starts, and the generation takes over at an epoch boundary."""
+"""Seconds that each build takes besides reading: Spark starts, and the generation takes over at an epoch boundary."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a log holds: records and bytes of its files, records rejected, its epochs, and the range of event time.
+    """The size of a log: its records, the bytes of its files, rejected records, first and last epoch and event time.
 
-    Instants are microseconds. Epochs before the first were trimmed, or had no record.
+    Event times are microseconds. Epochs before the first were trimmed, or had no record.
     """
 
     records: int
@@ -48,7 +48,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a build may take, in seconds, at so many records a second; `measured` is the run that had that rate."""
+    """The estimated duration of a build, in seconds, at `rate` records a second.
+
+    `measured` is the run that had this rate, None where the rate is `RATE`.
+    """
 
     seconds: float
     rate: float
@@ -57,10 +60,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a definition means beside what the tables hold. `parts` are those that differ, as they were and are.
+    """A definition compared with the definition of its tables. `parts` are those that differ, as they were and are.
 
-    `generation` is the one that the tables hold, None where there are none; `before` are those that they have left.
-    `refused` says why it cannot be applied, and `readers` which definitions read its panes.
+    `generation` is the tables' current one, None where there are no tables; `before` are the generations that were
+    left. `log` is None where there is no log. `refused` says why the definition cannot be applied, and `readers` names
+    the definitions that read its panes.
     """
 
     change: Change
@@ -74,7 +78,7 @@ class Plan:
 
 
 def plan(lake: Lake, pipeline: Pipeline) -> Plan:
-    """What a definition means for the tables that a lake has of it. Raises `LakeError` where it cannot be opened."""
+    """Compare a definition with its tables in a lake. Raises `LakeError` where the lake cannot be opened."""
     name = ledger_name(pipeline.name)
     log = held(lake, pipeline.source) if lake.has(pipeline.source.name) else None
     if not lake.has(name):
@@ -85,7 +89,7 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
     same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
     found = Change.NOTHING if same else change(was, means)
     if found is Change.NOTHING and not same:
-        # The parts are as they were, and a digest of them is not: it was made by an older Tailrace.
+        # The parts are equal, but the fingerprint is not: an older Tailrace made it.
         found = Change.UNKNOWN
     parts = changed(was, means) if was is not None and not same else {}
     return Plan(
@@ -101,7 +105,7 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
 
 
 def held(lake: Lake, log: Log) -> Held:
-    """What a log holds, by its manifests."""
+    """Measure a log by its manifests."""
     table, status = lake.table(log.name), log_status(lake, log.name, log)
     current = table.current_snapshot()
     said = current.summary.additional_properties if current is not None and current.summary is not None else {}
@@ -110,7 +114,7 @@ def held(lake: Lake, log: Log) -> Held:
 
 
 def estimate(lake: Lake, pipeline: Pipeline, log: Held) -> Estimate:
-    """How long it takes to fold a log's records, by the last run of the definition that folded them all."""
+    """Estimate how long it takes to fold a log's records, by the last `apply` run of the definition that committed."""
     rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
     if lake.has(runs.table):
         totals, began = _totals(lake.table(pipeline.source.name)), dict[str, datetime]()
@@ -123,7 +127,7 @@ def estimate(lake: Lake, pipeline: Pipeline, log: Held) -> Estimate:
 
 
 def _totals(log: Table) -> dict[int, int]:
-    """How many records a log had as of each epoch, as far as its snapshots are kept."""
+    """Count the records that a log had as of each epoch, as far as its snapshots are kept."""
     found: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
         epoch = properties_of(snapshot).get("epoch")
@@ -133,7 +137,7 @@ def _totals(log: Table) -> dict[int, int]:
 
 
 def _range(table: Table, column: str) -> tuple[int, int] | None:
-    """The least and the greatest of a column, by the files' statistics."""
+    """Find the least and the greatest value of a column by the files' statistics; None where no file has them."""
     live = known_as(table, [column], table.schema().column_names)[column]
     field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
@@ -147,7 +151,7 @@ def _range(table: Table, column: str) -> tuple[int, int] | None:
 
 
 def readers(lake: Lake, pipeline: Pipeline) -> list[str]:
-    """The definitions that read its panes, by what the tables say of their meaning."""
+    """Find the definitions that read a pipeline's panes, by the meanings that the ledgers' properties hold."""
     tables = [name for name in lake.tables if name.endswith(LEDGER)]
     meanings = {name.removesuffix(LEDGER): lake.table(name).properties.get(MEANING) for name in sorted(tables)}
     return [name for name, text in meanings.items() if text and read(text).get("reads") == pipeline.name]

@@ -1,4 +1,4 @@
-"""Shows a plan: to people as text for the terminal, to programs as JSON data."""
+"""The presentation of a plan: as text on the terminal for people, as JSON data for programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRI
 
 
 def shown(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
-    """The plan as a page of text, with the engine that a stream of it begins on."""
+    """Lay out the plan as a page of text, with the engine on which a stream of the pipeline begins."""
     reads = f"{'log' if pipeline.log.landed else 'after'} {pipeline.log.name}"
     return Group(
         Text.assemble((plan.pipeline, "bold"), (f"  {reads}  fingerprint {plan.fingerprint}", "dim")),
@@ -61,7 +61,7 @@ def shown(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
 
 
 def sql(query: Query) -> Text:
-    """An SQL text of a plan under its name, in lines that a terminal may break but a file gets whole."""
+    """Lay out an SQL text of a plan under its name, in lines that a terminal may break but a file gets whole."""
     lexed = Syntax(pretty(query.text), "sql", theme="ansi_dark", background_color="default").highlight(
         pretty(query.text)
     )
@@ -69,7 +69,7 @@ def sql(query: Query) -> Text:
 
 
 def data(plan: Plan, engine: Choice) -> dict[str, Any]:
-    """The plan as JSON data, with the engine that a stream of it begins on; lengths of time are microseconds."""
+    """Return the plan as JSON data, with the engine on which a stream begins; lengths of time are microseconds."""
     return {
         "pipeline": plan.pipeline,
         "fingerprint": plan.fingerprint,
@@ -96,7 +96,7 @@ def data(plan: Plan, engine: Choice) -> dict[str, Any]:
 
 
 def pretty(sql: str, width: int = 80) -> str:
-    """An SQL text broken into lines at its clauses, and at the first comma past a width; only white space differs.
+    """Break an SQL text into lines at its clauses, and at the first comma past a width; only white space is changed.
 
     >>> print(pretty("SELECT a FROM (SELECT 1 AS a) WHERE a > 0"))
     SELECT a
@@ -188,7 +188,7 @@ def _tables(plan: Plan) -> Table:
 
 @singledispatch
 def _said(stage: Stage) -> Iterator[str]:
-    """What a stage does in this definition, a line each."""
+    """Describe what a stage does in this definition, line by line."""
     raise TypeError(f"no words for {type(stage).__name__}")
 
 

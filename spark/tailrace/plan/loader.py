@@ -1,4 +1,4 @@
-"""Loads a definition out of a Python file: `pipelines/flights.py`, or `pipelines/flights.py:hourly_departures`."""
+"""The loader of definitions from Python files: `pipelines/flights.py`, or `pipelines/flights.py:hourly_departures`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class LoadError(TailraceError, ValueError):
-    """A definition file that cannot be loaded. The message starts with the file, and the line where there is one."""
+    """A definition file that cannot be loaded. The message starts with the file, and the line where it is known."""
 
 
 _NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
 
 
 def load(definition: str) -> Pipeline:
-    """The pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
+    """Load the pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
 
-    Raises `LoadError` where that is a computation or a map.
+    Raises `LoadError` where the definition is a computation or a map.
     """
     found = load_ranged(definition)
     if isinstance(found, Map):
@@ -39,7 +39,7 @@ def load(definition: str) -> Pipeline:
 
 
 def load_ranged(definition: str) -> Ranged:
-    """The pipeline or map that `FILE` or `FILE:NAME` stands for. Raises `LoadError` where that is a computation."""
+    """Load the pipeline or map that `FILE` or `FILE:NAME` stands for. Raises `LoadError` for a computation."""
     found = load_any(definition)
     if isinstance(found, Computation):
         raise LoadError(
@@ -50,7 +50,7 @@ def load_ranged(definition: str) -> Ranged:
 
 
 def load_any(definition: str) -> Definition:
-    """The definition that `FILE` or `FILE:NAME` stands for. The name is its own, or of the variable it is in.
+    """Load the definition that `FILE` or `FILE:NAME` stands for. `NAME` is the definition's name, or its variable's.
 
     The file is run as a module of its own; it can import its neighbours. Raises `LoadError` where there is no such
     file, the file fails, or it holds no definition or several and none was named.
@@ -78,7 +78,7 @@ def load_any(definition: str) -> Definition:
 
 
 def load_all(definitions: Sequence[str]) -> list[Definition]:
-    """Several definitions, each once. Raises `LoadError` where two share a name."""
+    """Load several definitions. Raises `LoadError` where two share a name."""
     pipelines = [load_any(definition) for definition in definitions]
     names = [pipeline.name for pipeline in pipelines]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -97,7 +97,7 @@ def _split(definition: str) -> tuple[Path, str | None]:
 
 
 def _pipelines(path: Path) -> list[tuple[str, Definition]]:
-    """Every definition of a file by its variables, in the file's order."""
+    """Run a file, and return its definitions with their variables, in the file's order."""
     module = ModuleType(f"tailrace_definition_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}")
     module.__file__ = str(path)
     # A dataclass looks its module up by name while it is made.
@@ -120,7 +120,7 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """`:LINE` of the last line of the file that led to the error."""
+    """Return `:LINE` for the last line of the file that led to the error; nothing where none did."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f":{lines[-1]}" if lines else ""
 

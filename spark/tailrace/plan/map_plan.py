@@ -1,4 +1,4 @@
-"""What a map does when it runs, for `explain`: its stages, the SQL of an epoch, its tables."""
+"""The plan of a map, for `explain`: its stages, the SQL of an epoch, its tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.sql.results import map_rows
 
 
 def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
-    """What an epoch does, in order: a stage's name, where it runs, and what it does."""
+    """List the stages of an epoch in order: a stage's name, where it runs, and what it does."""
     log, earlier = definition.log, before(definition)
     took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
     yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
@@ -34,7 +34,7 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
 
 
 def query(definition: Map) -> Query | None:
-    """The SQL text that makes the ledger's rows of a view of an epoch's records; None where a step is Python's."""
+    """Write the SQL that makes the ledger's rows of a view of an epoch's records; None where a step runs in Python."""
     records = map_rows.stepped(definition, "bundle")
     if records is None:
         return None
@@ -43,13 +43,13 @@ def query(definition: Map) -> Query | None:
 
 
 def shown(definition: Map, engine: Choice) -> RenderableType:
-    """The plan as a page of text, with the engine that a stream of it begins on."""
+    """Lay out the plan as a page of text, with the engine on which a stream of the map begins."""
     reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
     return page(definition, reads, engine, stages(definition), contracts(definition))
 
 
 def data(definition: Map, engine: Choice) -> dict[str, Any]:
-    """The plan as JSON data."""
+    """Return the plan as JSON data, with the engine on which a stream of the map begins."""
     text = query(definition)
     return {
         "map": definition.name,

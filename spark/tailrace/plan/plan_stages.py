@@ -1,7 +1,7 @@
-"""The stages of an epoch, in the order in which they happen (rule T4), and what a whole plan holds.
+"""The stages of an epoch, in the order in which they happen (rule T4), and the whole plan.
 
-Each stage says in its fields what the definition decides about it, and in `query` which SQL text does it: none in the
-`python` execution, where it is the model itself.
+The fields of a stage hold what the definition decides about the stage, and `query` names the SQL text that does it:
+none in the `python` execution, where the model itself runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tailrace.lake.schema.contracts import Contract
 
 
 class Execution(Enum):
-    """Where a stage runs."""
+    """The place in which a stage runs."""
 
     NATIVE = "native"
     """Compiled to Spark SQL; nothing leaves the JVM."""
@@ -27,7 +27,7 @@ class Execution(Enum):
 
 @dataclass(frozen=True)
 class Choice:
-    """Which execution a stage takes, and why."""
+    """The execution that a stage takes, and why."""
 
     execution: Execution
     why: str
@@ -35,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Query:
-    """One SQL text of an epoch, as it is run but for the names of its views; `gives` says what its rows are."""
+    """An SQL text of an epoch, as it is run except for the names of its views; `gives` says what its rows are."""
 
     name: str
     gives: str
@@ -58,7 +58,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Take:
-    """The panes that an earlier stage fires in the epoch are this one's records, and its retractions take such back."""
+    """The panes that an earlier stage fires in the epoch become records, and its retractions take records out again."""
 
     choice: Choice
     earlier: str
@@ -87,7 +87,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class Judge:
-    """Each record's window is held against the watermark before the epoch: in time, late or too late (M1)."""
+    """Each record's window is compared with the watermark before the epoch: in time, late or too late (M1)."""
 
     choice: Choice
     query: str
@@ -128,9 +128,10 @@ class DataTriggers:
 class AdvanceWatermark:
     """The watermark of each of the source's partitions follows its records, the least counts, and none goes back (T3).
 
-    `strategy` is how they follow, `behind` by how much where that is a bound, and `idle` how long a partition with
-    nothing new is waited for (None: for ever); in microseconds. A later stage's is that of the stage before it, or the
-    oldest timestamp that windows there hold: `held` by which.
+    `strategy` is how the watermarks follow the records, `behind` by how much where the strategy is a bound, and `idle`
+    how long a partition with nothing new is waited for (None: for ever); both in microseconds. The watermark of a later
+    stage is that of the stage before it, but no further than the oldest timestamp that windows there hold; `held` names
+    that timestamp.
     """
 
     choice: Choice
@@ -153,7 +154,7 @@ class WatermarkTriggers:
 
 @dataclass(frozen=True)
 class Close:
-    """Windows past their lateness give what is pending and leave the state (M3, M4)."""
+    """Windows past their lateness fire what is pending and leave the state (M3, M4)."""
 
     choice: Choice
     query: str
@@ -201,7 +202,7 @@ Stage: TypeAlias = (
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One column that is kept for an open window, and what it is for. `bytes` is its size in memory, if it is fixed."""
+    """A column that is kept for an open window, and what it holds. `bytes` is its size in memory, None if not fixed."""
 
     name: str
     type: str
@@ -211,10 +212,10 @@ class StateColumn:
 
 @dataclass(frozen=True)
 class KeptState:
-    """What is kept of each key and window while it is open.
+    """The state of each key and window while the window is open.
 
-    `open_for` is how long a window stays, in microseconds of event time from its end; `overlapping` how many windows
-    of a key are open side by side in the steady state, None where that depends on the data.
+    `open_for` is how long a window stays, in microseconds of event time from its end; `overlapping` is how many windows
+    of a key are open at once in the steady state, None where that depends on the data.
     """
 
     columns: tuple[StateColumn, ...]
@@ -229,7 +230,7 @@ class KeptState:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a definition does when it runs, and what it writes."""
+    """The stages that a definition runs in an epoch, the state that it keeps, and the tables that it writes."""
 
     pipeline: str
     fingerprint: str
@@ -239,5 +240,5 @@ class Plan:
     queries: tuple[Query, ...]
 
     def query(self, name: str) -> Query:
-        """The SQL text of this name. Raises `KeyError` where there is none."""
+        """Return the SQL text of this name. Raises `KeyError` where there is none."""
         return {query.name: query for query in self.queries}[name]

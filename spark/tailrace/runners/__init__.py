@@ -1,5 +1,5 @@
-"""Where a run is run: on this machine, in the process that asks or in one warm Spark session, or by a cluster's submit.
+"""Runners of jobs: in the calling process, in a warm Spark session of this machine, or by a cluster's `spark-submit`.
 
-A runner is asked for a backfill by values that were checked (`jobs`), and gives what it did. Nothing of a request
-passes through a shell, and instants reach SQL as numbers.
+A runner takes a job of checked values (`jobs`), and returns what the job did. No value of a job passes through a shell,
+and instants reach SQL as numbers.
 """

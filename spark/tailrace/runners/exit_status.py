@@ -1,4 +1,4 @@
-"""How runs end: the exit statuses of the command, and which error has which."""
+"""The exit statuses of the command, and the status of each error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.toolchain.tool_errors import ToolchainError
 
 
 class Status(IntEnum):
-    """What a command's exit status says. They are stable: scripts and schedulers may rely on them."""
+    """The exit statuses of commands. They are stable: scripts and schedulers may rely on them."""
 
     OK = 0
     FOUND = 1
@@ -31,7 +31,7 @@ MEANING = {
 
 
 def status_of(error: TailraceError) -> Status:
-    """The exit status of an error: what the user wrote is `USAGE`, what went wrong on the way is `FAILED`."""
+    """Return the exit status of an error: `USAGE` for what the user wrote, `FAILED` for what went wrong in the run."""
     if isinstance(error, FencedError):
         return Status.GAVE_WAY
     if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):

@@ -1,4 +1,4 @@
-"""A backfill in the process that asks for it: what DuckDB computes needs neither a JVM nor another process."""
+"""Backfills in the calling process: those that DuckDB computes need neither a JVM nor another process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 AT_ONCE = os.cpu_count() or 1
-"""How many runs of one process compute at once: they are bound by the cores. Others wait for their turn."""
+"""The number of runs of one process that compute at once: the cores bound them. Other runs wait for their turn."""
 
 loading = threading.Lock()
-"""Definitions are loaded one after the other, for each is run with its folder on the path."""
+"""The lock under which definitions are loaded one after the other, for each is run with its folder on `sys.path`."""
 
 
 def loaded(job: BackfillJob) -> Ranged:
@@ -31,8 +31,8 @@ def loaded(job: BackfillJob) -> Ranged:
 
 
 def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
-    """Say whether a job of a definition is DuckDB's, and so needs no Spark."""
-    # Here, for whoever looks at a DAG needs none of it.
+    """Tell whether DuckDB runs a job of a definition, so that no Spark is needed."""
+    # Imported here, for parsing a DAG needs none of these modules.
     from tailrace.backfill.pipeline_backfill import engine_for
     from tailrace.engines.choose import Engine
     from tailrace.lake.catalog.lake import Lake
@@ -49,10 +49,10 @@ def backfilled(
     *,
     spark: bool = True,
 ) -> list[Outcome]:
-    """Run a backfill of a definition in this process; gives what it did to each stage.
+    """Run a backfill of a definition in this process; returns what it did to each stage.
 
-    `begun` is told of the engine before anything is computed. Without `spark` it raises `RoomError` where DuckDB turns
-    out to have no room for it.
+    `begun` is called with the session before anything is computed. Without `spark` it raises `RoomError` where DuckDB
+    runs out of room.
     """
     with observing(Subject("backfill", settings, definition.stages), tell) as observed:
         from tailrace.backfill.pipeline_backfill import backfill_stages

@@ -1,4 +1,4 @@
-"""What a runner is asked for and what it gives back, both checked at each end."""
+"""The jobs that runners take and the results that they return, both checked at each end."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tailrace.model.definition.chain import Ranged
 
 LONGEST_REASON = 200
-"""How long a reason may be, in characters."""
+"""The most characters that a reason may have."""
 
 Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
-"""Why a run was asked for: one line."""
+"""The reason for which a run was asked for: one line."""
 
 
 Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
@@ -30,7 +30,7 @@ Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
 
 
 class RunnerError(TailraceError, RuntimeError):
-    """A run that failed. `again` says whether the same run may succeed if it is tried again as it is."""
+    """A run that failed. `again` says whether the same run may succeed if it is tried again unchanged."""
 
     def __init__(self, said: str, *, again: bool = True) -> None:
         super().__init__(said)
@@ -38,17 +38,17 @@ class RunnerError(TailraceError, RuntimeError):
 
 
 def refusal(error: TailraceError) -> RunnerError:
-    """What a runner says of an error, on one line: what the user wrote is not worth another try."""
+    """Turn an error into a `RunnerError` of one line; errors in what the user wrote are not worth another try."""
     return RunnerError(line_of(error), again=status_of(error) is not Status.USAGE)
 
 
 def line_of(error: Exception) -> str:
-    """The first paragraph of an error's message, on one line."""
+    """Return the first paragraph of an error's message on one line."""
     return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
 
 
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong
-    """A run that was told to stop, and has; what it had committed stays, and the same run does the rest."""
+    """A run that was told to stop, and has stopped; its commits stay, and running the same job again does the rest."""
 
 
 class BackfillJob(BaseModel):
@@ -73,12 +73,12 @@ class BackfillJob(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> BackfillJob:
-        """A job of these values. Raises `RunnerError` that names each that does not hold, in one line."""
+        """Make a job of these values. Raises a `RunnerError` that names each invalid value, in one line."""
         return _checked(cls, values)
 
     @property
     def words(self) -> list[str]:
-        """The arguments of `tailrace backfill` for it."""
+        """The arguments of `tailrace backfill` for this job."""
         words = [self.definition, "--from", moment(self.first).isoformat(), "--to", moment(self.last).isoformat()]
         if self.reason:
             words.append(f"--reason={self.reason}")
@@ -107,7 +107,7 @@ class MaintainJob(BaseModel):
 class StreamJob(BaseModel):
     """A stream of definitions of one log, each `FILE` or `FILE:NAME` with an absolute path, from a folder or a topic.
 
-    `every` is the least time between two epochs in seconds, `per_epoch` at most how many files or records one takes.
+    `every` is the least time between two epochs in seconds, `per_epoch` the most files or records that an epoch takes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -128,12 +128,12 @@ class StreamJob(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> StreamJob:
-        """A job of these values. Raises `RunnerError` that names each that does not hold, in one line."""
+        """Make a job of these values. Raises a `RunnerError` that names each invalid value, in one line."""
         return _checked(cls, values)
 
     @property
     def words(self) -> list[str]:
-        """The arguments of `tailrace stream` for it."""
+        """The arguments of `tailrace stream` for this job."""
         given = {
             "--from": self.folder,
             "--format": self.format if self.folder is not None else None,
@@ -146,15 +146,15 @@ class StreamJob(BaseModel):
 
     @property
     def name(self) -> str:
-        """What tells it from other streams of the same definitions' file."""
+        """A digest of the arguments, which tells this stream from other streams of the same definitions' file."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
 
 
 class Streaming(BaseModel):
-    """How a stream stands: it ran already, it was started, or it was stopped by hand and is left so.
+    """The state of a stream: it ran already, it was started, or it was stopped by hand and is left stopped.
 
-    It is process `pid` of the runner's machine, or job run `run` of a service. It runs `since` then, in seconds since
-    1970. `ended` is why the one before it is no more.
+    The stream is process `pid` of the runner's machine, or job run `run` of a service. `since` is when it started, in
+    seconds since 1970. `ended` says why the stream before it ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -167,12 +167,12 @@ class Streaming(BaseModel):
 
     @property
     def named(self) -> str:
-        """What it is, for people."""
+        """The stream's process or job run, for people to read."""
         return f"process {self.pid}" if self.run is None else f"job run {self.run}"
 
 
 class GaveWay(BaseModel):
-    """The run of a higher generation that has the range."""
+    """The run of a higher generation that a run gave way to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -181,7 +181,7 @@ class GaveWay(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What a run did to one stage, as `tailrace backfill --json` says it. The range is of window timestamps."""
+    """The result of a run for one stage, as `tailrace backfill --json` prints it. The range is of window timestamps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -223,13 +223,13 @@ class Outcome(BaseModel):
 
     @staticmethod
     def said(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-        """Give what a run did as JSON data: its last part, and under `earlier` those before it."""
+        """Return what a run did as JSON data: its last outcome, and under `earlier` the outcomes before."""
         *earlier, last = (one.model_dump(mode="json") for one in outcomes)
         return last | ({"earlier": earlier} if earlier else {})
 
     @classmethod
     def all_of(cls, said: Mapping[str, Any]) -> list[Outcome]:
-        """Read every part of a run, in its order, out of what `said` gave. Raises `RunnerError` for anything else."""
+        """Read the outcomes of a run, in order, from the data that `said` made. Raises `RunnerError` for other data."""
         last = {name: value for name, value in said.items() if name != "earlier"}
         try:
             return [cls.model_validate(one) for one in (*said.get("earlier", ()), last)]
@@ -238,28 +238,28 @@ class Outcome(BaseModel):
 
 
 class Runner(Protocol):
-    """Where backfills run. Several may run at once."""
+    """A place in which backfills, maintenance and streams run. Several jobs may run at once."""
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
-        """Run it to its end, telling what it is at; gives what it did to each stage, in their order.
+        """Run a backfill to its end, passing its progress to `tell`; returns what it did to each stage, in order.
 
-        Raises `RunnerError` where it fails. What one that failed or was killed had committed is whole, and the same
-        job does the rest.
+        Raises `RunnerError` where it fails. The commits of a run that failed or was killed are whole, and running the
+        same job again does the rest.
         """
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Maintain the tables of a definition; gives what `tailrace maintain --json` says. Raises `RunnerError`."""
+        """Maintain a definition's tables; returns what `tailrace maintain --json` prints. Raises `RunnerError`."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Have a stream run, which goes on by itself: start it where it does not; gives how it stands.
+        """Start a stream, which goes on by itself, unless it runs already; returns its state.
 
-        One that `stop_stream` has ended stays so, unless it is to run `anew`: then one that runs is ended before.
-        Raises `RunnerError` where it cannot be started, and where the one before ended for a reason that starting it
-        again does not mend: its arguments are wrong, or another stream has its lease.
+        A stream that `stop_stream` has ended stays stopped, unless `anew` is given, which ends and starts the stream in
+        any case. Raises `RunnerError` where the stream cannot be started, and where it last ended for a reason that
+        starting it again does not mend: its arguments are wrong, or another stream has its lease.
         """
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Have a stream end at an epoch's boundary, wait for it, and leave it so."""
+        """Stop a stream at an epoch boundary, wait until it has ended, and leave it stopped."""
 
     def cancel(self) -> None:
-        """Stop what this runner was asked for: each of its runs ends with `Cancelled`."""
+        """Stop the backfills and maintenance of this runner: each ends with `Cancelled`."""

@@ -1,7 +1,7 @@
-"""A stream as a process of this machine that outlives who starts it, and of which it is known whether it runs.
+"""Streams as processes of this machine that outlive the process that starts them, and can be found again.
 
-A keeper between the two waits for the stream and notes how it ended. Keeper and stream hold a lock on a file: whoever
-cannot take it knows that the stream runs, and the lock goes with the processes, however they end.
+Between the two a keeper process waits for the stream and notes how it ended. Keeper and stream hold a lock on a file:
+whoever cannot take the lock knows that the stream runs, and the lock goes with the processes, however they end.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place
 
 FINAL = (Status.USAGE, Status.GAVE_WAY)
-"""How a stream ends where another start does not mend it."""
+"""The exit statuses of a stream that starting it again does not mend."""
 
 STARTING = 60.0
-"""Seconds that a keeper may take until it has started its stream."""
+"""The most seconds that a keeper may take to start its stream."""
 
 SEEN = 5.0
-"""Seconds in which a stream that cannot run has ended; one that still runs then is taken to have started."""
+"""Seconds after which a stream that still runs is taken to have started: one that cannot run has ended by then."""
 
 STOPPING = 120.0
-"""Seconds that a stream has to end at an epoch's boundary."""
+"""Seconds that a stream has to end at an epoch boundary."""
 
 
 @dataclass(frozen=True)
 class Keeper:
-    """A stream's process, by the files beside `place`: the lock, what it says, and how it ended."""
+    """A stream's process, by the files beside `place`: its lock, its output, and how it ended."""
 
     place: Path
     command: Sequence[str]
     environment: Mapping[str, str]
 
     def kept(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
-        """Start it where it does not run. Raises `RunnerError` as `Runner.stream` says."""
+        """Start the stream unless it runs. Raises `RunnerError` as `Runner.stream` says."""
         if anew:
             self.end(tell)
         with self._lock(patient=True) as lock:
@@ -60,7 +60,7 @@ class Keeper:
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
             if ended is not None and ended["status"] in FINAL and not ended.get("told"):
-                # Told once: who starts it again after that has looked at it.
+                # Raised once: the next start is taken to come after somebody has looked at the error.
                 _noted(self._state, ended | {"told": True})
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: it says what it does in {self._out}")
@@ -69,13 +69,13 @@ class Keeper:
         return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=said)
 
     def stopped(self, tell: Callable[[str], None]) -> Streaming:
-        """Have it end at an epoch's boundary, where it runs, and leave it so."""
+        """Stop the stream at an epoch boundary, where it runs, and note that it was stopped by hand."""
         self.end(tell)
         _noted(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
         return Streaming(state="stopped")
 
     def end(self, tell: Callable[[str], None]) -> None:
-        """Have it end at an epoch's boundary, where it runs; whoever asks next starts it again."""
+        """End the stream at an epoch boundary, where it runs; the next call of `kept` starts it again."""
         with self._lock() as lock:
             if lock is not None:
                 return
@@ -102,7 +102,7 @@ class Keeper:
         _started[process.pid] = process
 
     def _see(self) -> int | None:
-        """Its process, once it is seen to run. Raises `RunnerError` with what it says where it has ended by then."""
+        """Wait until the stream is seen to run; returns its process id. Raises `RunnerError` where it has ended."""
         until, pid = time.monotonic() + STARTING, None
         while time.monotonic() < until:
             for process in _started.values():
@@ -117,14 +117,14 @@ class Keeper:
         return pid or self._pid()
 
     def _ended(self) -> dict[str, Any] | None:
-        """How the last one ended, None where there was none; of one that was killed nothing was noted."""
+        """Return how the last stream ended, None where there was none; a killed keeper has noted no status."""
         found = _read(self._state)
         if not found:
             return None
         return found if "status" in found else {"status": None, "said": "it was killed"}
 
     def _pid(self) -> int | None:
-        """The process of the one that runs; None of one that has ended since."""
+        """Return the process id of the running stream; None where it has ended since."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until:
             if found := _read(self._state):
@@ -135,9 +135,9 @@ class Keeper:
 
     @contextmanager
     def _lock(self, *, patient: bool = False) -> Iterator[BinaryIO | None]:
-        """The lock, which nobody has who is not in here or the stream; None where the stream runs.
+        """Take the lock, which only a caller of this method or a running stream holds; None where the stream runs.
 
-        Who is patient waits for a keeper whose stream has ended.
+        With `patient` it waits for a keeper whose stream has ended.
         """
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
@@ -158,23 +158,23 @@ class Keeper:
 
 
 class Keeping:
-    """What a runner is to streams that keeps each as a process of this machine."""
+    """The part of a runner that keeps each stream as a process of this machine."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Have it run in a process of its own."""
+        """Start the stream in a process of its own, unless it runs."""
         return self._keeper(job).kept(tell, anew=anew)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop it at an epoch's boundary, where it runs, and leave it so."""
+        """Stop the stream at an epoch boundary, where it runs, and leave it stopped."""
         return self._keeper(job).stopped(tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
-        """Who keeps a stream."""
+        """Return the keeper of a stream."""
         raise NotImplementedError
 
 
 def end_all(warehouse: Place) -> int:
-    """End the streams of a lake that run on this machine, all at once; gives how many there were."""
+    """End the streams of a lake that run on this machine, all at once; returns how many there were."""
     ended = []
     for state in folder().glob("*.json"):
         found = _read(state)
@@ -187,7 +187,7 @@ def end_all(warehouse: Place) -> int:
 
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The keepers that this process has started: they may well outlive it."""
+"""The keepers that this process has started, by their process ids; they may outlive this process."""
 
 
 def _locked(lock: BinaryIO) -> bool:
@@ -199,7 +199,7 @@ def _locked(lock: BinaryIO) -> bool:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What a file notes of a stream; nothing where it is not there."""
+    """Read the state that a file notes of a stream; empty where there is no such file."""
     try:
         found: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -208,7 +208,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def why(heard: str) -> str:
-    """Why a process failed, in one line: what it says itself, or else the last thing that anybody said."""
+    """Return why a process failed, in one line: its last line that starts with `error: `, else its last line."""
     lines = [line.strip() for line in heard.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
     return said.removeprefix("error: ")
@@ -221,10 +221,10 @@ def _noted(file: Path, state: Mapping[str, Any]) -> None:
 
 
 def keep(place: Path, command: Sequence[str]) -> int:
-    """Run a stream to its end and note how it ended; a signal to stop is passed on. Gives its exit status."""
+    """Run a stream to its end and note how it ended; signals to stop are passed on. Returns its exit status."""
     out = place.with_suffix(".out")
     start = out.stat().st_size if out.exists() else 0
-    # The lock is the stream's, too.
+    # The stream inherits the lock's file, and so holds the lock, too.
     process = subprocess.Popen(command, close_fds=False)
     lake = os.environ.get(f"{PREFIX}WAREHOUSE", "")
     _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": lake, "since": time.time()})

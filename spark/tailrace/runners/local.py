@@ -1,10 +1,10 @@
-"""Runs on this machine: in the process that asks where DuckDB does them, else in a warm Spark session that runs share.
+"""Runs on this machine: in the calling process where DuckDB computes them, else in a warm Spark session that all share.
 
-A cold session costs a run some ten seconds before it does anything, so a process of its own, the worker, holds one: the
-first run that finds none starts it, and it ends by itself when nobody has asked for a while. Worker and client speak
-JSON, a line each, over a Unix socket in a folder that is the user's alone; a client that goes away cancels what it
-asked for. There is one worker for each lake, folder of definitions and installation. One whose code has changed since
-it was loaded says so, ends when what it runs has ended, and another is started.
+A cold session costs a run some ten seconds before it does anything, so a process of its own, the worker, holds a warm
+one: the first run that finds no worker starts it, and it ends by itself when no run has come for a while. Worker and
+client exchange lines of JSON over a Unix socket in a folder that only the user can read; a client that goes away
+cancels its runs. There is one worker for each lake, folder of definitions and installation. A worker whose code has
+changed since it was loaded says so and ends when its runs have ended, and another is started.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 STARTING = 60.0
-"""Seconds that a worker may take until it listens; Spark starts after that."""
+"""The most seconds that a worker may take until it listens; Spark starts after that."""
 
 _ENDING = 20.0
-"""Seconds that a worker that was told to stop has for what it runs."""
+"""Seconds that a worker has to end its runs after it was told to stop."""
 
 _TRIES = 5
-"""How many workers are asked one after the other that are about to end."""
+"""The most workers that are asked one after the other where each is about to end."""
 
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The workers that this process has started, by their process ids: they may well outlive it."""
+"""The workers that this process has started, by their process ids; they may outlive this process."""
 
 
 class Local(Keeping):
@@ -63,13 +63,13 @@ class Local(Keeping):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
-        """Run it here where DuckDB does it, else in the worker, which is started where there is none."""
+        """Run a backfill in this process where DuckDB computes it, else in the worker, which is started if need be."""
         with self._turns:
             found = self._here(job, tell)
         return Outcome.all_of(self._answer("backfill", job, tell)) if found is None else found
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome] | None:
-        """Run a job in this process; None of one that is Spark's, or for which there turns out to be no room."""
+        """Run a job in this process; None where the job needs Spark, or DuckDB runs out of room."""
         from tailrace.engines.duckdb.database.connection import RoomError
 
         mine: list[Session] = []
@@ -101,7 +101,7 @@ class Local(Keeping):
             raise Cancelled("cancelled: nothing more is committed")
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Run it in the worker, which is started where there is none."""
+        """Run maintenance in the worker, which is started where there is none."""
         return self._answer("maintain", job, tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -127,14 +127,14 @@ class Local(Keeping):
         for session in tuple(self._sessions):
             session.cancel()
         for connection in tuple(self._connections):
-            # What waits for the answer wakes up; the worker sees that nobody waits any more.
+            # The thread that waits for the answer wakes up, and the worker sees that its client is gone.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _asked(
         self, connection: socket.socket, request: dict[str, Any], tell: Callable[[str], None]
     ) -> dict[str, Any] | None:
-        """What the worker answers; None of one that is about to end and has not taken it on."""
+        """Send a request to the worker and return its answer; None where it is about to end and did not take it."""
         taken = False
         try:
             connection.sendall(json.dumps(request).encode() + b"\n")
@@ -150,7 +150,7 @@ class Local(Keeping):
                     case {"failed": str(failed), "again": bool(again)}:
                         raise RunnerError(failed, again=again)
         except (OSError, ValueError):
-            # It went away.
+            # The worker went away.
             pass
         self._check()
         if not taken:
@@ -163,7 +163,7 @@ class Local(Keeping):
         if found is not None:
             return found
         with _locked(place.with_suffix(".lock")):
-            # Another may have started it while this one waited for its turn.
+            # Another process may have started the worker while this one waited for the lock.
             found = _connection(place)
             if found is not None:
                 return found
@@ -173,7 +173,7 @@ class Local(Keeping):
     def _started(self, place: Path) -> socket.socket:
         command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
         with place.with_suffix(".out").open("wb") as out:
-            # Of a group of its own: it outlives who started it, and what is told to stop with them.
+            # In a process group of its own the worker outlives this process, and gets no signal that is sent to it.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=self._environment
             )
@@ -191,7 +191,7 @@ class Local(Keeping):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Ours, with the settings as they are here: relative paths may mean something else over there."""
+        """This process's environment with its settings, in which paths are absolute: relative ones may differ there."""
         said = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
         return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (said | paths).items()}
@@ -200,18 +200,18 @@ class Local(Keeping):
         return folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
-        """What tells one worker or stream from another."""
+        """Make the digest in the names of a worker's or stream's files: of settings, definitions and installation."""
         parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @staticmethod
     def stop_all(warehouse: Place) -> int:
-        """Stop every worker of a lake and wait until it has ended; gives how many there were."""
+        """Stop every worker of a lake and wait until it has ended; returns how many there were."""
         return sum(_stopped(place, warehouse) for place in folder().glob("*.sock"))
 
 
 def _stopped(place: Path, warehouse: Place) -> bool:
-    """Whether there was a worker of this lake, which has ended now."""
+    """Stop the worker at a socket if it is of this lake, and wait until it has ended; tells whether there was one."""
     connection = _connection(place)
     if connection is None:
         return False
@@ -232,7 +232,7 @@ def _stopped(place: Path, warehouse: Place) -> bool:
 
 
 def _written(value: object) -> str:
-    """A setting as its variable says it."""
+    """Format a setting as its environment variable has it."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)

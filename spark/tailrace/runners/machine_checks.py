@@ -1,4 +1,4 @@
-"""What `tailrace doctor` checks of this machine: Java, the pinned jars, the packages, and the way to the brokers.
+"""The checks of this machine by `tailrace doctor`: Java, the pinned jars, the packages, and the way to the brokers.
 
 Nothing here starts a JVM.
 """
@@ -18,14 +18,14 @@ from tailrace.toolchain import missing, pinned, require_java
 from tailrace.toolchain.java import NEWEST, OLDEST
 
 PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
-"""What there is to compare of what the project pins."""
+"""The packages whose versions are compared with those that the project pins."""
 
 PATIENCE = 2.0
 """Seconds that a broker has to answer."""
 
 
 def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
-    """Java, the jars of this lake and the packages. Where runs are `elsewhere` nothing is started here."""
+    """Check Java, the jars of this lake and the packages; where runs are `elsewhere`, only the packages."""
     if elsewhere:
         why = "runs are the application's, which brings its own"
         yield from (Finding(name, "not looked at", why) for name in ("java", "jars"))
@@ -38,7 +38,10 @@ def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Findin
 
 
 def brokers(settings: Settings) -> str:
-    """Whether each Kafka broker takes a connection."""
+    """Check that each Kafka broker takes a connection.
+
+    Raises `WrongError` where one does not, and `UnseenError` where no brokers are set.
+    """
     if settings.kafka_bootstrap is None:
         raise UnseenError("TAILRACE_KAFKA_BOOTSTRAP is not set", "")
     deaf = []
@@ -79,7 +82,7 @@ def _jars(settings: Settings) -> str:
 
 
 def _pins() -> dict[str, str]:
-    """The exact versions that the project asks for, by package."""
+    """Find the exact versions that the project pins, by package; none where tailrace is not installed."""
     try:
         asked = requires("tailrace") or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What runners of this user know of the processes of this machine, and the folder where they keep it."""
+"""The folder in which runners of this user keep what they know of this machine's processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.runners.jobs import RunnerError
 
 
 def folder() -> Path:
-    """A folder of this user alone. Raises `RunnerError` where another has it."""
+    """Make a folder that only this user can read, and return it. Raises `RunnerError` where it is another user's."""
     made = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
     made.mkdir(mode=0o700, exist_ok=True)
     found = made.lstat()
@@ -21,7 +21,7 @@ def folder() -> Path:
 
 
 def runs(pid: int | None) -> bool:
-    """Whether there is such a process."""
+    """Tell whether there is a process of this id."""
     if pid is None:
         return False
     try:

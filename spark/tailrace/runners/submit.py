@@ -1,4 +1,4 @@
-"""Runs by a cluster's own `spark-submit`: a process and a session for each, with the driver here."""
+"""Runs by a cluster's own `spark-submit`: a process and a session for each run, with the driver on this machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0
-"""Seconds that a run that is cancelled has to end by itself."""
+"""Seconds that a cancelled run has to end by itself."""
 
 
 class Submit(Keeping):
-    """Backfills as jobs of a cluster.
+    """The runner whose runs are jobs of a cluster.
 
-    `jobs` is the folder of the entry points (`spark/jobs`). `options` are more of spark-submit's own, such as
-    `("--conf", "spark.executor.memory=8g")`: what a cluster needs is not guessed here. Every value is an argument of
-    its own, and no shell reads them.
+    `jobs` is the folder of the entry points (`spark/jobs`). `options` are more options of spark-submit, such as
+    `("--conf", "spark.executor.memory=8g")`: the cluster's needs are not guessed here. Every value is an argument of
+    its own, and no shell reads it.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Submit(Keeping):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
-        """Submit it, and wait until it has ended."""
+        """Submit a backfill, and wait until it has ended."""
         return Outcome.all_of(self._submitted("backfill.py", job.words, tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Submit it, and wait until it has ended."""
+        """Submit maintenance, and wait until it has ended."""
         return self._submitted("maintain.py", [job.definition], tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -68,7 +68,7 @@ class Submit(Keeping):
         self._cancelled = True
         for process in tuple(self._running):
             _tell(process, signal.SIGINT)
-            # What does not end by itself is ended; what it had committed is whole.
+            # A process that does not end by itself is killed; its commits are whole.
             late = threading.Timer(_ENDING, _tell, (process, signal.SIGKILL))
             late.daemon = True
             late.start()
@@ -98,14 +98,14 @@ class Submit(Keeping):
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, Status.GAVE_WAY):
-            # spark-submit gives on what Python says of errors where it gives on the rest.
+            # spark-submit forwards Python's error output to its standard output, with the rest.
             said = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
             raise RunnerError(said, again=process.returncode != Status.USAGE)
         return last_object(out)
 
 
 def last_object(out: str) -> dict[str, Any]:
-    """The JSON object that a command prints last, after whatever Spark printed. Raises `RunnerError` for none."""
+    """Read the JSON object that a command prints last, after Spark's output. Raises `RunnerError` without one."""
     lines = out.splitlines()
     starts = [place for place, line in enumerate(lines) if line == "{"]
     try:

@@ -1,7 +1,7 @@
 """The algebra that writes Spark SQL: a term is the text of an expression.
 
-The texts are made once per definition and hold no clock, which comes in as columns: an epoch's plan is the same text as
-the one before, so Spark's generated code is found in its cache.
+The texts are made once per definition and hold no clock, which comes in as columns. So each epoch's plan has the same
+text as the one before, and Spark finds its generated code in its cache.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tailrace.model.combiners.basic import Merge, Part
 
 
 def quoted(name: str) -> str:
-    """A column or table name as an SQL identifier.
+    """Quote a column or table name as an SQL identifier.
 
     >>> quoted("a`b")
     '`a``b`'
@@ -23,7 +23,7 @@ def quoted(name: str) -> str:
 
 
 def null(type: str) -> str:
-    """A null of a column type.
+    """Write a null of a column type.
 
     >>> null("bigint")
     'CAST(NULL AS bigint)'
@@ -36,15 +36,15 @@ AGGREGATES = {
     Merge.LEAST: "MIN({})",
     Merge.GREATEST: "MAX({})",
     Merge.GATHER: "FLATTEN(COLLECT_LIST({}))",
-    # What is there often is in the set once, and no more is held of it.
     Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
+    # A list that occurs often is in the set once, which keeps the set small.
     Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
     Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
 }
 
 
 def total(part: Part, of: str) -> str:
-    """What makes one part of the parts of a group, as an aggregate."""
+    """Write the aggregate that merges the values that a group has of a part."""
     if part.merge is Merge.HIGHEST:
         return _highest(part, of)
     made = AGGREGATES[part.merge].format(of, most=part.most)
@@ -54,22 +54,23 @@ def total(part: Part, of: str) -> str:
 
 
 def _highest(part: Part, of: str) -> str:
-    """What makes the highest values of a group, by an aggregate of their field beside that of their lists."""
+    """Write the aggregate of a group's highest values: those of all its lists with the maximum of their field."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), x -> x.{quoted(part.by)} = {most})"
     return f"CAST({in_order(found, part.type)} AS {part.type})"
 
 
 def added_up(values: str, type: str) -> str:
-    """A list of values with how many there are of each (`n`), in order, the counts of equal ones added up.
+    """Write a list of values with their counts (`n`), in order, with the counts of equal values added up.
 
-    Sorted, equal ones lie side by side: `ends` are the places where the next one is another, and what lies between two
-    of them is added up. So each row is looked at a few times, however many are equal.
+    Sorted, equal values lie side by side: `ends` are the places after which another value follows, and the counts
+    between two ends are added up. So each row is read a few times, however many are equal. Values that add up to a
+    count of zero are left out.
     """
     after, own = (f"TRY_ELEMENT_AT(s, CAST(i + {place} AS int)).value" for place in (2, 1))
     ends = f"FILTER(TRANSFORM(s, (x, i) -> i), i -> NOT ({own} <=> {after}))"
     before = "IF(j = 0, -1, TRY_ELEMENT_AT(ends, CAST(GREATEST(j, 1) AS int)))"
-    # A slice would be a copy of the whole list for each run, in DuckDB.
+    # In DuckDB, a slice would copy the whole list for each run of equal values.
     equal = f"TRANSFORM(SEQUENCE({before} + 1, e), k -> TRY_ELEMENT_AT(s, CAST(k + 1 AS int)).n)"
     n = f"AGGREGATE({equal}, 0L, (t, x) -> t + x)"
     row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(s, CAST(e + 1 AS int)).value, 'n', {n})"
@@ -79,7 +80,7 @@ def added_up(values: str, type: str) -> str:
 
 
 def in_order(values: str, type: str) -> str:
-    """A list of this type, sorted. One of structs is cast to it, for not every dialect finds the fields to sort by."""
+    """Write a list of this type, sorted; one of structs is cast to it: some dialects miss the fields to sort by."""
     structs = struct_fields(element_type(type) or "") is not None
     return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
 
@@ -210,7 +211,7 @@ class Sql:
         return f"CAST(SIZE({a}) AS bigint)"
 
     def ranked(self, a: Term, share: float) -> Term:
-        # TRY, for there may be none; the share is multiplied as a double, as in Python.
+        # TRY, since the list may be empty; the share is multiplied as a double, as in Python.
         return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), GREATEST(1, CAST(CEIL({float(share)!r}D * SIZE({a})) AS int)))"
 
     def _number(self, text: str, type: str) -> str:
@@ -218,7 +219,7 @@ class Sql:
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Two lists of values merged: where one of them is empty, which is the rule, the other is in order already."""
+    """Write the merge of two lists of values; where one is empty, as is usual, the other is in order already."""
     return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 
 

@@ -1,7 +1,7 @@
-"""From a source's micro-batch to an epoch: its records, its clock, and what the log's commit is to say of it (X2).
+"""Make an epoch of a source's micro-batch: its records, its clock, and the properties of the log's commit (X2).
 
-The clock is the log's: the watermark follows the source's partitions, and every pipeline of the log sees the same. It
-is in the log's commit, so a catch-up and a replay go by the recorded one (rule T2).
+The clock is the log's: the watermark follows the source's partitions, and every pipeline of the log sees the same. The
+log's commit records the clock, and a catch-up and a replay go by the recorded one (rule T2).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tailrace.model.step.progress import Progress, Seen
 
 @dataclass(frozen=True)
 class Bundle:
-    """One epoch's records before they are in the log, its clock, and what the log's commit says.
+    """An epoch's records before they are in the log, its clock, and the properties of the log's commit.
 
-    `records` are those that fit, as the folds take them; `stamped` all of them, as the landing writes them. Both are
-    Arrow tables where DuckDB takes the epoch; else `kept` is what holds them on Spark until they are folded.
-    `progress` is how far the log has come with them, and `duplicates` how many came again and are not among them.
-    `files` is how many files they are of.
+    `records` are those that fit, as the folds take them; `stamped` are all of them, as the landing writes them. Both
+    are Arrow tables where DuckDB takes the epoch; else `kept` is the Spark frame that holds them until they are folded.
+    `progress` is the log's progress after the epoch, `duplicates` the number of records that came again and were
+    dropped, and `files` the number of files that the records came from.
     """
 
     clock: Clock
@@ -55,13 +55,13 @@ class Bundle:
     files: int = 0
 
     def let_go(self) -> None:
-        """Free what holds the records, once they are folded."""
+        """Free the frame that holds the records, once they are folded."""
         if self.kept is not None:
             self.kept.unpersist()
 
 
 class Intake:
-    """Reads a source's micro-batches, and knows how far the log has come."""
+    """The reader of a source's micro-batches, which keeps the log's progress."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *, signals: bool
@@ -78,7 +78,7 @@ class Intake:
         self._database = sides.database.cursor() if sides.small else None
 
     def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
-        """The epoch that a micro-batch makes; `read` is what the commit is to say of how far the source was read."""
+        """Make the epoch of a micro-batch; `read` is what its commit is to say of how far the source was read."""
         files = paths(batch) if isinstance(self.source, Files) else []
         if self.sides.takes(self.source, files, read, self.landing.log.head.properties):
             return self._in_process(self._rows(batch, files), files, read)
@@ -95,19 +95,19 @@ class Intake:
         return self._bundle(unique.frame, told, read, unique.duplicates, len(files))
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
-        """A micro-batch's records as Spark reads them."""
+        """Read a micro-batch's records by Spark."""
         if isinstance(self.source, Files):
             return read_files(self.spark, self.source, self.log, files)
         return read_messages(self.spark, self.log, batch)
 
     def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
-        """A micro-batch's records in this process."""
+        """Read a micro-batch's records into this process."""
         if isinstance(self.source, Files):
             return file_rows(self.spark, self.source, self.log, files)
         return message_rows(self.spark, self.log, batch)
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
-        """The epoch of records that have come to this process."""
+        """Make the epoch of records that are in this process."""
         told = self._advanced(table, files, read)
         if not self.log.id_columns:
             return self._of_rows(table, told, read, files=len(files))
@@ -117,7 +117,7 @@ class Intake:
         return self._of_rows(unique.rows, told, read, unique.duplicates, len(files))
 
     def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> _Told:
-        """Move the log's progress on by what a read bundle says of its partitions; gives what was said from outside."""
+        """Move the log's progress on by what a bundle has of each partition; return what the control tables say."""
         follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
         seen, now = dict[str, Seen](), _wall_clock()
         if follows or known:
@@ -131,7 +131,7 @@ class Intake:
         return told
 
     def _restored_rows(self) -> RememberedRows:
-        """The ids that the log has, as of its last epoch."""
+        """Read the ids that the log has, as of its last epoch, by DuckDB."""
         assert self._database is not None
         epoch, times = self.landing.epoch, times_of(self.lake, self.log.name)
         with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
@@ -151,20 +151,20 @@ class Intake:
         )  # fmt: skip
 
     def _restored(self, lake: Lake) -> Remembered:
-        """The ids that the log has, as of its last epoch."""
+        """Read the ids that the log has, as of its last epoch, by Spark."""
         ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
 
     def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Bundle | None:
-        """An epoch of no records, where someone or time has something to say; None where there is nothing.
+        """Make an epoch without records, where the control tables or time give a reason; None where they give none.
 
-        `due` gives the processing time at which a fold may have something next, in microseconds. Where records are
-        `in_flight` on a loop there is always something.
+        `due` returns the processing time at which a fold may have something next, in microseconds. Records `in_flight`
+        on a loop are always a reason.
         """
         if self.landing.epoch < 0:
             return None
         told = self._told()
-        # Where the records say what time it is, it stands still without them.
+        # Where processing time follows the records' arrival, it stands still without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
         progress = self._after({}, now, told, ())
         if not (in_flight or told.signals) and progress.watermark == self.progress.watermark:
@@ -183,7 +183,7 @@ class Intake:
         return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
 
     def _told(self) -> _Told:
-        """What was entered in the control tables since the last epoch."""
+        """Read what was entered in the control tables since the last epoch."""
         head = self.landing.log.head.properties
         complete, seen = self._completions.come(head)
         properties = {} if self._signals is None else self._signals.come(head)
@@ -203,7 +203,7 @@ class Intake:
         epoch = self.landing.epoch + 1
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(kept, self._clock_view)
-        # A literal, for the fold reads it of late records only; for the log's every record it would be code each time.
+        # A literal, as the fold reads it of late records only; for every record of the log it would compile anew.
         good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(told, read, duplicates)
         return Bundle(clock, properties, good, stamped, kept, self.progress, duplicates, files)
@@ -211,7 +211,7 @@ class Intake:
     def _clock_and_properties(
         self, told: _Told, read: Mapping[str, str], duplicates: int
     ) -> tuple[Clock, dict[str, str]]:
-        """The next epoch's clock, and what the log's commit says of it."""
+        """Return the next epoch's clock, and the properties of the log's commit."""
         clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, told.signals)
         properties = {**clock_properties(clock), **read, **told.properties, PROGRESS: self.progress.text()}
         if self.log.id_columns:
@@ -221,7 +221,10 @@ class Intake:
 
 @dataclass(frozen=True)
 class _Told:
-    """What was said from outside: signals, until when partitions are complete (None: the log), and for the commit."""
+    """The entries of the control tables: signals, until when partitions (None: the log) are complete, in microseconds.
+
+    `properties` record in the log's commit that the entries were taken.
+    """
 
     signals: tuple[str, ...]
     complete: Mapping[str | None, int]
@@ -232,5 +235,5 @@ _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
 
 
 def _wall_clock() -> int:
-    """Now, in microseconds: the one place where the stream reads a clock. What it reads is recorded (rule T2)."""
+    """Return the time in microseconds: only here does the stream read a clock, and the time is recorded (rule T2)."""
     return time.time_ns() // 1000

@@ -3,7 +3,7 @@
 An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. The
 folds run in a thread beside the query, which goes on to the next micro-batch once the log is published: from then on
 the epoch can be folded from the log, whatever dies. After a crash anywhere the ledgers first catch up with the log,
-with the recorded clocks, and a micro-batch that the query brings again is left alone if the log has it.
+with the recorded clocks, and a micro-batch that the query brings again is skipped if the log has it.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from tailrace.model.step.progress import Progress
 from tailrace.stream.intake import Bundle, Intake
 
 _POLL = 0.2
-"""Seconds between two looks at whether the folds have failed."""
+"""Seconds between two looks for a failure of the folds."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 PULSE = 1.0
-"""Seconds between two looks, while no record comes, at whether there is a reason for an epoch without any."""
+"""Seconds between two looks, while no record comes, for a reason for an epoch without records."""
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What one epoch did, for whoever watches: by pipeline what it folded, and where the time went.
+    """The report of an epoch to whoever watches: the result for each definition, and the times of the phases.
 
-    `seconds` is from the end of the epoch before it to its own: `trigger`, `read` and `land` of an epoch run beside the
-    other phases of the one before it, so the phases add up to more. `progress` is how far the log has come, None of an
-    epoch that is folded again.
+    `seconds` is from the end of the epoch before to the end of this one: `trigger`, `read` and `land` of an epoch run
+    beside the other phases of the one before it, so the phases add up to more. `progress` is the log's progress, None
+    for an epoch that is folded again.
     """
 
     epoch: int
@@ -74,7 +74,7 @@ Watch = Callable[[EpochReport], None]
 
 
 class Stream:
-    """One streaming writer of a log, and of the pipelines and computations that read it."""
+    """The streaming writer of a log, and of the definitions that read it."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class Stream:
         self._query_id = ""
         self._folding = Worker("folding", room=2)
         for stage in (stage for definition in pipelines for stage in chain(definition)):
-            # Before any lease is taken: a stream that runs is not to stop for one that cannot.
+            # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
             check_definition(lake, stage)
         self.landing = Landing(spark, lake, self.log)
         self.checkpoint = Checkpoint.taken(spark, checkpoint_folder(lake, self.log), self.landing.log.token)
         self.mended = self._mend_checkpoint()
-        # A fold that is lost while the log is still ours is one that another process has taken over.
+        # A fold that is lost while the log is still ours was taken over by another process.
         self.sides = Sides(spark, lake)
         self.folds = FoldGroup(
             spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log, sides=self.sides
@@ -111,14 +111,14 @@ class Stream:
         self._started = self._ended = self._looked = time.perf_counter()
 
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
-        """Catch up what the ledgers lack of the log, then start the query.
+        """Fold the epochs that the ledgers lack of the log, then start the query.
 
         `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
         """
         self._once = once
         self.folds.catch_up(self.landing.epoch, self._caught_up)
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # Files are renamed, which a local disk does at once: half the time of an empty micro-batch.
+            # This manager renames files, which a local disk does at once: it halves the time of an empty micro-batch.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
         writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
         writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(f"tailrace_{self.log.name}")
@@ -130,13 +130,13 @@ class Stream:
             raise self._explained(error) from error
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the query to end, at most so long; gives whether it has. Raises what made it fail."""
+        """Wait for the query to end, at most `seconds`; tell whether it has. Raises the error that made it fail."""
         if self.query is None:
             return True
         until = None if seconds is None else time.perf_counter() + seconds
         while not self._awaited(_POLL if until is None else max(0.01, min(_POLL, until - time.perf_counter()))):
             if self._folding.failure is not None:
-                # With no input the query would not come by to see it.
+                # Without input the query runs no epoch that would see the failure.
                 self.query.stop()
                 raise self._folding.failure
             try:
@@ -148,7 +148,7 @@ class Stream:
                 return False
         self._settle()
         if self._once:
-            # What was said from outside is taken, too, whether or not a record came with it, and what is in flight.
+            # The control tables' entries are taken, too, whether or not a record came, and the records in flight.
             while self._last_epochs():
                 self._settle()
         return True
@@ -163,7 +163,7 @@ class Stream:
         self._settle()
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers and let go of the tables."""
+        """Bring the answers up with the ledgers, and give the leases back."""
         self._folding.close()
         self.folds.close()
         self.landing.close()
@@ -175,7 +175,7 @@ class Stream:
     def _awaited(self, seconds: float) -> bool:
         assert self.query is not None
         try:
-            # Its own time-out is in whole seconds by its types, but takes any number.
+            # The time-out is typed as whole seconds, but takes any number.
             return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
         except (PySparkException, Py4JJavaError) as error:
             if self._failure is not None:
@@ -187,7 +187,7 @@ class Stream:
             if self._stopped or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # Landed before a crash where the log has it; the catch-up has folded it from there.
+                # A micro-batch that the log has was landed before a crash, and the catch-up has folded it.
                 if batch_id > self.landing.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
@@ -195,13 +195,13 @@ class Stream:
                 raise
 
     def _pulse(self) -> None:
-        """An epoch without records, where time or someone outside has something to say and no record comes by."""
+        """Take an epoch without records, where time or the control tables give a reason while no record comes."""
         now = time.perf_counter()
         if self._once or not self._folding.idle:
             return
         if now - max(self._looked, self._started) < PULSE and not self.folds.in_flight:
             return
-        # Held by an epoch that is being landed, which then is a better one.
+        # While an epoch is being landed it holds the lock, and no other one is needed.
         if self._lock.acquire(blocking=False):
             try:
                 if not self._stopped and self._failure is None:
@@ -214,7 +214,7 @@ class Stream:
                 self._looked = time.perf_counter()
 
     def _last_epochs(self) -> bool:
-        """An epoch without records as the input has ended; gives whether there was a reason for one."""
+        """Take an epoch without records as the input has ended; tell whether there was a reason for one."""
         with self._lock:
             return not self._stopped and self._without_records(lambda: None)
 
@@ -226,7 +226,7 @@ class Stream:
         return bundle is not None
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
-        """Bring the micro-batch into the log, and have it folded beside."""
+        """Land a micro-batch in the log, and have it folded beside."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
@@ -235,8 +235,8 @@ class Stream:
         landed = self._take(bundle, phases)
         brought = landed.records + landed.rejected + landed.duplicates
         if not (self._once or self.source.full(bundle.files, brought)):
-            # With nothing left behind, what comes meanwhile is better taken all at once, when this epoch is done, than
-            # in one that is cut now and waits for it.
+            # The source has nothing left, so records that come meanwhile are better taken all at once after this epoch
+            # than in an epoch that is cut now and waits for it.
             self._folding.settle()
             self._started = time.perf_counter()
 
@@ -276,7 +276,7 @@ class Stream:
         except Exception as error:
             if not lost_with_an_executor(error):
                 raise
-            # The log has the epoch, and the ledgers the state before it: it is folded as after a start.
+            # The log has the epoch, and the ledgers the state before it: the epoch is folded as after a start.
             landed = published.result()
             self.folds.anew()
             self.folds.catch_up(bundle.clock.epoch, partial(self._caught_up, landed=landed))
@@ -303,7 +303,7 @@ class Stream:
         self._report(EpochReport(epoch, landed or Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 
     def _mend_checkpoint(self) -> str | None:
-        """Make the checkpoint one that goes on from the log's last commit; what was wrong with it, if anything was."""
+        """Rebuild the checkpoint where it does not go on from the log's last commit; return its flaw, if it had one."""
         properties = self.landing.log.head.properties
         if self.landing.epoch < 0:
             return None
@@ -319,7 +319,7 @@ class Stream:
         return flaw
 
     def _files_read(self) -> set[str]:
-        """Spark's names of the files whose records are in the log, or were rejected."""
+        """Find Spark's names of the files whose records are in the log, or were rejected."""
         tables = (self.lake.spark_name(name) for name in (self.log.name, rejected_name(self.log.name)))
         texts = (f"SELECT _source FROM {table} WHERE _epoch <= {self.landing.epoch}L" for table in tables)
         return file_names(row["_source"] for row in self.spark.sql(" UNION ".join(texts)).collect())
@@ -341,5 +341,5 @@ class Stream:
 
 
 def checkpoint_folder(lake: Lake, log: Log) -> str:
-    """Where Spark keeps how far a log's source was read, in a folder for each writer; a path, or an address of S3."""
+    """Return the folder of a log's checkpoints, with one inside for each writer; a path, or an address of S3."""
     return lake.settings.checkpoint(lake.settings.namespace, log.name)

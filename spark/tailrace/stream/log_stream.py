@@ -1,8 +1,8 @@
-"""A stream from the log: definitions folded from what another process lands, epoch by epoch with the recorded clocks.
+"""A stream from the log: it folds the epochs that another process lands, with the recorded clocks.
 
 It takes the leases of its definitions' ledgers alone, and not the log's: so definitions are added beside a stream that
-runs, and taken away again, and nothing is restarted (MillWheel, 4.1). What it folds is what the landing stream would
-have folded, but for what comes of time alone: an epoch is one that the log gets.
+runs, and taken away again, without a restart (MillWheel, 4.1). It folds what the landing stream would fold, except that
+time alone makes no epoch here: each epoch is one that the log gets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tailrace.model.definition.chain import Definition
 from tailrace.stream.landing_stream import EpochReport, Watch
 
 _POLL = 0.2
-"""Seconds between two looks at whether the log has an epoch more."""
+"""Seconds between two looks at the log for another epoch."""
 
 
 class _StoppedError(Exception):
-    """Told to stop, between two epochs."""
+    """The stream was told to stop, between two epochs."""
 
 
 class Tailing:
@@ -50,9 +50,9 @@ class Tailing:
         self._stop: Callable[[], object] = lambda: False
 
     def run(self, *, once: bool = False, stop: Callable[[], object] = lambda: False) -> None:
-        """Fold what the log has, and what it gets, until `stop` holds; `once` ends where the log ends.
+        """Fold the epochs that the log has and gets, until `stop` holds; `once` ends where the log ends.
 
-        It is asked between two epochs. Raises `FencedError` once other processes fold all of the definitions.
+        `stop` is asked between two epochs. Raises `FencedError` once other processes fold all of the definitions.
         """
         self._stop = stop
         with suppress(_StoppedError):
@@ -63,7 +63,7 @@ class Tailing:
                     self._landed = landed(self.lake, self.log)
                     self.folds.catch_up(last, self._caught_up)
                 else:
-                    # Another process may have taken them while nothing came.
+                    # Another process may have taken folds over while no epoch came.
                     self.folds.look()
                 if not self.folds:
                     raise FencedError(f"other processes fold what this one folded of log {self.log.name}: it ends")
@@ -73,7 +73,7 @@ class Tailing:
                     time.sleep(_POLL)
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers and let go of the tables."""
+        """Bring the answers up with the ledgers, and close the folds."""
         self.folds.close()
 
     def _caught_up(self, epoch: int, folded: dict[str, EpochResult], seconds: float, phases: Phases) -> None:

@@ -1,7 +1,7 @@
 """The tools beside Python that Tailrace runs on: a Java that Spark accepts, and pinned jars.
 
-`python -m tailrace.toolchain` makes them ready; afterwards `require_java` and `class_path` only look, and never touch
-the network.
+`python -m tailrace.toolchain` makes them ready; afterwards `require_java` and `class_path` only look for them, and
+never use the network.
 """
 
 from __future__ import annotations

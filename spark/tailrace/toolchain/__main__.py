@@ -1,4 +1,4 @@
-"""`python -m tailrace.toolchain`: make Java and the pinned jars ready, or say what is missing.
+"""`python -m tailrace.toolchain`: find Java and fetch the pinned jars, or say what is missing.
 
 Exit status: 0 when all is there, 1 when something is missing (after `--check`) or could not be fetched.
 """

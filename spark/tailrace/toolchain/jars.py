@@ -1,7 +1,7 @@
-"""The pinned jars: which they are, whether they are there and the right ones, and fetching those that are not.
+"""The pinned jars: their list, the check that a folder has them, and the download of those that it lacks.
 
-`jars.toml` lists them by group with the sha256 of each; a folder holds each group in a folder of its name. What was
-once checked is noted there with size and time of change, so a start of Spark does not read 60 MB to compare sums again.
+`jars.toml` lists the jars by group with the sha256 of each; a folder holds each group in a folder of its name. Checked
+jars are noted there with size and time of change, so that a start of Spark does not read 60 MB to compare sums again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tailrace.toolchain.java import Java, is_packaged
 from tailrace.toolchain.tool_errors import ToolchainError
 
 GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server")
-"""What there is to fetch: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests a Kafka broker and an S3."""
+"""The groups of jars: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests a Kafka broker and an S3 server."""
 
 CHECKED = ".checked.json"
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: its group here, its Maven coordinates (with its classifier, if any), and its file's sha256."""
+    """A pinned jar: its group, its Maven coordinates (with its classifier, if any), and its file's sha256."""
 
     group: str
     coordinates: str
@@ -40,14 +40,14 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Where it lies, relative to the folder of jars."""
+        """The path of the jar, relative to the folder of jars."""
         _, *named = self.coordinates.split(":")
         return f"{self.group}/{'-'.join(named)}.jar"
 
 
 @cache
 def pinned(group: str) -> tuple[Jar, ...]:
-    """The jars of a group. Raises ToolchainError for a group there is not."""
+    """Return the jars of a group. Raises ToolchainError for an unknown group."""
     groups = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())
     if group not in groups:
         raise ToolchainError(f"no group of jars {group!r}; there are {', '.join(GROUPS)}")
@@ -55,13 +55,13 @@ def pinned(group: str) -> tuple[Jar, ...]:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file."""
+    """Compute the sha256 of a file."""
     with path.open("rb") as stream:
         return file_digest(stream, "sha256").hexdigest()
 
 
 def missing(folder: Path, groups: Iterable[str]) -> list[Jar]:
-    """The jars of these groups that are not in `folder`, or are there with other content than pinned."""
+    """Find the jars of these groups that are not in `folder`, or are there with other content than pinned."""
     return [jar for group in groups for jar in _missing(folder, group)]
 
 
@@ -90,7 +90,7 @@ def _missing(folder: Path, group: str) -> list[Jar]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a note at once or, in a folder that may not be written to, not at all: it only saves time."""
+    """Write a note atomically or, in a folder that is not writable, not at all: the note only saves time."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         draft.write_text(text)
@@ -100,7 +100,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
-    """The checked jars of these groups, in the order they are pinned.
+    """Return the paths of the jars of these groups, checked, in the order in which they are pinned.
 
     Raises ToolchainError naming the jars that are missing or not the pinned ones, and the command that fetches them.
     """
@@ -115,9 +115,9 @@ def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
 
 
 def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
-    """Fetch what is missing of these groups into `folder`, and return what was fetched; nothing runs when all is there.
+    """Fetch the missing jars of these groups into `folder`, and return them; nothing runs when none is missing.
 
-    The download is Ivy's, which Spark brings with it; `java` runs it. A jar is put in place after its sum was compared.
+    Ivy, which Spark brings with it, downloads them; `java` runs Ivy. A jar is put in place after its sum was compared.
     Raises ToolchainError when a download fails or a jar is not the pinned one.
     """
     wanted = missing(folder, groups)
@@ -144,9 +144,9 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
 
 
 def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
-    """Have Ivy put `jars` under `scratch`. It knows by itself where Maven's artifacts are kept."""
+    """Have Ivy download `jars` under `scratch`. Ivy itself knows the address of Maven Central."""
     settings = scratch / "settings.xml"
-    # No POMs: what is pinned is the whole list. No checksums beside the jars either: ours are compared.
+    # No POMs: the pinned jars are the whole list. No checksums of the repository: the pinned ones are compared.
     cache = quoteattr(str(scratch / "cache"))
     resolver = "<ibiblio name='central' m2compatible='true' usepoms='false' checksums=''/>"
     settings.write_text(
@@ -176,20 +176,20 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )
     if ran.returncode:
-        # Ivy draws progress with dots; what it has to say is in the other lines.
+        # Ivy draws progress with dots; its messages are in the other lines.
         said = [line.strip() for line in ran.stdout.splitlines() if line.strip(". \t\n") and "....." not in line]
         raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(said[-20:]))
 
 
 def _dependency(organisation: str, name: str, revision: str, classifier: str = "") -> str:
-    """A jar as Ivy's file says it."""
+    """Write a jar as a dependency of Ivy's XML file."""
     said = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
     inner = f"<artifact name={quoteattr(name)} ext='jar' m:classifier={quoteattr(classifier)}/>" if classifier else ""
     return f"<dependency {said} transitive='false' conf='default->default'>{inner}</dependency>"
 
 
 def _ivy() -> Path:
-    """Ivy, out of Spark's own jars. Raises ToolchainError when Spark is not installed."""
+    """Find Ivy among Spark's own jars. Raises ToolchainError when Spark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     home = Path(spec.origin).parent if spec and spec.origin else None
     found = sorted(home.glob("jars/ivy-*.jar")) if home else []

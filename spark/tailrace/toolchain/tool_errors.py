@@ -1,4 +1,4 @@
-"""What goes wrong with the tools beside Python: no Java that fits, a jar that is missing or not the pinned one."""
+"""The error of the tools beside Python: no Java that fits, or a jar that is missing or not the pinned one."""
 
 from __future__ import annotations
 

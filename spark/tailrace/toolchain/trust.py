@@ -1,7 +1,7 @@
 """A Java trust store with the certificate authorities that Python trusts.
 
-A packaged Java brings its own list and knows nothing of the machine's: behind a proxy with an authority of its own,
-Python and pip would get through and Java would not.
+A packaged Java brings its own list of authorities and does not use the machine's: behind a proxy with an authority of
+its own, Python and pip would get through and Java would not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _text(value: str) -> bytes:
 
 
 def jks(certificates: list[bytes]) -> bytes:
-    """The bytes of a JKS key store that trusts these DER certificates."""
+    """Encode a JKS key store that trusts these DER certificates."""
     body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
     for number, der in enumerate(certificates):
         body += struct.pack(">I", _CERTIFICATE) + _text(f"ca-{number}") + struct.pack(">Q", 0)
@@ -31,8 +31,11 @@ def jks(certificates: list[bytes]) -> bytes:
 
 
 def java_options(folder: Path) -> list[str]:
-    """The options that make a JVM trust what Python trusts, by a store written into `folder`; none when Python lists no
-    authority (its own are then looked up one by one, in a form Java cannot read)."""
+    """Write a trust store of Python's authorities into `folder`, and return the options that make a JVM use it.
+
+    No options when Python lists no authority: Python then looks its authorities up one by one, in a form that Java
+    cannot read.
+    """
     authorities = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not authorities:
         return []

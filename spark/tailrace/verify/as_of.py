@@ -1,4 +1,4 @@
-"""What a stage knew as of one of its epochs: its clock, its open windows, and the answers it had given."""
+"""The state of a stage as of one of its epochs: its clock, its open windows, and its answers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tailrace.verify.kept_tables import check_new, kept_in
 from tailrace.verify.recorded_epochs import Recording
 
 OPEN = "__open"
-"""What the name of the table of open windows ends with, where they are kept."""
+"""The suffix of the name of the table in which the open windows are kept."""
 
 _INSTANTS = {"window_start", "window_end", "waiting_since"}
-"""The columns of an open window that are microseconds, and shown as instants."""
+"""The columns of an open window that are microseconds and are shown as timestamps."""
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """How a stage stood after the epoch of `clock`; `latest` is the last one that there is.
+    """The state of a stage after the epoch of `clock`; `latest` is the last epoch of the ledger.
 
-    `windows` and `answers` are how many open windows and answers there were, of one key where that was asked for, and
-    `first_windows` and `first_answers` some of them as rows. `tables` holds them all, where they were kept.
+    `windows` and `answers` count the open windows and the answers, of one key where one was given; `first_windows` and
+    `first_answers` are some of them as rows. `tables` names the tables that hold them all, where they were kept.
     """
 
     clock: Clock
@@ -57,11 +57,12 @@ def as_of(
     key: Sequence[Any] | None = None,
     keep: str | None = None,
 ) -> AsOf:
-    """The state of one stage as of an epoch, with at most `rows` open windows and answers, of one key or of all.
+    """Return the state of one stage as of an epoch, with at most `rows` open windows and answers, of one key or of all.
 
-    The windows that end first come first, and the answers that are the latest. A backfill counts from the epoch that it
-    pinned. `keep` names a table for all the answers; that of the open windows has `OPEN` behind the name. Raises
-    `ReplayError` where the epoch is not there, its clock is not known any more, or a table of the name is there.
+    Windows that end earliest come first, and so do answers of the latest windows. A backfill counts from the epoch that
+    it pinned. `keep` names a new table for all the answers; the table of the open windows has that name with `OPEN`
+    appended. Raises `ReplayError` where the ledger has no such epoch, the epoch's clock is not known any more, or a
+    table of the name exists.
     """
     recording = Recording(lake, pipeline)
     recording.check([epoch], fold=False)
@@ -95,7 +96,7 @@ def as_of(
 
 
 def _windows(recording: Recording, session: Session, epoch: int) -> str:
-    """The open windows, with the state of each."""
+    """Write the SQL of the open windows as of the epoch, with the state of each."""
     ledger = recording.ledger(session, every(equal("kind", PARTIAL), at_most("epoch", epoch)))
     partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)"
     open_ = Rows(recording.pipeline).within_reach(partials, recording.clock(epoch).watermark)
@@ -107,14 +108,14 @@ def _windows(recording: Recording, session: Session, epoch: int) -> str:
 
 
 def _answers(recording: Recording, session: Session, epoch: int) -> str:
-    """What table `p` has as of the epoch: of each window the last pane's answer, unless it takes that back."""
+    """Write the SQL of the answers as of the epoch: the last pane of each window, unless it is a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
     panes = f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)"
     return f"SELECT * EXCEPT (retraction) FROM ({latest(recording.pipeline, panes)}) WHERE NOT retraction"
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
-    """The condition that a row `w` is of a key."""
+    """Write the WHERE clause by which a row `w` is of a key."""
     types = key_columns(pipeline)
     schema = arrow_schema({name: shape_of(type) for name, type in types.items()})
     given = session.given(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
@@ -123,7 +124,7 @@ def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
 
 
 def _contracts(pipeline: Pipeline, epoch: int, keep: str) -> tuple[Contract, Contract]:
-    """The tables that all the answers and the open windows are kept in."""
+    """Return the contracts of the tables that keep all the answers and all the open windows."""
     doc = f"of pipeline {pipeline.name} as of epoch {epoch}"
     types = {name: "timestamp" if name in _INSTANTS else type for name, type in state_types(pipeline).items()}
     columns = {name: Column(shape_of(type), "as a partial of the ledger has it") for name, type in types.items()}

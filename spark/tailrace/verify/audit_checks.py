@@ -1,4 +1,4 @@
-"""What every audit says of a definition: its checks, and those of its log, its epochs and what its steps reject."""
+"""The parts that audits share: checks and their results, and the checks of the log, the epochs and rejected records."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tailrace.sql.results.map_rows import PLACE
 from tailrace.sql.terms import quoted
 
 SHOWN = 5
-"""How many differences a check quotes."""
+"""The most differences that a check quotes."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked: whether it holds, and what was found."""
+    """The result of one check: whether it holds, and what was found."""
 
     name: str
     ok: bool
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found. `counts` are of the log's records and of the pipeline's rows."""
+    """The result of an audit. `counts` are of the log's records and of the definition's rows."""
 
     counts: dict[str, int]
     checks: tuple[Check, ...]
@@ -61,9 +61,9 @@ class Audited:
         self.epoch, self.watermark = self.head.number("epoch"), self.head.number("watermark")
 
     def landed(self, counts: Mapping[str, int]) -> Iterator[Check]:
-        """Each epoch was landed once and whole: what its commits say they added is what is there.
+        """Check that each epoch was landed once and whole: the log has as many records as its commits say they added.
 
-        Nothing is landed by what another definition gives.
+        Yields nothing for a definition that reads another definition, whose records are not landed.
         """
         if not self.definition.stages[0].log.landed:
             return
@@ -87,7 +87,7 @@ class Audited:
             yield self._again()
 
     def _again(self) -> Check:
-        """No record id of the log is there twice within the horizon, by the epochs whose time is known (X5)."""
+        """Check that no record id is in the log twice within the horizon, by the epochs whose time is known (X5)."""
         log = self.definition.source
         times = times_of(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
@@ -103,17 +103,17 @@ class Audited:
         return Check("no record came again within the horizon", again == 0, detail)
 
     def _added(self, table: str) -> tuple[int, bool]:
-        """How many records the table's commits up to the audited epoch added, and whether all of them are known."""
+        """Count the records that the table's commits up to the audited epoch added; tells, too, if all are known."""
         found = commits(self.lake, table)
         epochs = (one for one in found.all if int(one.properties.get("epoch", "-1")) <= self.epoch)
         return sum(one.added for one in epochs), found.whole
 
     def epochs_once(self) -> Check:
-        """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
+        """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
         heads = [
             one.properties for one in commits(self.lake, ledger_name(self.definition.name), self.head.snapshot).all
         ]
-        # Backfills, the lending of the lease to them, and maintenance are at an epoch that is there already.
+        # Commits of backfills, of lending them the lease, and of maintenance repeat an epoch that was committed before.
         own = [each for each in heads if "watermark" in each and not {"run", LENDER, MAINTAINED} & each.keys()]
         faults, before = [], Head(None, {})
         for each in own:
@@ -133,9 +133,9 @@ class Audited:
         return Check("epochs follow each other, and their clocks", not faults, detail)
 
     def rejected_again(self, rejected: str, again: str) -> Check:
-        """The ledger has each record that a step rejects, once, and no other (X6).
+        """Check that the ledger has each record that a step rejects, once, and no other (X6).
 
-        `rejected` are the rows of the ledger, and `again` the records of the log that a step rejects, a query.
+        `rejected` is a relation of the ledger's rows, and `again` a query of the log's records that a step rejects.
         """
         both = in_common(self.session, rejected, f"({again})", PLACE)
         kept, failed = self.session.count(rejected), self.session.count(f"({again})")
@@ -143,7 +143,7 @@ class Audited:
         return Check("rejected records are in the ledger", both == kept == failed, detail)
 
     def compared(self, name: str, text_: str) -> Check:
-        """Differences, as a query (`answers.differences`), of which there should be none but what is the same."""
+        """Check that a query of differences (`answers.differences`) has no row with a `change` other than `same`."""
         found = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
         by = {row["change"]: row["n"] for row in found}
         same = by.pop("same", 0)
@@ -157,9 +157,9 @@ class Audited:
 
 
 def in_common(session: Session, rows: str, others: str, on: Mapping[str, str]) -> int:
-    """How many rows two relations have in common, each as often as it is in both, by columns of the one and the other.
+    """Count the rows that two relations have in common; `on` maps columns of `rows` to columns of `others`.
 
-    Those that are in one of them more often are not.
+    Equal rows count as often as they occur, if they occur equally often in both relations, and else not at all.
     """
     ours, theirs = (
         f"SELECT {', '.join(columns)}, COUNT(*) AS n FROM {relation} GROUP BY {', '.join(columns)}"

@@ -1,6 +1,6 @@
 """The audit of a computation, by counting: every record was taken or left out once, every timer fired once (X6).
 
-What was fed back came round once, in the next epoch, or is in flight.
+Every record that was fed back came round once, in the next epoch, or is in flight.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
 
 
 def _looped(epoch: int) -> dict[str, str]:
-    """The counts of a loop as SQL over the ledger; what was rejected as it came round is no record of the input."""
+    """Write the counts of a loop as SQL terms over the ledger, by name.
+
+    Of rejected records only those of the input count, not those that were rejected as they came round.
+    """
     return {
         "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
         "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
@@ -107,7 +110,7 @@ def _checks(
 
 
 def _counted_once(session: Session, computation: Computation, ledger: str) -> Check:
-    """What counts once is in the ledger once, and is the computation's own by the registry."""
+    """Check that each claimed record id is in the ledger once, and is the computation's own by the registry."""
     assert computation.once is not None
     registry, claimant = computation.once.registry, claimant_of(session.lake, computation)
     rows = session.table(registry, equal("claimant", claimant), of=shared(session.lake))
@@ -122,14 +125,14 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
 
 
 def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
-    """The ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
+    """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
     properties = [one.properties for one in commits(lake, table, snapshot).all if MAINTAINED not in one.properties]
     faults: list[str] = []
     before: Mapping[str, str] = {}
     for one in properties:
         if "watermark" not in one:
             continue
-        # A lease that was taken says again what the epoch before it said.
+        # The commit that takes a lease repeats the epoch and the clocks of the commit before.
         if before and one[TOKEN] == before[TOKEN] and int(one["epoch"]) != int(before["epoch"]) + 1:
             faults.append(f"epoch {one['epoch']} after {before['epoch']}")
         for name in ("watermark", "processing_time", "onward"):

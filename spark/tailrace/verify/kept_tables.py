@@ -1,4 +1,4 @@
-"""Tables that a replay, or a look at an epoch, keeps what it found in: made anew, and filled by either engine."""
+"""New tables in which a replay, or the state as of an epoch, is kept; either engine fills them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.verify.recorded_epochs import ReplayError
 
 
 def check_new(lake: Lake, table: str, *more: str) -> None:
-    """Raises `ReplayError` where a table of this name cannot be made, or `more` that go with it."""
+    """Check that a table of this name, and the tables `more` beside it, can be made; else raise `ReplayError`."""
     if list(name_faults("", table)) or "__" in table:
         raise ReplayError(f"table {table!r}: expected a name of up to 63 lower-case letters, digits and single _")
     for one in (table, *more):
@@ -20,7 +20,7 @@ def check_new(lake: Lake, table: str, *more: str) -> None:
 
 
 def kept_in(session: Session, *tables: tuple[Contract, str]) -> tuple[str, ...]:
-    """Make tables of the rows of texts, and give their names; where one fails there is none of them."""
+    """Make a table of the rows of each SQL text, and return their names; where one fails all are dropped again."""
     lake, made = session.lake, list[str]()
     try:
         for contract, text in tables:

@@ -1,4 +1,4 @@
-"""The audit of a map: each record gave rows once, was left out, or rejected; the rows are the batch's (X6, L1)."""
+"""The audit of a map: each record gave rows once, was left out, or was rejected; the rows are the batch's (X6, L1)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _MapAudit(Audited):
     def __init__(self, session: Session, definition: Map) -> None:
         super().__init__(session, definition)
         self.map = definition
-        # The steps are taken once for all that is asked.
+        # The log's records are kept, so that the steps run over them once for all checks.
         self.log = session.kept(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
         self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
         good, self.failed = taken(session, definition, self.log)
@@ -78,7 +78,7 @@ class _MapAudit(Audited):
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",
             "left_out": f"{self.log} r WHERE {' AND '.join(out)}",
-            # One of several records that steps made of one may be rejected, and the others not.
+            # Steps may make several records of one, and reject only some of these.
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
@@ -86,18 +86,18 @@ class _MapAudit(Audited):
         return {"epochs": self.epoch + 1, **counts}
 
     def _each_record(self, counts: dict[str, int]) -> Check:
-        """Every record of the log gave rows, was left out by the definition, or was rejected: none fell between."""
+        """Check that every record of the log gave rows, was left out by the definition, or was rejected."""
         total, parts = counts["records"], [counts[name] for name in ("giving", "left_out", "rejected_by_it")]
         detail = "{:,} records = {:,} that gave rows + {:,} left out + {:,} rejected".format(total, *parts)
         return Check("every record gave rows, was left out, or was rejected", total == sum(parts), detail)
 
     def _once(self) -> Check:
-        """What a stream gave of a record it gave in the record's own epoch, and so once (X2)."""
+        """Check that a stream wrote a record's rows in the record's own epoch, and so once (X2)."""
         apart = self.session.count(f"{self.rows} WHERE writer = 'stream' AND epoch <> source_epoch")
         detail = f"{apart:,} rows in an epoch that is not their record's"
         return Check("a record gave rows in its own epoch", apart == 0, detail)
 
 
 def _same(left: str, right: str, theirs: Iterable[str]) -> str:
-    """Whether a row is of the place that another one says in these columns."""
+    """Write the condition by which the `PLACE` columns of `left` equal the columns `theirs` of `right`."""
     return " AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in zip(map_rows.PLACE, theirs, strict=True))

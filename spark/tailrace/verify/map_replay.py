@@ -1,7 +1,7 @@
 """A replay of a map: its steps over the records of recorded epochs give the rows that the stream gave (law L3).
 
-Nothing of a map is carried from one epoch to the next, so all of them are one query, on either engine; each row is held
-against what is of the same record.
+A map carries nothing from one epoch to the next, so all epochs are one query, on either engine; each row is compared
+with the ledger's rows of the same record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from tailrace.verify.row_diff import SHOWN, Count
 
 @dataclass(frozen=True)
 class MapReplayed:
-    """What a replay of the epochs `first` to `last` found, by the ledger's kinds; `quoted` are a few that differ."""
+    """The result of a replay of the epochs `first` to `last`: counts by the ledger's kinds of rows.
+
+    `latest` is the last epoch of the ledger, `quoted` are a few rows that differ.
+    """
 
     first: int
     last: int
@@ -48,14 +51,14 @@ class MapReplayed:
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger's rows came out again, and no other."""
+        """Whether the replay gave exactly the ledger's rows."""
         return all(one.ledger == one.replay == one.same for one in self.counts.values())
 
 
 def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> MapReplayed:
-    """Take the epochs `first` to `last` through the steps again: from the first to the last there is, if left out.
+    """Replay the epochs `first` to `last` through the map's steps; by default from the first to the last of the ledger.
 
-    Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where that is another
+    Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
     definition's.
     """
     check_definition(lake, definition)
@@ -100,7 +103,7 @@ def _compared(
 
 
 def _streamed(session: Session, log: Log, last: int) -> str:
-    """What a log had given up to an epoch as it was streamed: of a map, before runs mended it."""
+    """Write the query of a log's records up to an epoch as they were streamed: a map's rows before backfills."""
     if isinstance(log, Productions) and isinstance(log.of, Map):
         table, where = log_records.read(session.lake, log, last)
         return f"(SELECT * FROM ({productions(log.of, session.table(table, where))}) WHERE _epoch <= {last}L)"

@@ -1,7 +1,7 @@
 """The audit: that every record is accounted for, and that the stream's answers are the batch answers (X6, L1, L2).
 
-It counts and compares over the tables as they stand, on either engine; it shares with the stream the assignment of
-windows and the combiners, and nothing of its triggers, state or commits.
+The audit counts and compares the tables' rows, on either engine; it shares with the stream the assignment of windows
+and the combiners, and nothing of the stream's triggers, state or commits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tailrace.verify.map_audit import audit_map
 def audit(lake: Lake, pipeline: Ranged) -> Audit:
     """Audit a pipeline or a map, and its log, as of the last epoch in the ledger.
 
-    Table `p` is brought up with the ledger first. Raises `OtherDefinitionError` where the tables are another
+    The answers are brought up to date with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
     if isinstance(pipeline, Map):
@@ -56,7 +56,7 @@ def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
 
 
 def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
-    """The tables that an audit reads."""
+    """Return the tables that an audit reads, each with the filter of the files it needs."""
     epoch = lake.head(ledger_name(pipeline.name)).number("epoch")
     own = {ledger_name(pipeline.name), held_by(lake, pipeline)[0]}
     return [log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
@@ -94,14 +94,14 @@ class _Audit(Audited):
         return runs.all() if self.lake.has(runs.table) else []
 
     def _views(self) -> None:
-        """The log and the ledger up to the audited epoch, under names of their own."""
+        """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
         view = self.session.view
         self.log = view(f"SELECT * FROM {log_records.records(self.session, self.first.log, self.epoch)}")
         self.panes, self.late_own, self.rejected = (
             view(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
                  f"WHERE kind = '{kind}'") for kind in (PANE, LATE, REJECTED)
         )  # fmt: skip
-        # What came too late did so in the first stage: the others wait for what is corrected.
+        # Records come too late in the first stage only: later stages wait for corrections.
         self.late = self.late_own
         if self.first is not self.pipeline:
             rows = self.session.table(ledger_name(self.first.name), equal("kind", LATE))
@@ -123,7 +123,7 @@ class _Audit(Audited):
         return {"epochs": self.epoch + 1, **counts}
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
-        """Each late row points at one record of the log, and no record is late twice for one window."""
+        """Check that each late row points at a record of the log, and that no record is late twice for one window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
         found = self.session.count(f"{self.late} l JOIN {self.log} r ON {place}")
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
@@ -135,7 +135,7 @@ class _Audit(Audited):
         return Check("late rows are records of the log", found == counts["late"] and twice == 0, detail)
 
     def _every_record_counted(self) -> Check:
-        """Every record of the log is in a window's partials or panes, or late: none fell between (X6)."""
+        """Check that every record of the log was accepted into its windows or is late (X6)."""
         total = self.session.count(f"({self.answering.first.placed(self.log)})")
         kept = self.session.count(f"({self._kept('true')})")
         late = self.session.count(self.late)
@@ -146,20 +146,20 @@ class _Audit(Audited):
         yield self.rejected_again(self.rejected, self.answering.failed(self.log))
 
     def _no_correction_late(self) -> Check:
-        """A stage waits for the one before it: no answer that it took back came too late (T3)."""
+        """Check that no correction of an earlier stage came too late: a stage waits for the stage before it (T3)."""
         found = self.session.count(self.late_own)
         return Check("corrections came in time", found == 0, f"{found:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
-        """Of every closed window the answer is that of one batch over the log, less what came too late (L1).
+        """Check that every closed window's answer is that of one batch over the log less the too late records (L1).
 
-        A window that a backfill has computed since holds what had come too late by then.
+        A window that a backfill has computed includes the records that had come too late until then.
         """
         closed = self._closed()
         answers = current(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
-            # Its late rows say which window they were too late for: one pass tells them all apart.
+            # The late rows of the first stage say which window they were too late for, so one batch is enough.
             expected = batch(onward(self._kept(self._mended(_within("UNIX_MICROS(window_end)")))), closed)
         else:
             mended = self._covered()
@@ -171,12 +171,15 @@ class _Audit(Audited):
         return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
 
     def _mended(self, within: Callable[[Run], str]) -> str:
-        """Whether a late row is still so: no backfill has computed its window since."""
+        """Write the condition by which no backfill has computed a late row's window since the row was late."""
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repairs]
         return f"NOT ({' OR '.join(ranges)})" if ranges else "true"
 
     def _covered(self) -> dict[int, str]:
-        """The windows that backfills have computed, by the epoch that they read the log up to."""
+        """Write the conditions of windows that backfills have computed, by the epoch up to which they read the log.
+
+        A window that several backfills have computed is under the backfill of the highest generation.
+        """
         within, found, above = _within("window_end"), dict[int, list[str]](), list[str]()
         for run in sorted(self.repairs, key=lambda run: -run.generation):
             own = " AND ".join([within(run), *(f"NOT {range_}" for range_ in above)])
@@ -185,7 +188,7 @@ class _Audit(Audited):
         return {epoch: f"({' OR '.join(ranges)})" for epoch, ranges in found.items()}
 
     def _panes_give_answers(self) -> Check:
-        """The latest panes by version are the answers of table `p` (L2)."""
+        """Check that the latest panes by version are the answers (L2)."""
         order = "generation DESC, epoch DESC, pane_index DESC, retraction"
         by = listed(names(self.pipeline), ["window_start", "window_end"])
         results = [quoted(name) for name in self.pipeline.results]
@@ -203,13 +206,13 @@ class _Audit(Audited):
         )
 
     def _closed(self) -> str:
-        """Whether the watermark has closed a window, so that everything accepted has fired."""
+        """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
         return f"LEAST(window_end + {self.pipeline.lateness}L, {END_OF_TIME}L) <= {self.watermark}L"
 
     def _kept(self, lost: str) -> str:
-        """The first stage's assigned records less those that were too late for their window.
+        """Write the SQL of the first stage's assigned records less those that were too late for their window.
 
-        `lost` is a condition on late rows: those that do not meet it count again.
+        `lost` is a condition on late rows: the records of late rows that do not meet it are included.
         """
         late = f"SELECT * FROM {self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
@@ -220,5 +223,5 @@ class _Audit(Audited):
 
 
 def _within(end: str) -> Callable[[Run], str]:
-    """Whether a window with this end, in microseconds, is in a run's range."""
+    """Return a function that writes the condition by which a window with this end is in a run's range; microseconds."""
     return lambda run: f"({end} > {run.first}L AND {end} <= {run.last}L)"

@@ -1,6 +1,6 @@
-"""What a stage's tables have recorded of its epochs: clocks, records, and the state after each (rules T2, X2).
+"""The recorded epochs of a stage: their clocks, their records, and the state after each (rules T2, X2).
 
-All of it is read as of one snapshot of each table, so that a stream beside it moves nothing.
+Everything is read as of one snapshot of each table, so that a running stream does not change what is read.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.stage_records import changes, productions
 
 AHEAD = 32
-"""Of how many epochs the files are looked up at once."""
+"""The number of epochs whose files are looked up at once."""
 
 T = TypeVar("T")
 
 
 class ReplayError(TailraceError, ValueError):
-    """Epochs that were asked for and cannot be folded or shown again."""
+    """Epochs that cannot be folded again or shown, or a table for them that cannot be made."""
 
 
 class Recording:
-    """The recorded epochs of one stage, as far as its ledger has come when it is opened.
+    """The recorded epochs of one stage, up to the last epoch of its ledger when the recording is opened.
 
-    `snapshots` are those that are read of each table.
+    `snapshots` has the snapshot that is read of each table.
 
-    Raises `LakeError` where it has no ledger, `OtherDefinitionError` where that is another definition's,
-    `NotKeptError` where what it reads is not kept, and `ReplayError` where it has no epoch yet.
+    Raises `LakeError` where the stage has no ledger, `OtherDefinitionError` where the ledger is another definition's,
+    `NotKeptError` where the records that the stage reads are not kept, and `ReplayError` where it has no epoch yet.
     """
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
@@ -59,16 +59,16 @@ class Recording:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
         # A commit since then may be of a later epoch.
         self._commits = {epoch: found for epoch, found in recorded(lake, self.table).items() if epoch <= self.last}
-        # What an epoch reads is published before the epoch itself is, so these have what the ledger has.
+        # An epoch's records are published before the epoch itself is, so the source's snapshot, read after, has them.
         self.source = pipeline.log.name if self.earlier is None else ledger_name(self.earlier.name)
         self.snapshots = {self.table: head.snapshot, self.source: lake.head(self.source).snapshot}
 
     def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
-        """The tables that are read to fold the epochs `first` to `last` again, each as far as a filter goes."""
+        """Return the tables that are read to fold the epochs `first` to `last` again, each with a filter."""
         return [(self.table, at_most("epoch", last)), (self.source, self._of(first, last))]
 
     def _of(self, first: int, last: int) -> Filter:
-        """Which of the files that the stage reads are of these epochs."""
+        """Return the filter of the source's files that may hold records of these epochs."""
         if self.earlier is None:
             return every(above("_epoch", first - 1), at_most("_epoch", last))
         kind = PANE if isinstance(self.earlier, Pipeline) else PRODUCTION
@@ -81,11 +81,11 @@ class Recording:
 
     @property
     def foldable(self) -> list[int]:
-        """The epochs that can be folded again, in order: their own clock is known, and the one before it."""
+        """The epochs that can be folded again, in order: their own clock and that of the epoch before are known."""
         return [epoch for epoch in self.known if epoch == 0 or epoch - 1 in self._commits]
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
-        """Raises `ReplayError` where some of these epochs cannot be folded again, or else shown."""
+        """Check that these epochs can be folded again or, without `fold`, shown; else raise `ReplayError`."""
         there = self.foldable if fold else self.known
         epoch = next(iter(sorted({*epochs} - {*there})), None)
         if epoch is None:
@@ -100,21 +100,21 @@ class Recording:
         )
 
     def clock(self, epoch: int) -> Clock:
-        """The clock of an epoch."""
+        """Return the clock of an epoch."""
         return self._commits[epoch].clock
 
     def generation(self, epoch: int) -> int:
-        """The generation that new windows of an epoch were opened in (rule V2)."""
+        """Return the generation in which new windows of an epoch were opened (rule V2)."""
         return self._commits[epoch].generation
 
     def bundles(self, session: Session, epochs: range) -> Iterator[Any]:
-        """The records of epochs, one epoch after another: the log's, or what the definition before it gave."""
+        """Read the records of epochs, one epoch after another: the log's, or the rows of the definition before."""
         for start in range(epochs.start, epochs.stop, AHEAD):
             some = range(start, min(start + AHEAD, epochs.stop))
             yield from session.bundles(self._records(session, some), some)
 
     def _records(self, session: Session, epochs: range) -> str:
-        """The records of some epochs."""
+        """Write the query of the records of some epochs."""
         where, snapshot = self._of(epochs.start, epochs.stop - 1), self.snapshots[self.source]
         if self.earlier is None:
             text = f"SELECT * FROM {session.log(self.pipeline.log, where, snapshot)}"
@@ -125,11 +125,11 @@ class Recording:
         return f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
 
     def ledger(self, session: Session, where: Filter = EVERYTHING) -> str:
-        """A relation of the ledger's rows; `where` says which files need not be read."""
+        """Return a relation of the ledger's rows; files without a row that `where` accepts may be left out."""
         return session.table(self.table, where, self.snapshots[self.table])
 
     def handed(self, session: Session, epochs: range) -> set[int]:
-        """The epochs after which a backfill handed its open windows to the stream (rule X4)."""
+        """Find the epochs after which a backfill handed its open windows to the stream (rule X4)."""
         rows = session.rows(
             f"SELECT DISTINCT epoch FROM {self.ledger(session, equal('kind', PARTIAL))} WHERE kind = '{PARTIAL}' "
             f"AND writer = 'backfill' AND epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
@@ -137,7 +137,10 @@ class Recording:
         return {int(row["epoch"]) for row in rows}
 
     def run(self, what: str, reads: Iterable[tuple[str, Filter]], work: Callable[[Session], T]) -> T:
-        """Do some work on the engine that these reads fit, while the snapshots are pinned; `what` is its kind."""
+        """Do some work in a session of the engine that fits these reads, with the snapshots pinned.
+
+        `what` is the kind of the work, which the session is opened for.
+        """
         return here_first(self.lake, partial(self._ran, what, list(reads), work))
 
     def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
@@ -146,7 +149,7 @@ class Recording:
 
 
 def _ranges(epochs: Iterable[int]) -> str:
-    """Epochs by their runs.
+    """Format sorted epochs as ranges of consecutive ones.
 
     >>> _ranges([0, 1, 2, 5, 7, 8])
     '0..2, 5, 7..8'

@@ -1,7 +1,7 @@
-"""A ledger's rows held against replayed ones, as multisets, in the common SQL (law L3).
+"""The comparison of a ledger's rows with replayed rows, as multisets, in the common SQL (law L3).
 
-Accumulators that Python merges may be written in several ways: their lists are compared in no order, and what is no
-list is left to the panes that it comes to.
+Accumulators that Python merges may have several equal forms: their lists are compared in no order, and parts that are
+no lists are not compared, but the panes that are computed from them are.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import quoted
 
 SHOWN = 5
-"""How many differences are quoted."""
+"""The most differences that are quoted."""
 
 RETRACTION = "retraction"
-"""The kind of a pane that takes an answer back."""
+"""The kind of a pane that is a retraction."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many rows of one kind the ledger and the replay have, and how many of them are the same."""
+    """The number of rows of one kind in the ledger and in the replay, and how many of them are the same."""
 
     ledger: int
     replay: int
@@ -35,11 +35,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that one side has and the other has not, or has otherwise.
+    """A row that only the ledger or only the replay has, or that differs between them.
 
-    `kind` is the ledger's, a pane's or `RETRACTION`; `key` and `window` (two instants) may be empty of a rejected
-    record. `ledger` and `replay` hold the columns in which they differ; where only one of them has the row, all that it
-    says, and the other is None. `times` is how often each has it.
+    `kind` is the ledger's, or `RETRACTION`; `key` and `window` (two instants) may be empty for a rejected record.
+    `ledger` and `replay` hold the columns in which the row differs; where only one side has the row, that side holds
+    all columns that are not null, and the other is None. `times` is how often each side has the row.
     """
 
     kind: str
@@ -54,9 +54,9 @@ class Difference:
 def compared(
     session: Session, pipeline: Pipeline, ledger: str, replayed: str
 ) -> tuple[dict[str, Count], tuple[Difference, ...]]:
-    """How many rows two queries of ledger rows have in common, by kind, and the first differences.
+    """Count the rows that two queries of ledger rows have in common, by kind, and find the first differences.
 
-    Who wrote a row is not compared. A retraction counts as a kind of its own.
+    The writer of a row is not compared. Retractions count as a kind of their own.
     """
     columns = _comparable(pipeline)
     items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.items())
@@ -72,7 +72,7 @@ def compared(
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
     order = listed(["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE])
-    # A place has at most a row of either side, but for rows that are doubled.
+    # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     rows = session.shown(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
     return counts, tuple(_differences(pipeline, rows))[:SHOWN]
@@ -85,7 +85,7 @@ _SIDES = ("_ledger", "_replay")
 
 
 def _comparable(pipeline: Pipeline) -> dict[str, str]:
-    """The ledger's columns in a form in which equal rows are equal, by name."""
+    """Write the ledger's columns as SQL terms that are equal for equal rows, by name."""
     terms = {}
     for name in ledger_contract(pipeline).columns:
         if name == "kind":
@@ -103,7 +103,7 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _parts(pipeline: Pipeline, of: str) -> list[str]:
-    """The parts of an accumulator that can be compared, as fields of a struct."""
+    """Write the parts of an accumulator that can be compared, as fields of a struct."""
     fields = []
     for name, shape in part_types(pipeline).items():
         term = f"{of}{quoted(name)}"
@@ -115,10 +115,10 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
 
 
 def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator[Difference]:
-    """The differing rows, those of one place side by side."""
+    """Pair the differing rows of the ledger and the replay by their place: kind, epoch, key, window and record."""
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        # Of a partial, how many panes fired and in which generation is something that may differ.
+        # The generation and the pane index of a partial are compared, and so are no part of its place.
         own = ("kind", "epoch", *pipeline.key, *_SPAN, *_SOURCE, *(() if row["kind"] == PARTIAL else _VERSION))
         places.setdefault(tuple(row[name] for name in own), []).append(row)
     for of in places.values():

@@ -1,8 +1,8 @@
-"""A replay: the recorded epochs of a stage folded again, and held against its ledger row for row (law L3).
+"""A replay: the recorded epochs of a stage are folded again, and compared with its ledger row for row (law L3).
 
-It goes by the recorded clocks from the state before the first epoch, in one session of either engine, and what comes
-out is put together beside the lake's tables; then both are compared in SQL. It reads one snapshot of each table and
-takes no lease, so a stream goes on beside it.
+A replay starts from the state before the first epoch and takes the recorded clocks, in one session of either engine.
+Its rows are gathered outside the lake's tables, and then compared with the ledger in SQL. It reads one snapshot of each
+table and takes no lease, so a stream can run at the same time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tailrace.verify.row_diff import Count, Difference, compared
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay of the epochs `first` to `last` found; `latest` is the last one that there is.
+    """The result of a replay of the epochs `first` to `last`; `latest` is the last epoch of the ledger.
 
-    `counts` has the ledger's kinds of rows, and retractions apart from panes. `table` holds the rows where they were
-    kept.
+    `counts` is by the ledger's kinds of rows, with retractions apart from panes. `table` names the table that holds the
+    replayed rows, where they were kept.
     """
 
     first: int
@@ -41,7 +41,7 @@ class Replayed:
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger's rows came out again, each as often, and no other."""
+        """Whether the replay gave exactly the ledger's rows, each as often."""
         return all(count.ledger == count.replay == count.same for count in self.counts.values())
 
 
@@ -54,10 +54,11 @@ def replay(
     keep: str | None = None,
     watch: Callable[[int], None] = lambda epoch: None,
 ) -> Replayed:
-    """Fold the epochs `first` to `last` of one stage again: from the first to the last one there is, if left out.
+    """Fold the epochs `first` to `last` of one stage again; by default from the first to the last of the ledger.
 
-    `keep` names a table for the rows to stay in; `watch` is told each epoch as it begins. Raises `ReplayError` where an
-    epoch is not there or its clock not known any more, or `keep` is taken, and what `Recording` raises.
+    `keep` names a new table for the replayed rows; `watch` is called with each epoch as it begins. Raises `ReplayError`
+    where an epoch is not in the ledger, its clock is not known any more, or a table `keep` exists, and the errors of
+    `Recording`.
     """
     started = time.perf_counter()
     recording = Recording(lake, pipeline)
@@ -88,11 +89,11 @@ def replay(
 def _fold(
     recording: Recording, session: Session, gathered: Gathering, epochs: range, watch: Callable[[int], None]
 ) -> None:
-    """Fold the epochs one after another, and put their rows together."""
+    """Fold the epochs one after another, and gather their rows."""
     side, ledger = session.side(recording.pipeline), recording.snapshots[recording.table]
 
     def after(epoch: int) -> Any:
-        """The open windows after an epoch, as its partials and those before it have them; none before the first."""
+        """Return the open windows after an epoch, restored from the ledger's partials; none before the first epoch."""
         if epoch < 0:
             return side.nothing(recording.generation(0))
         return side.restored(ledger, recording.clock(epoch), recording.generation(epoch))
@@ -101,7 +102,7 @@ def _fold(
     state = after(epochs.start - 1)
     for epoch, bundle in zip(epochs, recording.bundles(session, epochs), strict=True):
         watch(epoch)
-        # A stream may have gone on in a state that a backfill handed to it, in that one's generation (rule V2).
+        # After a backfill's handover the stream may have gone on in the backfill's generation (rule V2).
         before = replace(state, generation=recording.generation(epoch))
         stepped = side.step(before, side.consume(bundle, before), recording.clock(epoch))
         gathered.take(stepped, state)

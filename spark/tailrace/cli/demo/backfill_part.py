@@ -1,4 +1,4 @@
-"""The demo's backfill: a range corrected, what that changed, and that nothing else was touched."""
+"""The demo's backfill: the correction of a range, what it changed, and the proof that it touched nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.model.base.time import instant
 
 @dataclass
 class Corrected:
-    """A backfill with the answer before and after it, row by row."""
+    """A backfill with the answers before and after it, row by row."""
 
     done: Backfilled
     again: Backfilled
@@ -41,12 +41,12 @@ class Corrected:
 
     @property
     def alone(self) -> int:
-        """How many rows of the answer are the same in every column, version included."""
+        """The number of rows of the answers that are the same in every column, version included."""
         return sum(1 for key, answer in self.old.items() if self.new.get(key) == answer)
 
     @property
     def clean(self) -> bool:
-        """Whether the rows that differ are those that the backfill says it changed, and carry its generation."""
+        """Whether as many rows differ as the backfill says, all of its generation, and a second run changed none."""
         keys = changed(self.old, self.new)
         meant = all(key not in self.new or self.new[key].version[0] == self.done.run.generation for key in keys)
         return meant and len(keys) == self.done.changed + self.done.retracted and self.again.changed == 0
@@ -89,7 +89,7 @@ def tell(story: Story, found: Corrected, reads: Reads, wide: Span, shown: Span) 
 
 
 def _history(reads: Reads, wide: Span, shown: Span) -> Table:
-    """What each hour said on time, said at the end of the stream, and says now."""
+    """Make a table of each hour's pane on time, last pane of the stream, and pane now."""
     numbers = ("on time", "stream's end", "now")
     rows = table("hour", *numbers, right=numbers)
     panes = [pane for pane in reads.panes(wide)[0] if not pane.retraction]

@@ -1,4 +1,4 @@
-"""What the demo reads back: from the tables themselves, as any reader of Iceberg would, without Spark."""
+"""The reads of the demo: from the tables themselves, as any reader of Iceberg would, without Spark."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Span:
     last: datetime
 
     def within(self, column: str) -> str:
-        """The span as a filter on a table: windows by their start, the log's records by their event time."""
+        """Write the span as a filter on a table: windows by their start, the log's records by their event time."""
         first, last = self.first.isoformat(), self.last.isoformat()
         return f"origin = '{self.origin}' and {column} >= '{first}' and {column} < '{last}'"
 
 
 @dataclass(frozen=True)
 class Fired:
-    """A row of the ledger: a pane, or with `retraction` the taking back of the answer before it."""
+    """A row of the ledger: a pane, or with `retraction` the retraction of the answer before it."""
 
     start: datetime
     end: datetime
@@ -50,7 +50,7 @@ class Fired:
 
 @dataclass(frozen=True)
 class Flight:
-    """A record of the log. `late` says that it came too late for its window, and is in the ledger as such."""
+    """A record of the log. `late`: the record came too late for its window, and is in the ledger as late."""
 
     id: str
     scheduled: datetime
@@ -61,7 +61,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Answer:
-    """A row of the current answer, with its version."""
+    """A row of the current answers, with its version."""
 
     flights: int
     departures: int
@@ -85,9 +85,9 @@ class Reads:
         return ledger_name(self.pipeline.name)
 
     def panes(self, span: Span, since: int | None = None) -> tuple[list[Fired], int | None]:
-        """The panes and retractions of the span in the order in which they fired, and the snapshot that was read.
+        """Read the panes and retractions of the span in the order in which they fired; return the snapshot read, too.
 
-        With `since` only what was committed after that snapshot, which is all that is opened.
+        With `since`, read only what was committed after that snapshot; no other file is opened.
         """
         table = self.lake.table(self.ledger)
         now = head_of(table).snapshot
@@ -101,11 +101,11 @@ class Reads:
         return sorted(found, key=lambda pane: (pane.version, not pane.retraction, pane.start)), now
 
     def late(self) -> list[dict[str, Any]]:
-        """The ledger's rows of records that came too late, the whole table's."""
+        """Read the ledger's rows of records that came too late, in the whole table."""
         return list(self.lake.table(self.ledger).scan(f"kind = '{LATE}'").to_arrow().to_pylist())
 
     def flights(self, span: Span) -> list[Flight]:
-        """The log's records of the span in the order in which they became known."""
+        """Read the log's records of the span in the order in which they became known."""
         late = {
             (row["source_epoch"], row["source_partition"], row["source_offset"])
             for row in self.late()
@@ -126,17 +126,17 @@ class Reads:
         return sorted(found, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
-        """From which processing time on the watermark stood where, by what the ledger's commits say."""
+        """Read (processing time, watermark from then on) of the epochs, in order, from the ledger's commits."""
         clocks = (one.clock for one in recorded(self.lake, self.ledger).values())
         steps = {(one.processing_time, one.watermark) for one in clocks if one.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]
 
     def snapshot(self) -> int:
-        """The snapshot at which the current answer stands."""
+        """Return the snapshot of the current answers; 0 where there is none."""
         return self.lake.head(self.pipeline.name).snapshot or 0
 
     def answers(self, snapshot: int) -> Answers:
-        """The answer as of a snapshot, row by row: Iceberg keeps what it was."""
+        """Read the answers as of a snapshot, row by row: Iceberg keeps what they were."""
         rows = self.lake.table(self.pipeline.name).scan(snapshot_id=snapshot).to_arrow().to_pylist()
         return {
             (row["origin"], row["window_start"]): Answer(
@@ -146,7 +146,7 @@ class Reads:
         }
 
     def by_duckdb(self, query: str) -> list[dict[str, Any]] | None:
-        """The rows of a query over the current answer by DuckDB on the same files; None where it is not installed."""
+        """Run a query over the current answers by DuckDB on the same files; None where DuckDB is not installed."""
         extensions = [_extension(name) for name in ("avro", "iceberg")]
         if importlib.util.find_spec("duckdb") is None or None in extensions:
             return None
@@ -181,7 +181,7 @@ def _version(row: Mapping[str, Any]) -> Version:
 
 
 def _extension(name: str) -> Path | None:
-    """The file of a DuckDB extension that was installed as a package: nothing is downloaded."""
+    """Find the file of a DuckDB extension that was installed as a package: nothing is downloaded."""
     found = importlib.util.find_spec(f"duckdb_extension_{name}")
     if found is None or found.origin is None:
         return None

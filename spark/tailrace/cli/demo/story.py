@@ -1,4 +1,4 @@
-"""How the demo speaks: numbered steps, short paragraphs, and a stream's progress on a terminal or in a log."""
+"""The output of the demo: numbered steps, short paragraphs, and a stream's progress on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tailrace.cli.terminal.formats import rate, span
 INDENT = "     "
 
 QUIET = 10.0
-"""How often the progress is told where nobody watches a terminal, in seconds."""
+"""The least time between lines of progress where nobody watches a terminal, in seconds."""
 
 RECENT = 10
-"""Of how many epochs the pace is taken for the time left: the first ones, in a cold Spark, say little."""
+"""The number of last epochs that the time left is estimated from: the first ones, in a cold Spark, say little."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Story:
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
-        """One step of the demo: its heading before, its time after. Raises `KeyboardInterrupt` if told to stop."""
+        """Print a step's heading, and note its time at the end. Raises `KeyboardInterrupt` if told to stop."""
         self.check()
         number, started = len(self.seconds) + 1, time.perf_counter()
         self.console.print()
@@ -58,55 +58,55 @@ class Story:
         self.seconds[name] = round(time.perf_counter() - started, 1)
 
     def take_interrupts(self) -> None:
-        """Have Ctrl-C end the demo when what runs is done: Spark takes it for itself, and would fail that."""
+        """Make Ctrl-C end the demo after the running part, which Spark would fail: it takes the signal for itself."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._told)
 
     def check(self) -> None:
-        """Raises `KeyboardInterrupt` if Ctrl-C was pressed."""
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self.interrupted:
             raise KeyboardInterrupt
 
     def _told(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
-            # The query that is cut off would tell of it with a trace.
+            # The query that is cut off would log a trace.
             logging.disable()
             raise KeyboardInterrupt
         self.interrupted = True
         os.write(2, f"\n{INDENT}Ctrl-C: the demo ends when what is running is done; again to end it at once\n".encode())
 
     def say(self, text: str, style: str = "") -> None:
-        """A paragraph."""
+        """Print a paragraph."""
         self._apart("say")
         width = min(self.console.width, WIDTH) - len(INDENT)
         for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False):
             self.console.print(Text(INDENT + line, style=style), soft_wrap=True)
 
     def show(self, thing: RenderableType) -> None:
-        """A table, or anything else that is not a sentence."""
+        """Print a table, or anything else that is not a sentence."""
         self._apart("show")
         self.console.print(Padding(thing, (0, 0, 0, len(INDENT)), expand=False), width=min(self.console.width, WIDTH))
 
     def code(self, text: str, language: str) -> None:
-        """Code, as it is written."""
+        """Print code as it is written."""
         self._apart("code")
         for line in Syntax("", language, theme="ansi_light").highlight(text).split():
             self.console.print(Text(INDENT).append_text(line), soft_wrap=True)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """One line that stands as it is, as of a table that grows."""
+        """Print one line as it is, such as a row of a table that grows."""
         self._apart("line")
         self.console.print(Text.assemble(INDENT, *parts), soft_wrap=True)
 
     def _apart(self, kind: str) -> None:
-        """An empty line between blocks."""
+        """Print an empty line between blocks."""
         if self._last and (kind, self._last) != ("line", "line"):
             self.console.print()
         self._last = kind
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Pace]:
-        """Tells how far a stream of so many files has come."""
+        """Show how far a stream of `total` files has come."""
         pace = Pace(self, total)
         if not self.console.is_terminal:
             yield pace
@@ -119,7 +119,7 @@ class Story:
 
 @dataclass
 class Pace:
-    """How far a stream has come, how fast it goes, and what is left."""
+    """The pace of a stream: how far it has come, how fast it goes, and how long is left."""
 
     story: Story
     total: int
@@ -132,11 +132,11 @@ class Pace:
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
 
     def begin(self) -> None:
-        """Rates and the time left count from here."""
+        """Note that the stream begins: rates and the time left count from here."""
         self.since = self.told = time.perf_counter()
 
     def epoch(self, records: int, reached: str) -> None:
-        """Another epoch is done; `reached` is how far the records have got."""
+        """Count an epoch that is done; `reached` is the known time that its records have come to."""
         self.epochs, self.records, self.reached = self.epochs + 1, self.records + records, reached
         self.ends.append(time.perf_counter())
         if self.live is not None:
@@ -148,7 +148,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """How long it has been going."""
+        """The seconds for which the stream has run."""
         return time.perf_counter() - self.since
 
     def __str__(self) -> str:

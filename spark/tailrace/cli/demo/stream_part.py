@@ -22,12 +22,12 @@ from tailrace.stream.landing_stream import EpochReport, Stream
 INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
 FOLLOW_EVERY = 25
-"""How many epochs the answer may be behind: nobody reads it while the demo streams."""
+"""The epochs that the answers may be behind: nobody reads them while the demo streams."""
 
 
 @dataclass
 class Streamed:
-    """The stream of a folder of files, one an epoch. `shown` is the window that is told of; `tally` counts."""
+    """The stream of a folder, one file an epoch. `shown` is the window whose panes are told; `tally` counts."""
 
     story: Story
     settings: Settings
@@ -42,7 +42,7 @@ class Streamed:
         self._read: int | None = None
 
     def run(self, folder: str, files: int) -> SparkSession:
-        """Stream the files; gives the session that did it. Ctrl-C ends it when the epoch that runs is done."""
+        """Stream the files and return the session that did so. Ctrl-C ends the stream after the running epoch."""
         with self.story.progress(files) as pace:
             pace.reached = "starting Spark"
             spark = open_session(self.settings, app="tailrace demo")
@@ -70,7 +70,7 @@ class Streamed:
         return spark
 
     def _tell(self, pace: Pace) -> None:
-        """Tell of the epochs that ended since, and of what they fired in the shown window."""
+        """Tell of the epochs that ended since the last call, and of the panes that they fired in the shown window."""
         near = False
         while not self._reports.empty():
             report = self._reports.get()
@@ -91,7 +91,7 @@ class Streamed:
         self.story.line((columns, "dim"))
 
     def _fired(self, panes: Sequence[Fired]) -> None:
-        """A line for each pane, with the retraction that came with it."""
+        """Print a line for each pane, with the retraction that came with it."""
         back = {pane.version: pane for pane in panes if pane.retraction}
         for pane in panes:
             if pane.retraction:

@@ -39,7 +39,7 @@ from tailrace.verify.pipeline_audit import audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
-"""A file that says that a folder is the demo's to remove."""
+"""The name of the file that marks a folder as the demo's to remove."""
 
 SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 16, tzinfo=UTC))
 """The window whose panes are told as they fire."""
@@ -50,9 +50,9 @@ WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20
 
 @dataclass(frozen=True)
 class Tour:
-    """How much of the year the demo takes, how finely it lands, and which range it corrects.
+    """The part of the year that the demo takes, how finely it lands, and the range that it corrects.
 
-    A file is an epoch: one a day, and `every` 15 minutes in the range `fine`, where the shown windows are.
+    A file is an epoch: one a day, and one `every` 15 minutes in the range `fine`, where the shown windows are.
     """
 
     folder: Path = Path("build/demo")
@@ -71,13 +71,13 @@ class Tour:
 
     @property
     def landing(self) -> Path:
-        """Where the files land."""
+        """The folder in which the files land."""
         return self.folder / "landing"
 
 
 @dataclass
 class Demo:
-    """One run of the tour. `summary` fills as it goes."""
+    """A run of the tour. `summary` fills as it goes."""
 
     tour: Tour
     settings: Settings
@@ -91,7 +91,7 @@ class Demo:
         self.started = time.perf_counter()
 
     def run(self) -> Status:
-        """The whole tour; gives the exit status. The session is left for the caller to stop."""
+        """Run the whole tour and return its exit status. The Spark session is left for the caller to stop."""
         self.story.say(
             "Tailrace, the guided tour: real flights as a stream, a backfill that corrects what came too late, and the "
             "proof that both add up. It takes a few minutes; Ctrl-C ends it."
@@ -261,7 +261,7 @@ class Demo:
 
 
 def definition_file() -> Path:
-    """The definition, from the working directory or the checkout. Raises `UsageError` where it is in neither."""
+    """Find the definition in the working directory or the checkout. Raises `UsageError` where it is in neither."""
     checkout = Path(__file__).resolve().parents[4]
     for folder in (Path(), checkout):
         if (folder / DEFINITION).is_file():
@@ -270,7 +270,7 @@ def definition_file() -> Path:
 
 
 def fresh(folder: Path) -> None:
-    """Make the folder, empty. Raises `UsageError` where it holds what no demo put there."""
+    """Make the folder, or empty it. Raises `UsageError` where the folder has files and no demo made it."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
     shutil.rmtree(folder, ignore_errors=True)
@@ -284,7 +284,7 @@ def _short(path: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> Status:
-    """Run the demo; gives the exit status."""
+    """Run the demo and return its exit status."""
     parser = argparse.ArgumentParser("python -m tailrace.cli.demo.tour", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Tour.folder, help="where to work; emptied first [%(default)s]")
     tour = Tour(parser.parse_args(arguments).folder)

@@ -12,7 +12,7 @@ from tailrace.verify.audit_checks import Audit
 
 
 def picture(reads: Reads, wide: Span) -> PanePlot:
-    """The plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
+    """Build the plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
     panes, _ = reads.panes(wide)
     return PanePlot(
         title="Tailrace on real flights: a stream, late data, and a backfill",
@@ -27,7 +27,7 @@ def picture(reads: Reads, wide: Span) -> PanePlot:
 
 
 def facts(counts: Mapping[str, Any]) -> dict[str, str]:
-    """The cards above the chart, out of the demo's summary."""
+    """Write the cards above the chart, from the demo's summary."""
     return {
         "flights": f"{counts['records']:,}",
         "epochs": f"{counts['epochs']:,}",
@@ -43,7 +43,7 @@ def facts(counts: Mapping[str, Any]) -> dict[str, str]:
 
 def tables(reads: Reads, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
            audit: Audit) -> list[PlotTable]:  # fmt: skip
-    """The tables below the chart."""
+    """Build the tables below the chart."""
     return [_panes(reads, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
 
 
@@ -117,11 +117,11 @@ def _audit(audit: Audit) -> PlotTable:
 
 
 def changed(old: Answers, new: Answers) -> list[tuple[str, Any]]:
-    """The keys of the rows that differ in anything, a row that is new or gone included; by time."""
+    """List the keys of the rows that differ in anything, rows that are new or gone included, by time."""
     keys = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return sorted(keys, key=lambda key: (key[1], key[0]))
 
 
 def rounded(value: float | None) -> float | None:
-    """To a tenth."""
+    """Round to a tenth; None stays None."""
     return None if value is None else round(value, 1)

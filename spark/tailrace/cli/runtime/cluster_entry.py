@@ -1,4 +1,4 @@
-"""A command as a cluster submits it: what it said and how it ended, left where whoever asked for it looks."""
+"""Commands submitted to a cluster: each leaves its output and exit status where its submitter looks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Protocol, TextIO
 from tailrace.cli.terminal.usage import Status
 
 OUTCOME = "--outcome="
-"""The argument before all others that says where: an address of S3."""
+"""The beginning of the first argument, before the address in S3 at which the outcome is left."""
 
 _AS_IT_IS = (Status.USAGE, Status.GAVE_WAY)
-"""What does not succeed by being run again: the process ends well, for a service runs again what does not."""
+"""The statuses that another try would not change: the process then ends with 0, since the service retries failures."""
 
 
 class _Command(Protocol):
@@ -23,11 +23,11 @@ class _Command(Protocol):
 
 
 MOST = 1_000_000
-"""So many characters of what was printed are kept, of each kind: a stream goes on for weeks."""
+"""The characters kept of standard output, and of standard error: a stream goes on for weeks."""
 
 
 class _Last(io.StringIO):
-    """Keeps the last of what is written, some of it or all."""
+    """Keeps at least the last `MOST` characters written to it."""
 
     def write(self, text: str) -> int:
         super().write(text)
@@ -40,7 +40,7 @@ class _Last(io.StringIO):
 
 
 class _Both(io.StringIO):
-    """Writes to two places."""
+    """Writes to several streams."""
 
     def __init__(self, *to: TextIO) -> None:
         super().__init__()
@@ -59,8 +59,8 @@ class _Both(io.StringIO):
 def submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
     """Run `tailrace NAME ARGUMENTS`.
 
-    Where the first argument is `--outcome=ADDRESS` a JSON object is left at that address: `status`, the exit status,
-    `out` and `err`, the last of what was printed.
+    Where the first argument is `--outcome=ADDRESS`, leave a JSON object at that address: `status` is the exit status,
+    `out` and `err` are the last of what was printed.
     """
     if not arguments or not arguments[0].startswith(OUTCOME):
         command([name, *arguments], prog_name="tailrace")

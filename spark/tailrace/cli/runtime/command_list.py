@@ -1,4 +1,4 @@
-"""The commands by name: what the list of them says of each, and where it is, for it is loaded once it is called."""
+"""The commands by name: the summary of each, and its module, which is loaded only when the command is called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    # What typer gives is of its own copy of click, which it gives no public name.
+    # typer returns commands of its own copy of click, which has no public name.
     from typer._click.core import Command as Loaded
 
 RUN = "Run (on Spark where it does not fit this machine; a stream starts it)"
@@ -26,9 +26,9 @@ TABLES = "Tables (these start no Spark)"
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a panel of the help, none for one that is hidden; `place` is `MODULE:NAME` in `cli.commands`.
+    """A command: its panel in the help (None where it is hidden), and its place, `MODULE:NAME` in `cli.commands`.
 
-    `summary` is what its docstring begins with.
+    `summary` is the first paragraph of the command's docstring.
     """
 
     panel: str | None
@@ -143,7 +143,7 @@ COMMANDS: Mapping[str, Command] = {
         "change.tables:group",
         "Show the tables' contracts, and bring live tables to them: `tables DEFINITION` shows.",
     ),
-    # What runs of a scheduler start by themselves.
+    # Runs of a scheduler start this one by themselves.
     "worker": Command(
         None,
         "run.worker:worker",
@@ -153,7 +153,7 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def loaded(name: str) -> Loaded:
-    """Load a command, with what it imports."""
+    """Load a command, with the modules that it imports."""
     module, _, place = COMMANDS[name].place.partition(":")
     found = getattr(import_module(f"tailrace.cli.commands.{module}"), place)
     if isinstance(found, typer.Typer):
@@ -164,5 +164,5 @@ def loaded(name: str) -> Loaded:
 
 
 def folded(command: Callable[..., object]) -> str:
-    """A command's docstring with each paragraph on one line, for the terminal to break where it is wide."""
+    """Return a command's docstring with each paragraph on one line, so that the terminal wraps it at its width."""
     return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))

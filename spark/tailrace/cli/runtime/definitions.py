@@ -1,4 +1,4 @@
-"""The definitions that a command is told of."""
+"""The loaders of the definitions that a command is given."""
 
 from tailrace.plan.loader import load, load_all, load_any, load_ranged
 

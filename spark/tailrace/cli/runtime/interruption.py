@@ -1,4 +1,4 @@
-"""How a command that runs until it is told to stop is told: by Ctrl-C or SIGTERM."""
+"""Stopping a command that runs until it is told to stop, by Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.cli.terminal.usage import Status
 
 
 class Stop:
-    """Remembers that the process was told to stop; the second signal ends it at once."""
+    """Remembers that the process was told to stop; a second signal ends the process at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -27,7 +27,7 @@ class Stop:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Take the signals. To be called again once Spark has started, which takes them for itself."""
+        """Handle the signals. Call this again once Spark has started, since Spark takes them for itself."""
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.signal(number, self._told)
             self._before.setdefault(number, handler)
@@ -36,8 +36,8 @@ class Stop:
         if self.signal is None:
             self.signal = signal.Signals(number)
             return
-        # Nothing is tidied up, which could take as long again: what the next start finds is whole (rule X2), and the
-        # JVM ends with its standard input.
+        # Nothing is tidied up, which could take as long again: the next start finds whole epochs (rule X2), and the
+        # JVM ends when its standard input closes.
         shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         os.write(2, f"{shown}stopped at once; the next start goes on after the last whole epoch\n".encode())
         os._exit(Status.INTERRUPTED)
@@ -47,5 +47,5 @@ class Stop:
 
     @property
     def name(self) -> str:
-        """What told it, as people say it."""
+        """The signal, as people call it."""
         return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"

@@ -22,5 +22,5 @@ EngineName: TypeAlias = Annotated[
 
 
 def on_engine(settings: Settings, engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
-    """The settings with the engine that was asked for, if one was."""
+    """Return the settings with the engine that was asked for, if one was."""
     return settings if engine is None else settings.model_copy(update={"engine": engine})

@@ -1,4 +1,4 @@
-"""What the command does to its own process before it looks at tables, and does not do to a process it is called in."""
+"""Speed-ups of the command's own process before it looks at tables; a process that others use is left as it is."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Any
 _state = {"own": False}
 
 SELDOM = 100_000
-"""After how many new objects garbage is looked for: what a command imports makes a million, and leaves hardly any."""
+"""The new objects after which garbage is looked for: a command's imports make a million, and hardly any garbage."""
 
 UNUSED = ("strictyaml", "pyiceberg.expressions.parser")
-"""Modules that pyiceberg imports and a look at a lake does not use; each is loaded once something of it is used."""
+"""Modules that pyiceberg imports but that looking at a lake does not need; each is loaded on its first use."""
 
 
 def own() -> None:
-    """Say that this process is the command's alone; the console script does. Garbage is looked for less often then."""
+    """Declare that this process is the command's alone, as the console script does, and collect garbage less often."""
     _state["own"] = True
     gc.set_threshold(SELDOM)
 
 
 def looking() -> None:
-    """Leave out what a command that reads a few rows and ends does not need, which is a third of its time.
+    """Leave out imports that a command that reads a few rows and ends does not need: they are a third of its time.
 
-    Let pyarrow find no numpy, which it would import only to be ready to make arrays of it, and no pandas, which it
-    would import (0.8 of 2 s) only to ask whether it is handed a DataFrame; and let pyiceberg load what it seldom uses
-    where it uses it. It does nothing in a process that others use, or where those are loaded.
+    Hide numpy from pyarrow, which would import it only to be ready to make numpy arrays, and pandas, which pyarrow
+    would import (0.8 of 2 s) only to ask whether it is handed a DataFrame; let pyiceberg load the modules that it
+    seldom uses when it uses them. Do nothing in a process that others use, or for a module that is already loaded.
     """
     if not _state["own"]:
         return
@@ -45,7 +45,7 @@ def looking() -> None:
         sys.meta_path.insert(0, _Without("pandas"))
     if "numpy" not in sys.modules:
         with _without("numpy"):
-            # What of it pyiceberg reads tables by; each asks for numpy.
+            # The modules of pyarrow that pyiceberg reads tables by; each tries to import numpy.
             import pyarrow.compute
             import pyarrow.dataset
             import pyarrow.parquet  # noqa: F401
@@ -53,7 +53,7 @@ def looking() -> None:
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Have nobody find a module, for as long as the block lasts."""
+    """Hide a module from imports for as long as the block lasts."""
     finder = _Without(name)
     sys.meta_path.insert(0, finder)
     try:
@@ -63,7 +63,7 @@ def _without(name: str) -> Iterator[None]:
 
 
 class _Later(ModuleType):
-    """A module that is loaded once something of it is asked for; `LazyLoader`'s are by each import statement."""
+    """A module that is loaded when an attribute of it is read; any import statement loads a module of `LazyLoader`."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -74,7 +74,7 @@ class _Later(ModuleType):
 
 
 class _Without(MetaPathFinder):
-    """Says of a module that it is not installed."""
+    """Makes imports find that a module is not installed."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def session(
     settings: Settings, app: str, groups: Sequence[str] = ("lake",), started: Callable[[], None] = lambda: None
 ) -> Iterator[SparkSession]:
-    """A session that ends with the command; `started` is called once Spark has started.
+    """Open a session that ends with the command; `started` is called once Spark has started.
 
-    In a process that already had Spark, that goes on. Raises `ToolchainError` where Java or a jar is missing.
+    Where the process already had Spark, Spark goes on. Raises `ToolchainError` where Java or a jar is missing.
     """
     from tailrace.engines.spark.session import open_session
 
@@ -32,7 +32,7 @@ def session(
 
 @contextmanager
 def ending_spark() -> Iterator[None]:
-    """Stop Spark at the end where it was started within the block; pyspark is not imported only to ask."""
+    """Stop Spark when the block ends, if it was started within the block; pyspark is not imported only to ask."""
     before = _spark_runs()
     try:
         yield
@@ -53,7 +53,7 @@ def _spark_runs() -> bool:
 
 @contextmanager
 def waiting(output: Output, doing: str) -> Iterator[Callable[[str], None]]:
-    """Say what is being waited for, with the time on a terminal; gives how to say what comes next."""
+    """Say what is being waited for, on a terminal with the time; yield a function that says what comes next."""
     from rich.live import Live
     from rich.spinner import Spinner
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""How much of a stream's input has been taken and how much there is: what the time left is told from."""
+"""The backlog of a stream: how much of its input was taken and how much there is, to estimate the time left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FolderBacklog:
-    """Of a folder: the files that the checkpoint says were taken, of those that there are.
+    """The backlog of a folder: the files that were taken, by the checkpoint, and the files that there are.
 
     Only local folders are counted; counting others would cost requests.
     """
@@ -33,12 +33,12 @@ class FolderBacklog:
         return taken, max(taken, there)
 
     def _taken(self) -> int:
-        """The files in the checkpoint's list, which Spark writes before each epoch, one file an epoch."""
+        """Count the files in the checkpoint's list, to which Spark adds a log before each epoch."""
         try:
             logs = [path for path in Path(self.checkpoint, "sources", "0").iterdir() if not path.name.startswith(".")]
         except OSError:
             return 0
-        # A compacted log holds all that the ones before it hold.
+        # A compacted log holds all entries of the logs before it.
         compacted = max((int(p.stem) for p in logs if p.suffix == ".compact" and p.stem.isdigit()), default=-1)
         names = {p.name for p in logs if p.suffix == ".compact" and p.stem == str(compacted)}
         names |= {p.name for p in logs if p.name.isdigit() and int(p.name) > compacted}
@@ -50,7 +50,10 @@ class FolderBacklog:
 
 @dataclass
 class TopicBacklog:
-    """Of a Kafka topic: the records taken in this run, of those and the ones that the brokers still hold."""
+    """The backlog of a Kafka topic, in offsets: those reached, added up, and those plus the offsets still to read.
+
+    Still to read is `maxOffsetsBehindLatest` of the query's last progress.
+    """
 
     query: StreamingQuery | None = None
 
@@ -65,7 +68,7 @@ class TopicBacklog:
 
 
 def _total(offsets: Any) -> int | None:
-    """All partitions' offsets added up."""
+    """Add up the offsets of all partitions; None where `offsets` has none."""
     found = json.loads(offsets) if isinstance(offsets, str) else offsets
     if not isinstance(found, dict):
         return None
@@ -73,7 +76,7 @@ def _total(offsets: Any) -> int | None:
 
 
 def _entries(log: Path) -> int:
-    """The files that one log of the checkpoint names: a line of JSON each, after a line with the version."""
+    """Count the files that a log of the checkpoint names: a line of JSON each, after a line with the version."""
     return sum(1 for line in log.read_text().splitlines() if line.startswith("{"))
 
 

@@ -1,4 +1,4 @@
-"""Where a command's words go: reports to standard output, as text or JSON; news and errors to standard error."""
+"""The output of commands: reports to standard output, as text or JSON; news and errors to standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.settings import Settings
 
 WIDTH = 100
-"""How wide text is where no terminal says how wide it is, in columns."""
+"""The width of text where no terminal gives one, in characters."""
 
 
 def _console(*, stderr: bool) -> Console:
@@ -31,7 +31,7 @@ def _console(*, stderr: bool) -> Console:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command prints to. `json` says whether its report is JSON."""
+    """The output of a command. `json` says whether its report is JSON."""
 
     json: bool = False
     out: Console = field(default_factory=lambda: _console(stderr=False))
@@ -44,29 +44,29 @@ class Output:
 
     @property
     def hushed(self) -> Output:
-        """Give an output that tells no news, for where something else is written to standard error."""
+        """An output like this one, but without news, for where something else is written to standard error."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
         """Print JSON: indented, or on one line of its own for a stream of objects."""
         text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
-        # Past the console, which would wrap it.
+        # Print past the console, which would wrap the text.
         print(text, file=self.out.file, flush=True)
 
     def text(self, *parts: RenderableType) -> None:
-        """Print what people read."""
+        """Print a report for people."""
         for part in parts:
             if isinstance(part, Table) and any(column.no_wrap for column in part.columns):
                 _numbers_whole(part, self.out.width)
             self.out.print(part)
 
     def whole(self, *parts: RenderableType) -> None:
-        """Print what must not be broken into lines of our own, for somebody may copy it."""
+        """Print text without wrapping it, since somebody may copy it."""
         for part in parts:
             self.out.print(part, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line of news, whole whatever it holds."""
+        """Print a line of news, neither wrapped nor read as markup."""
         self.news.print(Text(text), soft_wrap=True)
 
     def error(self, text: str) -> None:
@@ -75,7 +75,7 @@ class Output:
 
 
 def output_for(settings: Settings, *, json: bool) -> Output:
-    """Give the output of a run: without news where structured logs take their place on standard error."""
+    """Make the output of a run: without news where structured logs take their place on standard error."""
     output = Output(json)
     return output.hushed if settings.log_format is not None and settings.log_file is None else output
 
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(*headings: str, right: Iterable[str] = (), whole: Iterable[str] = (), title: str | None = None) -> Table:
-    """An empty table in the house style. `right` names the columns of numbers, `whole` those that stay on one line."""
+    """Make an empty table. `right` names the columns of numbers, `whole` the columns that stay on one line."""
     made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, _BETWEEN, 0, 0), title=title)
     made.title_justify, made.title_style = "left", "bold"
     numbers, lines = set(right), set(whole)
@@ -103,7 +103,7 @@ def table(*headings: str, right: Iterable[str] = (), whole: Iterable[str] = (), 
 
 
 def _numbers_whole(made: Table, width: int) -> None:
-    """Keep numbers on one line where a table has no room for all: the widest of their headings fold, and words do."""
+    """Keep numbers on one line where a table is too wide: fold their widest headings, and the columns of words."""
     longest = [max((cell_len(str(cell)) for cell in column.cells), default=0) for column in made.columns]
     natural = [max(size, cell_len(str(one.header))) for one, size in zip(made.columns, longest, strict=True)]
     numbers = [place for place, column in enumerate(made.columns) if column.justify == "right"]
@@ -126,17 +126,17 @@ def _numbers_whole(made: Table, width: int) -> None:
 
 
 _SHORT = 5
-"""How narrow a heading of numbers may become."""
+"""The least width to which a heading of numbers is folded, in characters."""
 
 _LEAST = 10
-"""How narrow a column of words may become, to leave room for numbers."""
+"""The least width to which a column of words is folded, to leave room for numbers, in characters."""
 
 _BETWEEN = 2
-"""How far columns are apart."""
+"""The space between columns, in characters."""
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Names with what is to be said of each."""
+    """Make a table of facts, a name and a value in each row."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")

@@ -14,7 +14,7 @@ from tailrace.model.windows.windows import Window
 
 
 def parsed(text: str, option: str) -> int:
-    """The instant, in microseconds, that an option gives as an ISO date or instant; UTC where it names no zone.
+    """Parse an option's value, an ISO date or instant, to microseconds; UTC where it names no zone.
 
     Raises `UsageError` for anything else.
 
@@ -31,7 +31,7 @@ def parsed(text: str, option: str) -> int:
 
 
 def shown(micros: int | None) -> str:
-    """An instant, as short as it can be said to the microsecond; a dash for none.
+    """Write an instant in its shortest exact form, to the microsecond; a dash for none.
 
     >>> shown(0), shown(1_500_000), shown(END_OF_TIME), shown(None)
     ('1970-01-01T00:00Z', '1970-01-01T00:00:01.500Z', 'end of time', '–')
@@ -47,7 +47,7 @@ def shown(micros: int | None) -> str:
 
 
 def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
-    """Find the day or year that all of these instants share; give it, and a function that writes one without it.
+    """Find the day or year that all instants share; return it, and a function that writes an instant without it.
 
     >>> day, said = together([0, 3_600_000_000, None, END_OF_TIME])
     >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)
@@ -63,13 +63,13 @@ def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None]
 
 
 def _without(cut: int, micros: int | None) -> str:
-    """An instant without its first letters; its day and its time of day apart."""
+    """Write an instant without its first `cut` characters, a space between its day and its time of day."""
     said = shown(micros)
     return said[cut:-1].replace("T", " ") if said.endswith("Z") else said
 
 
 def bounds(window: Window, said: Callable[[int], str] = shown) -> str:
-    """A window by its bounds, the day said once where both are in it; `said` writes an instant.
+    """Write a window by its bounds, with the day once where both are in it; `said` writes an instant.
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
@@ -83,7 +83,7 @@ def bounds(window: Window, said: Callable[[int], str] = shown) -> str:
 
 
 def span(length: timedelta | float) -> str:
-    """A length of time by its two largest units; a number is of seconds.
+    """Write a length of time in its two largest units; a number is in seconds.
 
     >>> span(0.42), span(75), span(timedelta(hours=26, minutes=3)), span(3600)
     ('0.42 s', '1 min 15 s', '1 d 2 h', '1 h')
@@ -104,7 +104,7 @@ def span(length: timedelta | float) -> str:
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """A number of things.
+    """Write a number of things, with the noun in its singular or plural.
 
     >>> counted(1, "epoch"), counted(12345, "record"), counted(0, "retry", "retries")
     ('1 epoch', '12,345 records', '0 retries')
@@ -113,7 +113,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(count: int, seconds: float) -> str:
-    """So many a second, to three digits.
+    """Write a rate a second, to three digits, below ten to two; a dash where no time has passed.
 
     >>> rate(12345, 10), rate(3, 10), rate(5, 0)
     ('1,230', '0.3', '–')
@@ -125,7 +125,7 @@ def rate(count: int, seconds: float) -> str:
 
 
 def key_named(key: Key) -> str:
-    """The parts of a key, of which one may be null.
+    """Write a key as its parts, of which any may be null; "all" for the empty key.
 
     >>> key_named(("EWR", None)), key_named(())
     ('EWR/null', 'all')

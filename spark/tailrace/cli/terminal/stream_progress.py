@@ -1,4 +1,4 @@
-"""What a running stream says of itself: a live line on a terminal, plain lines elsewhere, or JSON, a line an epoch."""
+"""The progress of a running stream: a live line on a terminal, plain lines elsewhere, or JSON, a line an epoch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from tailrace.stream.landing_stream import EpochReport
 
 QUIET = 2.0
-"""Plain lines come at most this often, in seconds: a log is not to fill with them."""
+"""The least time between plain lines, in seconds, so that a log does not fill with them."""
 
 RECENT = 8
-"""The time left is told from so many of the last epochs: the first ones of a session are far slower."""
+"""The number of last epochs that the time left is estimated from: the first ones of a session are far slower."""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""How much of the input has been taken, and how much there is, in the unit of `Progress.unit`; None if unknown."""
+"""A function that returns how much input was taken and how much there is, in `Progress.unit`; None if unknown."""
 
 
 @dataclass
 class Tally:
-    """What the epochs of one run came to."""
+    """The totals over the epochs of one run."""
 
     epochs: int = 0
     recovered: int = 0
@@ -50,7 +50,7 @@ class Tally:
     watermarks: dict[str, int] = field(default_factory=dict)
 
     def add(self, report: EpochReport) -> None:
-        """Count an epoch."""
+        """Add an epoch to the totals."""
         self.epochs += 1
         self.recovered += report.recovered
         self.records += report.landed.records
@@ -67,12 +67,12 @@ class Tally:
 
     @property
     def watermark(self) -> int | None:
-        """The least of the pipelines' watermarks."""
+        """The least of the pipelines' watermarks, in microseconds; None before the first epoch."""
         return min(self.watermarks.values(), default=None)
 
 
 class Progress:
-    """Watches the epochs of a stream and shows them as `output` wants it."""
+    """Watches the epochs of a stream and shows them on `output`, in its form."""
 
     def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
         self.output, self.backlog, self.unit = output, backlog, unit
@@ -89,13 +89,13 @@ class Progress:
             self._live.start()
 
     def doing(self, text: str) -> None:
-        """What goes on beside the epochs: starting, stopping."""
+        """Say what goes on beside the epochs: starting, stopping."""
         self._doing = text
         if not self.output.live:
             self.output.say(text)
 
     def begun(self) -> None:
-        """The source is being read from now on: rates and the time left count from here."""
+        """Note that reading the source begins: rates and the time left count from here."""
         self._doing = ""
         self._since = time.monotonic()
         share = self.backlog()
@@ -118,24 +118,24 @@ class Progress:
             self.output.say("  ".join(self._line(report) + self._pace()))
 
     def close(self) -> None:
-        """Take the live line away."""
+        """Remove the live line."""
         if self._live.is_started:
             self._live.stop()
 
     @property
     def seconds(self) -> float:
-        """How long the source has been read."""
+        """The seconds for which the source has been read."""
         return time.monotonic() - self._since
 
     def left(self) -> float | None:
-        """How many seconds the rest of the input takes at the rate so far; None if unknown."""
+        """Estimate the seconds that the rest of the input takes at the rate of the last epochs; None if unknown."""
         if self._share is None or len(self._marks) < 2:
             return None
         (begun, had), (now, has) = self._marks[0], self._marks[-1]
         return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
     def _line(self, report: EpochReport) -> list[str]:
-        """What an epoch did."""
+        """Write what an epoch did, in parts of one line."""
         panes = sum(folded.panes for folded in report.folded.values())
         late = sum(folded.late for folded in report.folded.values())
         return [
@@ -150,7 +150,7 @@ class Progress:
         ]
 
     def _pace(self) -> list[str]:
-        """How fast the whole goes."""
+        """Write the rate of the whole run, and what is left of the input."""
         return [f"{rate(self.tally.records, self.seconds)} records/s", *self._remaining()]
 
     def _remaining(self) -> list[str]:
@@ -162,7 +162,7 @@ class Progress:
         return [said if left is None or taken >= all_ else f"{said}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
-        """The live lines: what goes on with its time, or the pace with the last epoch under it."""
+        """Build the live lines: what goes on and for how long, or the pace with the last epoch under it."""
         made = Table.grid(padding=(0, 1, 0, 0))
         report, doing = self._report, self._doing
         if report is None or doing:
@@ -180,7 +180,7 @@ class Progress:
 
 
 def _held_back(report: EpochReport) -> str:
-    """Which silent partition holds the watermark back, if one does."""
+    """Name the partition that is silent for longest of those that hold the watermark back, if any does."""
     stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
     if not stalled:
         return ""

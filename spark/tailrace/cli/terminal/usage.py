@@ -1,4 +1,4 @@
-"""Errors of a command's arguments, and how commands end."""
+"""Errors in a command's arguments, and the exit statuses of commands."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ __all__ = ["MEANING", "LoadError", "Status", "UsageError", "status_of"]
 
 
 class UsageError(TailraceError, ValueError):
-    """Arguments that make no sense together."""
+    """Arguments that make no sense, alone or together."""

@@ -1,7 +1,7 @@
-"""The answers of finished input, in the definition's own execution: what backfills and audits read.
+"""Compute the answers of finished input in the definition's own execution, for backfills and audits.
 
-Either way they come as SQL: natively as the whole computation, else as a relation of what the model's own Python makes
-of the records.
+The answers always come as SQL: a native definition's text is the whole computation, any other's reads a relation that
+the model's own Python makes of the records.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tailrace.sql.results import answers, map_rows
 from tailrace.sql.terms import quoted
 
 PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
-"""The columns of where a record came from, and their types."""
+"""The columns that say where a record came from, and their types."""
 
 
 class Answering:
-    """How a definition's answers are computed, natively."""
+    """The native computation of a definition's answers."""
 
     def __init__(self, session: Session, pipeline: Pipeline) -> None:
         self.session, self.pipeline = session, pipeline
@@ -34,19 +34,19 @@ class Answering:
 
     @property
     def first(self) -> Answering:
-        """That of the first stage."""
+        """The computation of the first stage's answers."""
         return self if self.earlier is None else self.earlier.first
 
     def assigned(self, log: str) -> str:
-        """The stage's records, each with its windows (`assignment.assigned`).
+        """Write the query of the stage's records, each with its windows (`assignment.assigned`).
 
-        `log` is a relation, or a query in brackets, of the source's log; a later stage's records are what the one
-        before makes of it.
+        `log` is a relation, or a query in brackets, of the source's log; a later stage's records are made from it by
+        the stages before.
         """
         return self.onward(self.first.placed(log))
 
     def onward(self, rows: str) -> str:
-        """The stage's records of the first stage's assigned ones."""
+        """Write the query of the stage's records from the first stage's assigned ones."""
         if self.earlier is None:
             return rows
         return self.placed(self.changed(self.earlier.batch(self.earlier.onward(rows))))
@@ -57,12 +57,12 @@ class Answering:
         return f"({answered(self.earlier.pipeline, answers)})"
 
     def placed(self, source: str) -> str:
-        """The records of a relation, or a query in brackets, each with its windows."""
+        """Write the query of the records of a relation, or of a query in brackets, each with its windows."""
         return assignment.assigned(self.pipeline, self._prepared(source))
 
     @property
     def _types(self) -> dict[str, str]:
-        """The columns of the stage's records after its steps, and the sign of those that another stage gives."""
+        """The columns of the stage's records after its steps, with the sign of records that another stage gives."""
         return {**self.pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
 
     def _prepared(self, source: str) -> str:
@@ -74,20 +74,20 @@ class Answering:
         return f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)"
 
     def failed(self, source: str) -> str:
-        """The records of a relation that one of the stage's steps rejects, with where each came from."""
+        """Write the query of the records that one of the stage's steps rejects, with where each came from."""
         return f"SELECT * FROM {self.session.prepared(source, self.pipeline)} WHERE {FAILED} IS NOT NULL"
 
     def batch(self, rows: str, within: str = "true") -> str:
-        """The answers of assigned records, of the windows that meet a condition (`answers.batch`)."""
+        """Write the query of the answers of assigned records, in windows that meet a condition (`answers.batch`)."""
         return answers.batch(self.pipeline, rows, within)
 
     def computed(self, source: str, within: str = "true") -> str:
-        """The answers of the records of a relation, or a query in brackets: `batch` of them as `placed`."""
+        """Write the query of the answers of a relation's, or a bracketed query's, records: `batch` of `placed`."""
         return answers.computed(self.pipeline, self._prepared(source), within)
 
 
 class AssignedAnswering(Answering):
-    """How a definition's answers are computed of records whose windows code of one's own has assigned: by SQL."""
+    """The computation by SQL of the answers of records whose windows the definition's own code has assigned."""
 
     def _prepared(self, source: str) -> str:
         pipeline, types = self.pipeline, self._types | PLACED
@@ -96,7 +96,7 @@ class AssignedAnswering(Answering):
 
 
 class PythonAnswering(Answering):
-    """How a definition's answers are computed by the model's own Python."""
+    """The computation of a definition's answers by the model's own Python."""
 
     def placed(self, source: str) -> str:
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())
@@ -120,10 +120,10 @@ class PythonAnswering(Answering):
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:
-    """How the answers of a definition are computed, on the session's engine.
+    """Return the computation of a definition's answers on the session's engine.
 
-    Of finished input nothing is taken back. Who wants nothing but the answers passes `pipeline.finished`, which runs
-    natively also where that would not.
+    Nothing is retracted with finished input. A caller that wants only the answers passes `pipeline.finished`, which
+    runs natively even where `pipeline` itself would not.
     """
     return _ANSWERING[way(pipeline)](session, pipeline)
 
@@ -136,7 +136,7 @@ _ANSWERING: dict[Way, type[Answering]] = {
 
 
 def taken(session: Session, definition: Map, records: str) -> tuple[str, str | None]:
-    """A relation of a map's records after the steps, and one of those that a step rejects; None where none may."""
+    """Name a map's records after the steps, and the records that a step rejects; None where no step may reject one."""
     prepared = session.prepared(records, definition)
     if not may_fail(definition):
         return prepared, None
@@ -145,5 +145,5 @@ def taken(session: Session, definition: Map, records: str) -> tuple[str, str | N
 
 
 def mapped(session: Session, definition: Map, records: str) -> str:
-    """Write the query of what a map gives of its log's records, less those that a step rejects."""
+    """Write the query of a map's productions from its log's records, without those that a step rejects."""
     return map_rows.given(definition, taken(session, definition, records)[0])

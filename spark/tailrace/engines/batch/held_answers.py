@@ -1,6 +1,6 @@
 """Read the answers that a pipeline holds: its table `p`, or where it has none the last panes of its ledger.
 
-The two are the same (law L2), so whoever compares answers need not know which of them there is.
+Both give the same answers (law L2), so a comparison need not know which of them was read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tailrace.sql.results.answers import latest
 
 
 def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
-    """Name a relation of the answers with table `p`'s columns; `snapshot` is one of the ledger, where that is read.
+    """Name a relation of the answers, with the columns of table `p`.
 
-    `where` says which files need not be read, by the windows' span.
+    `snapshot` is one of the ledger, for where the ledger is read. `where` skips files by the windows' span.
     """
     table, within = held_by(session.lake, pipeline, where)
     if table == pipeline.name:

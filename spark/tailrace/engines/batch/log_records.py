@@ -1,4 +1,4 @@
-"""What a log holds up to an epoch, as a text for any engine: a landed one, or what a computation produces."""
+"""Write the query of a log's records up to an epoch, for any engine: a landed log's, or a definition's productions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tailrace.sql.terms import quoted
 
 
 def stamp(micros: int) -> str:
-    """An instant in microseconds, as SQL."""
+    """Write an instant in microseconds as SQL."""
     return f"TIMESTAMP_MICROS({micros}L)"
 
 
 def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> str:
-    """A log's records up to an epoch, of event times from `first` to before `last`, as a query in brackets.
+    """Write the query, in brackets, of a log's records up to an epoch, of event times from `first` to before `last`.
 
     Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
     """
@@ -39,20 +39,20 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
 
 
 def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> tuple[str, Filter]:
-    """The table that has these records, and which of its files are read for them."""
+    """Name the table that has a log's records, and return the filter of the files to read for them."""
     if isinstance(log, Productions) and isinstance(log.of, Map):
-        # What a run has mended since counts, too, whatever epoch that read the log at.
+        # Productions that a run has mended since count as well, at whatever epoch that run read the log.
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
     if isinstance(log, Productions):
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), at_most("epoch", epoch))
     table = lake.table(log.name)
-    # A column that was renamed is looked for by what it is called now.
+    # A renamed column is filtered by its present name.
     at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
     return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
 
 
 def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
-    """What a column of instants says of a range, as far as it is bounded."""
+    """Yield the filters of a column of instants for a range, as far as the range is bounded."""
     if first is not None and first > BEGINNING:
         yield since(at, first)
     if last is not None and last <= END_OF_TIME:

@@ -1,4 +1,4 @@
-"""The engine that a backfill or an audit runs on, chosen by the bytes that it would read."""
+"""Choose and open the engine of a backfill or an audit, by the bytes that it would read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tailrace.model.definition.chain import Definition
 T = TypeVar("T")
 
 LITTLE = 10_000_000
-"""Bytes of files, up to some hundred thousand rows, that DuckDB takes no longer over on one thread than on several."""
+"""Bytes of files, some hundred thousand rows, up to which DuckDB is no slower on one thread than on several."""
 
 
 def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
-    """Do a run, and where this process turned out to have no room for it, do it on Spark, if the choice is ours."""
+    """Do a run; where this process has no room for it, do it again on Spark, unless the settings name an engine."""
     try:
         return run(lake)
     except RoomError:
@@ -34,7 +34,7 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
 
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[Choice, int]:
-    """Choose the engine of a run that reads these tables, each as far as a filter goes; and give the bytes to read."""
+    """Choose the engine of a run by the tables that it reads, each with a filter; return it and the bytes to read."""
     size = sum(_bytes(lake, table, where) for table, where in reads)
     return Bounds.of(lake.settings).for_run(size, definition), size
 
@@ -43,10 +43,10 @@ def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Fi
 def session_for(
     lake: Lake, definition: Definition, what: str, reads: Iterable[tuple[str, Filter]]
 ) -> Iterator[Session]:
-    """Open the engine for a run that reads these tables, each as far as a filter goes; `what` is the run's kind.
-    Spark is started where it is chosen and not there yet.
+    """Open the engine for a run that reads these tables, each with a filter; `what` is the run's kind.
 
-    Raises `ToolchainError` where it is Spark, and Java or a jar is missing, and `EngineError` where DuckDB fails.
+    Spark is started where it is chosen and does not run yet. Raises `ToolchainError` where it is Spark, and Java or a
+    jar is missing, and `EngineError` where DuckDB fails.
     """
     choice, size = choice_for(lake, definition, reads)
     if choice.engine is Engine.DUCKDB:
@@ -56,7 +56,7 @@ def session_for(
             except duckdb.Error as error:
                 raise EngineError.of(error) from error
         return
-    # Here, for a run in this process needs neither.
+    # Imported here, as a run in this process needs neither.
     from tailrace.engines.spark.cluster import ClusterSession
     from tailrace.engines.spark.session import open_session
 

@@ -1,8 +1,8 @@
-"""One definition's step on DuckDB: bundles come as Arrow tables, the open windows are a table of the database.
+"""A definition's step on DuckDB: bundles come as Arrow tables, the open windows are a table of the database.
 
 An epoch costs what it touches: the windows that a record or the clock touches go through the rules, and the others are
-only looked through for those. The table of open windows is a cache of what the ledger's partials add up to: whoever
-fails between two steps restores it from there.
+only scanned to find these. The table of open windows is a cache of what the ledger's partials add up to: after a
+failure between two steps it is restored from the ledger.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tailrace.sql.terms import Sql, quoted
 
 @dataclass(frozen=True)
 class Windows:
-    """The open windows after an epoch: its clock, the stream's generation, and how many there are.
+    """The open windows after an epoch: its clock, the stream's generation, and the number of windows.
 
-    They themselves are in the execution's table, which stands at the last of these.
+    The windows themselves are in the execution's table, which only has those of the last epoch.
     """
 
     clock: Clock | None
@@ -49,7 +49,7 @@ class Windows:
     count: int = 0
 
     def forget(self) -> None:
-        """Nothing is held for it alone."""
+        """Do nothing: no memory is held for this state alone."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,9 @@ class Moved:
 
 
 class DuckExecution(Stepping):
-    """One definition on one connection. How its windows go through an epoch is a subclass's.
+    """A definition on a connection; a subclass takes its windows through an epoch.
 
-    `steps` takes a bundle through the definition's steps where they are none of DuckDB's
-    (`sql.records.selections.needs_spark`).
+    `steps` takes a bundle through the definition's steps where DuckDB cannot (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -81,12 +80,12 @@ class DuckExecution(Stepping):
         self._changes = in_duckdb(changes(pipeline, self._names["told"]))
 
     def nothing(self, generation: int = 0) -> Windows:
-        """The state before the first epoch."""
+        """Empty the table of open windows, and return the state before the first epoch."""
         self.connection.execute(self._made)
         return Windows(None, generation)
 
     def restore(self, ledger: str, clock: Clock, generation: int) -> Windows:
-        """The state that a ledger's partials add up to, after the epoch of `clock`; `ledger` is a relation of them."""
+        """Restore the state after the epoch of `clock` from a ledger's partials; `ledger` is a relation of them."""
         names = self._names
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
@@ -110,7 +109,7 @@ class DuckExecution(Stepping):
         return holds_back(self.pipeline)
 
     def onward(self, state: Windows) -> int:
-        """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
+        """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark
@@ -118,7 +117,7 @@ class DuckExecution(Stepping):
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def due(self, state: Windows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
-        """When an open window may fire without a record, in microseconds of processing time; None if none may."""
+        """Return when, in microseconds of processing time, an open window may fire without a record; None if none."""
         if state.clock is None:
             return None
         now = state.clock.processing_time
@@ -127,7 +126,7 @@ class DuckExecution(Stepping):
         return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
-        """The records that a later stage reads of an epoch's rows."""
+        """Turn an epoch's rows into the records that a later stage reads."""
         self.connection.register(self._names["told"], rows)
         try:
             return self.connection.execute(self._changes).to_arrow_table()
@@ -139,9 +138,10 @@ class DuckExecution(Stepping):
         self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
 
     def _touched(self, stirs: str) -> str:
-        """The windows that an epoch does something to: by themselves, or for their key has a record in the bundle.
+        """Write the query of the windows that an epoch touches: by `stirs`, or by the records in the bundle.
 
-        Of windows that do not merge only those that records are in; those that merge may merge with any of their key.
+        A record touches the windows that it is in. Where windows merge, or Python takes the step, it touches all of its
+        key's.
         """
         raise NotImplementedError
 
@@ -150,7 +150,7 @@ class DuckExecution(Stepping):
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._names['clock']} AS {row}")
 
     def _stepped(self, remains: str, state: Windows, clock: Clock) -> Windows:
-        """Put what remains of the windows that were touched in their place."""
+        """Replace the touched windows in the table by those that remain of them; return the state after the epoch."""
         names, execute = self._names, self.connection.execute
         own = ", ".join(map(name_of, self._types))
         awake = self._count(names["awake"])
@@ -216,11 +216,11 @@ class SqlExecution(DuckExecution):
         return Moved(self._with_rejected(rows, taken, clock), after)
 
     def _placed(self, taken: Taken) -> Taken:
-        """The records with what the windowing's own code has to say of them: nothing, where it is SQL as well."""
+        """Add the windows that the definition's own windowing code assigns; a windowing in SQL adds nothing here."""
         return taken
 
     def _any_late(self, state: Windows, taken: Taken) -> bool:
-        """Whether the bundle may hold late records. Partials of windows that merge do not say."""
+        """Tell whether the bundle may hold late records. Partials of windows that merge do not say."""
         return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
 
     def _touched(self, stirs: str) -> str:
@@ -232,9 +232,9 @@ class SqlExecution(DuckExecution):
 
 
 class AssignedExecution(SqlExecution):
-    """The step as SQL, of records whose windows code of one's own has assigned: it is called once for each record.
+    """The step as SQL, over records whose windows the definition's own code assigned, called once for each record.
 
-    Windows that merge are not for it: they may merge by a rule of their own.
+    Windows that merge do not take this execution: they may merge by a rule of their own.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -247,7 +247,7 @@ class AssignedExecution(SqlExecution):
 
 
 class PythonExecution(DuckExecution):
-    """The reference step itself, in this process: for combiners of one's own, and windows of one's own that merge."""
+    """The reference step itself, in this process: for a definition's own combiners, and its own windows that merge."""
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
@@ -283,7 +283,7 @@ class PythonExecution(DuckExecution):
 
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
-    """The definition in the execution that it takes on DuckDB."""
+    """Compile a definition into the execution that it takes on DuckDB."""
     return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
 
 

@@ -1,7 +1,7 @@
-"""Table `p` follows the ledger in this process: the files of windows that changed are rewritten, and no others.
+"""Bring table `p` up with the ledger in this process: only the files of windows that changed are rewritten.
 
 The files of `p` hold ranges of window time that do not overlap, as far as this follower has written them, so a change
-of few windows rewrites few files. One commit takes the old ones out and puts the new ones in: a reader sees either.
+of few windows rewrites few files. One commit takes the old files out and puts the new ones in: a reader sees either.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tailrace.sql.terms import quoted
 _LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
 
 ROWS_A_FILE = 100_000
-"""About how many answers a file of `p` holds: fewer, and there are many files; more, and a change rewrites more."""
+"""The approximate number of answers in a file of `p`: fewer make many files, more make a change rewrite more."""
 
 MOST_ALIKE = 1_000_000
-"""How many rows that end alike are put into one file at most."""
+"""The most rows of windows with the same end that are put into one file."""
 
 
 class ProcessFollower(AnswersFollowing):
-    """Keeps `p` of one pipeline up with its ledger."""
+    """The follower of one pipeline: it keeps table `p` up with the ledger."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
         super().__init__(lake, pipeline, owner, direct=True)
@@ -53,7 +53,7 @@ class ProcessFollower(AnswersFollowing):
         self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
-        """Whether what a merge may read is within this process's memory: the panes, and the files of `p`."""
+        """Tell whether what a merge may read fits this process's memory: the panes, and the files of `p`."""
         size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):
             size += bytes_read(self.lake.table(self.name).scan())
@@ -78,7 +78,7 @@ class ProcessFollower(AnswersFollowing):
             self.connection.execute(f"DROP TABLE IF EXISTS {named}")
 
     def _hold(self, text: str, touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
-        """Write the rows of a text, a few files' worth at a time, to be committed in the place of the touched files."""
+        """Write the rows of a text, a few files' worth at a time, to be committed in place of the touched files."""
         reader = self.connection.execute(text).to_arrow_reader(ROWS_A_FILE)
         files = [file for part in parts(reader) for file in self.lake.written(self.name, part)]
         self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
@@ -95,24 +95,24 @@ class ProcessFollower(AnswersFollowing):
         loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
         if since is None:
             return loaded.scan(row_filter=panes, snapshot_id=until)
-        # What a compaction has put together since was appended in files of its own, which are read here.
+        # Rows that a compaction has merged since were appended in files of their own, which are read here.
         return loaded.incremental_append_scan(
             from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
         )
 
     @property
     def _fresh(self) -> str:
-        """The answers of panes that meet no row, are one to a window, and take nothing back."""
+        """The query of the answers of panes that meet no row, are one to a window, and retract nothing."""
         return f"SELECT {listed(self._columns)} FROM ({told(self.pipeline, _LEDGER)}) ORDER BY window_end, window_start"
 
     def _gained(self, named: str, since: int | None, until: int) -> None:
-        """Make a table of what the last pane of each window says of those that the ledger gained since a snapshot."""
+        """Make a table of each window's last pane among those that the ledger gained from one snapshot to another."""
         text = in_duckdb(latest(self.pipeline, _LEDGER))
         with self._panes(since, until) as rows:
             self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
 
     def _touched(self, table: Table, told: str) -> list[FileScanTask]:
-        """The files of `p` whose range of window time holds a window that changed."""
+        """Find the files of `p` whose range of window time holds a window that changed."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
@@ -126,7 +126,7 @@ class ProcessFollower(AnswersFollowing):
 
     @property
     def _merged(self) -> str:
-        """The rows of the touched files after the merge: of each window the highest version, or none if taken back."""
+        """The query of the touched files' rows after the merge: each window's highest version, or none if retracted."""
         own = listed(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
         both = f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held"
@@ -140,7 +140,7 @@ class ProcessFollower(AnswersFollowing):
 
 
 def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Cut rows in the order of their windows' ends into files, not between two that end alike as far as that goes."""
+    """Cut rows, in the order of their windows' ends, into files; rows of one end stay together up to `MOST_ALIKE`."""
     left: pa.Table | None = None
     for batch in batches:
         rows = pa.Table.from_batches([batch])
@@ -153,7 +153,7 @@ def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _cut(rows: pa.Table) -> int | None:
-    """Where rows are cut: past `ROWS_A_FILE`, where windows next end otherwise. None if more are to come first."""
+    """Find where to cut rows: past `ROWS_A_FILE`, where the end next changes. None if more are to come first."""
     ends = rows["window_end"]
     differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()
     if differs >= 0:
@@ -162,7 +162,7 @@ def _cut(rows: pa.Table) -> int | None:
 
 
 def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
-    """The first and last end of a window in a file, in microseconds; None where its statistics do not say."""
+    """Read the first and last end of a window in a file, in microseconds; None where its statistics do not say."""
     number = table.schema().find_field("window_end").field_id
     low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
     if low is None or high is None:

@@ -1,8 +1,8 @@
-"""One computation on DuckDB: what its keys have is a table of the database, the step runs in this process.
+"""A computation on DuckDB: its keys' state is a table of the database, and the step runs in this process.
 
-An epoch costs what it touches: the keys that have a record, or something that is due, go through the step, and the
-others are only looked through for those. The table is a cache of what the ledger's partials add up to: whoever fails
-between two steps restores it from there.
+An epoch costs what it touches: the keys that have a record, or something due, go through the step, and the others are
+only scanned to find these. The table is a cache of what the ledger's partials add up to: after a failure between two
+steps it is restored from the ledger.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from tailrace.sql.terms import quoted
 
 @dataclass(frozen=True)
 class KeysHere:
-    """The keys after an epoch: its clock, how many there are, and what is in flight to them, as rows of the ledger.
+    """The keys after an epoch: its clock, their number, and the records in flight to them, as rows of the ledger.
 
-    They themselves are in the side's table, which stands at the last of these.
+    The keys themselves are in the side's table, which only has those of the last epoch.
     """
 
     clock: Clock | None
@@ -56,11 +56,11 @@ class KeysHere:
 
     @property
     def in_flight(self) -> int:
-        """How many records are in flight on the loop."""
+        """The number of records in flight on the loop."""
         return int(self.loop.num_rows)
 
     def forget(self) -> None:
-        """Nothing is held for it alone."""
+        """Do nothing: no memory is held for this state alone."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ComputedHere:
 
 
 class DuckKeys:
-    """The engine of small work, for one computation. Bundles are Arrow tables."""
+    """A computation on DuckDB, for small work. Bundles are Arrow tables."""
 
     direct = True
     holds = True
@@ -106,7 +106,7 @@ class DuckKeys:
             return self.restore(rows, clock)
 
     def restore(self, ledger: str, clock: Clock) -> KeysHere:
-        """The state that a relation of a ledger's rows adds up to, after the epoch of `clock`."""
+        """Restore the state after the epoch of `clock` from a relation of a ledger's rows."""
         self.connection.execute(self._made)
         text = in_duckdb_once(restored_keys(self.computation, ledger, clock.epoch))
         self.connection.execute(f"INSERT INTO {self._table} BY NAME {text}")
@@ -176,13 +176,13 @@ class DuckKeys:
             return self._produced(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)")
 
     def close(self) -> None:
-        """Drop the table of keys, and the claims that are known."""
+        """Drop the table of keys, and the cached claims."""
         if self._known is not None:
             self._known.close()
         self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def _claims(self, claiming: Claiming) -> KnownClaims:
-        """The claims of the registry, as far as they were read."""
+        """Return the cached claims of the registry; open the cache at the first call."""
         if self._known is None:
             self._known = KnownClaims(self.connection, claiming.registry.lake, claiming.registry.table)
         return self._known
@@ -193,7 +193,7 @@ class DuckKeys:
 
     @cached_property
     def _touched(self) -> str:
-        """The keys that something is due of, or that have a record in the bundle or in flight."""
+        """The query of the keys that have something due, or a record in the bundle or in flight."""
         keys = [quoted(name) for name in self.computation.key]
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
@@ -203,7 +203,7 @@ class DuckKeys:
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
-        """What comes to the keys in an epoch, and its clock, as relations."""
+        """Register an epoch's records, those in flight and its clock as relations, for as long as the block lasts."""
         now = literal_row({"_watermark": clock.watermark, "_now": clock.processing_time})
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
         self.connection.register(self._bundle, records)
@@ -217,7 +217,7 @@ class DuckKeys:
     def _parts(
         self, touched: int, records: pa.Table, in_flight: pa.Table
     ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """What keys have, their records and what is in flight to them: of so many keys at once as may be objects."""
+        """Yield the state, the records and the records in flight of as many keys at once as may be objects."""
         count = touched + records.num_rows + in_flight.num_rows
         parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
         if parts == 1:
@@ -245,7 +245,7 @@ class DuckKeys:
 
 
 def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
-    """The rows of an epoch with the productions at some places as `claimed`: they are few, and all others stay."""
+    """Mark the productions at some places as `claimed` in an epoch's rows: they are few, and all others stay."""
     produced = pc.indices_nonzero(pc.equal(rows["kind"], PRODUCTION))
     made = zip(*(rows[name].take(produced).to_pylist() for name in CLAIM_PLACE), strict=True)
     gone = [at for at, place in zip(produced.to_pylist(), made, strict=True) if place in places]

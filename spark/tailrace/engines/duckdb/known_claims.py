@@ -1,7 +1,7 @@
-"""Keep the claims of a registry that this process has read: each commit of it is read once, not with every epoch.
+"""Cache the claims of a registry in this process: each commit of the registry is read once, not with every epoch.
 
-A registry has as many files as there were epochs, of all who claim in it. What is kept is a table of the database, so
-it spills, and it is a cache as of one snapshot: where that is none of the registry's any more, it is read anew.
+A registry has as many files as there were epochs, of all who claim in it. The cache is a table of the database, so it
+spills. It is as of one snapshot: where the registry no longer has that snapshot, the claims are read anew.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
 from tailrace.model.definition.log import PANE_TIME
 
 EARLIER = duration(hours(2))
-"""Microseconds before the first event time that is asked for from which claims are read, for what is asked for next."""
+"""Microseconds before the first event time asked for where the read begins, in view of the next request."""
 
 MOST = 1_000_000
-"""How many claims are kept at most; past it those that are asked for are read anew, and the others forgotten."""
+"""The most claims that are kept; past it those that are asked for are read anew, and the others forgotten."""
 
 
 class KnownClaims:
-    """The claims of one registry."""
+    """The cached claims of one registry."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, registry: str) -> None:
         self.connection, self.lake, self.registry = connection, lake, registry
@@ -34,7 +34,7 @@ class KnownClaims:
         self._first = END_OF_TIME
 
     def as_of(self, snapshot: int | None, first: int) -> str:
-        """Name a relation of the claims as of a snapshot, from an event time in microseconds on; it may have more."""
+        """Name a relation of the claims as of a snapshot, from at least an event time in microseconds on."""
         if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
             self._read(snapshot, max(BEGINNING, first - EARLIER))
         self._at = snapshot
@@ -46,11 +46,11 @@ class KnownClaims:
         self._at = None
 
     def _gained(self, snapshot: int | None) -> bool:
-        """Take what was committed since; gives whether all of those commits are still there."""
+        """Read the claims committed since the cached snapshot; tell whether all of those commits are still there."""
         if snapshot == self._at:
             return True
         loaded = self.lake.table(self.registry)
-        # What a compaction has put together since was appended in files of its own, which are read here.
+        # Rows that a compaction has merged since were appended in files of their own, which are read here.
         scan = loaded.incremental_append_scan(
             from_snapshot_id_exclusive=self._at, to_snapshot_id_inclusive=snapshot, row_filter=self._filter
         )

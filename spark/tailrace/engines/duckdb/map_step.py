@@ -25,7 +25,7 @@ from tailrace.sql.results import map_rows
 
 
 class MapExecution(Stepping):
-    """One map on one connection."""
+    """A map on a connection."""
 
     def __init__(self, connection: Connection, definition: Map, steps: Steps | None = None) -> None:
         super().__init__(connection, definition, steps)
@@ -33,7 +33,7 @@ class MapExecution(Stepping):
         self._text = None if steps is not None else map_rows.stepped(definition, self._names["bundle"])
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
-        """The rows that an epoch writes to the ledger, those of rejected records included."""
+        """Make the rows that an epoch writes to the ledger, those of rejected records included."""
         source, name = bundle, self._names["bundle"]
         if self._text is None:
             taken = self._prepared(bundle)
@@ -47,7 +47,7 @@ class MapExecution(Stepping):
 
 
 class DuckMap(MapSide[pa.Table]):
-    """The engine of small work, for one map of a stream."""
+    """A map of a stream on DuckDB, for small work."""
 
     direct = True
 

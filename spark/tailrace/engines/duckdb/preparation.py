@@ -1,4 +1,4 @@
-"""A bundle's records on DuckDB on their way into a definition: what its steps make of them, a query a step."""
+"""Take a bundle's records through a definition's steps on DuckDB, with a query for each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.sql.records.selections import FAILED, may_fail, selected
 Connection = duckdb.DuckDBPyConnection
 
 Steps: TypeAlias = Callable[[pa.Table], pa.Table]
-"""Takes the records of a bundle through a definition's steps, with `selections.FAILED` where one may fail."""
+"""A function that takes records through a definition's steps, with `selections.FAILED` where one may fail."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Taken:
 
 
 class Stepping:
-    """One definition's steps on one connection, and the columns of its ledger.
+    """A definition's steps on a connection, and the columns of its ledger.
 
-    `steps` takes a bundle through them where they are none of DuckDB's (`sql.records.selections.needs_spark`).
+    `steps` takes a bundle through the steps that DuckDB cannot do (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:
@@ -46,7 +46,7 @@ class Stepping:
         self._names = {"bundle": f"{self._own}_bundle"}
 
     def _prepared(self, bundle: pa.Table) -> Taken:
-        """The bundle after the definition's steps."""
+        """Take a bundle through the definition's steps."""
         table = self._steps(bundle)
         if not may_fail(self.definition):
             return Taken(table, None)
@@ -76,7 +76,7 @@ class Stepping:
         made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
         if not failed:
             return made
-        # What failed goes by it, lest it is left out there.
+        # Failed records bypass the step, which might drop them.
         gone = self._selected(table, "*", f"{FAILED} IS NOT NULL")
         stay = [name for name in gone.column_names if name in (*made.column_names, FAILED)]
         return pa.concat_tables([made, gone.select(stay)], promote_options="default")
@@ -92,5 +92,5 @@ class Stepping:
             self.connection.unregister(self._names["bundle"])
 
     def _typed(self, rows: pa.Table) -> pa.Table:
-        """Rows with just the types of the ledger's table."""
+        """Cast rows to just the columns and types of the ledger's table."""
         return rows.select(self.schema.names).cast(self.schema)

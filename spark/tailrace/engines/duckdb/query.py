@@ -2,7 +2,7 @@
 
 A query may use anything of Spark's SQL, and the two engines differ in ways that nobody sees coming: how a number is
 rounded, what a division by zero gives, how an instant is written as text. So only what is known to mean the same is
-taken here, names of columns included; whatever else a query has makes it Spark's.
+taken here, names of columns included; a query with anything else goes to Spark.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ ALIKE: frozenset[type[exp.Expr]] = frozenset(
         exp.Avg,
     }
 )  # fmt: skip
-"""List what a query may have: each means the same on both engines. Where DuckDB fails at one, Spark is asked."""
+"""The syntax that a query may have: each means the same on both engines. Where DuckDB fails at one, Spark is asked."""
 
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.DATE)
 
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?)?")
 
 _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
-"""The functions whose column Spark calls by how they are written, such as `sum(rides)`."""
+"""The functions whose unnamed column Spark names by the text of the call, such as `sum(rides)`."""
 
 
 def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
-    """The rows of a query and why DuckDB had them; or, as a clause for people, why it is for Spark.
+    """Answer a query on DuckDB, with the choice of DuckDB; or say, as a clause for people, why it is for Spark.
 
     Raises `LakeError` where there is no lake.
     """
@@ -78,13 +78,13 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
             found = connection.execute(in_duckdb_once(tree.sql(dialect="spark"))).to_arrow_table()
         except duckdb.Error:
-            # What is wrong with it Spark says in its own words, of its own SQL.
+            # Spark reports the error in its own words, about its own SQL.
             return "DuckDB does not take it"
     return _typed(found), choice
 
 
 def _parsed(query: str) -> exp.Expr | None:
-    """The query with the names that Spark gives its columns; None where something in it may mean another thing."""
+    """Parse a query, with Spark's names for its columns; None where something in it may mean another thing."""
     try:
         trees = sqlglot.parse(query, read="spark")
     except SqlglotError:
@@ -93,7 +93,7 @@ def _parsed(query: str) -> exp.Expr | None:
     if not isinstance(tree, exp.Query) or any(not _alike(node) for node in tree.walk()):
         return None
     if tree.find(exp.Join) and any(item.is_star for one in tree.find_all(exp.Select) for item in one.selects):
-        # In another order, where columns are joined by their names.
+        # A star has its columns in another order where tables are joined by columns' names.
         return None
     for place, item in enumerate(tree.selects):
         if isinstance(item, exp.Column | exp.Alias | exp.Star):
@@ -117,7 +117,7 @@ def _alike(node: exp.Expr) -> bool:
 
 
 def _instant(cast: exp.Cast) -> bool:
-    """Whether it is an instant or a day that is written out, in the one way that both read."""
+    """Tell whether a cast is of an instant or a day that is written out, in the one way that both engines read."""
     written = isinstance(cast.this, exp.Literal) and cast.this.is_string and _WRITTEN.fullmatch(cast.this.name)
     return bool(written) and cast.to.this in _TIMES
 
@@ -137,7 +137,7 @@ def _name(item: exp.Expr) -> str | None:
 
 
 def _typed(rows: pa.Table) -> pa.Table:
-    """The rows with sums of whole numbers as Spark has them, in 64 bits."""
+    """Cast sums of whole numbers to 64 bits, as Spark has them."""
 
     def fields() -> Iterator[pa.Field]:
         for field in rows.schema:

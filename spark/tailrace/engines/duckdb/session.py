@@ -42,17 +42,17 @@ from tailrace.sql.records.selections import FAILED, selected
 from tailrace.sql.terms import quoted
 
 ROWS_A_CALL = 200_000
-"""About how many rows are handed to a Python function at once: they are objects then."""
+"""The approximate number of rows handed to a Python function at once: they are objects then."""
 
 ROWS_A_FILE = 250_000
-"""How many rows of a table are written into a file."""
+"""The number of rows of a table that are written into a file."""
 
 WRITERS = 2
-"""How many files are written at once, beside the rows of the next: so many rows are in memory, and one file's more."""
+"""The number of files written at once, beside the rows of the next: so many files' rows and one more are in memory."""
 
 
 class Gathered:
-    """A table of the database that takes the ledger's rows of epochs, many epochs at once."""
+    """A table of the database that collects the ledger rows of epochs, inserted many epochs at once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation: str) -> None:
         self.connection, self.relation = connection, relation
@@ -71,7 +71,7 @@ class Gathered:
 
 
 class DuckSession:
-    """The engine of small work, for one run."""
+    """A run's session on DuckDB, for small work."""
 
     direct = True
 
@@ -83,13 +83,13 @@ class DuckSession:
         *,
         threads: int | None = None,
     ) -> None:
-        """Open it on a database of its own, with so many threads or one a core, or on one that is there."""
+        """Open the session on `database`, or on a new one with so many threads, or one for each core."""
         self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
         self._relations: dict[str, ExitStack] = {}
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The database of the session."""
+        """The session's connection to its database."""
         return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
 
     def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
@@ -106,7 +106,7 @@ class DuckSession:
         return self._taken_over(rows)
 
     def lent(self, rows: pa.Table) -> str:
-        """Name rows that stay in memory as they are, apart from DuckDB's: they take none of what it may use."""
+        """Name a relation of rows that stay in Arrow's memory, and take none of what DuckDB may use."""
         held = ExitStack()
         name = held.enter_context(registered(self.connection, rows))
         self._relations[name] = held
@@ -122,7 +122,7 @@ class DuckSession:
         return self.tallied(self.kept(text), counts)
 
     def tallied(self, relation: str, counts: Mapping[str, str]) -> Counted:
-        """Count the rows of a relation that is computed by conditions."""
+        """Count the rows of a computed relation that meet each condition."""
         items = ", ".join(f"COUNT_IF({condition}) AS {name}" for name, condition in counts.items())
         (row,) = self.rows(f"SELECT {items} FROM {relation}")
         return Counted(relation, {name: int(row[name]) for name in counts})
@@ -173,7 +173,7 @@ class DuckSession:
         return DuckSide(self.connection, self.lake, pipeline, self.choice)
 
     def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[pa.Table]:
-        # Taken over once, for each look at the files opens them all.
+        # Copied once, as each look at the files opens them all.
         rows = self.kept(text)
         for epoch in epochs:
             yield self.connection.execute(f"SELECT * FROM {rows} WHERE _epoch = {epoch}").to_arrow_table()
@@ -186,7 +186,7 @@ class DuckSession:
     def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         files: list[DataFile] = []
         writing: deque[Future[Sequence[DataFile]]] = deque()
-        # Files are written while the rows of the next are computed: both are native code, and wait for no other.
+        # Files are written while the rows of the next are computed: both are native code, and run in parallel.
         with ThreadPoolExecutor(WRITERS) as pool:
             for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
                 if len(writing) == WRITERS:
@@ -212,14 +212,14 @@ class DuckSession:
             self.connection.close()
 
     def _called(self, relation: str, one: Any, types: dict[str, str]) -> str:
-        """The records after a Python function of each."""
+        """Call a step's Python function for each record, and name the relation of its records."""
         reader = self._read(f"SELECT * FROM {relation}")
         fields = [field for field in reader.schema if field.name != FAILED]
         schema = pa.schema([*fields, *_schema(one.gives), pa.field(FAILED, pa.string())])
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(one, types, schema)(reader)))
 
     def _taken(self, relation: str, one: ElementWise, types: Mapping[str, str]) -> str:
-        """The records after a step that is SQL; those that failed in a step before go by it."""
+        """Take records through a step that is SQL; records that failed in an earlier step bypass it."""
         columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
         failed, good = FAILED in columns, [name for name in columns if name != FAILED]
         items = selected(one, types, good)
@@ -234,11 +234,11 @@ class DuckSession:
         return self._named("VIEW", f"SELECT * FROM {made} UNION ALL BY NAME {gone}")
 
     def _fetched(self, text: str) -> pa.Table:
-        """The rows of a text, all at once: those of an epoch, or a few."""
+        """Fetch the rows of a text all at once: those of an epoch, or a few."""
         return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 
     def _read(self, text: str) -> pa.RecordBatchReader:
-        """The rows of a text, a batch at a time; by another connection, for this one writes what comes of them."""
+        """Read the rows of a text, a batch at a time, by another connection, as this one writes what comes of them."""
         return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
 
     def _named(self, kind: str, text: str) -> str:

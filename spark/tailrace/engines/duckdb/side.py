@@ -1,4 +1,4 @@
-"""One stage of a stream on DuckDB: its state is restored from the ledger, its rows are written by this process."""
+"""A stage of a stream on DuckDB: its state is restored from the ledger, and this process writes its rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class DuckSide:
-    """The engine of small work, for one stage. Bundles are Arrow tables."""
+    """A stage on DuckDB, for small work. Bundles are Arrow tables."""
 
     direct = True
 

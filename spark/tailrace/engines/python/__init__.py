@@ -1,1 +1,1 @@
-"""What a definition's own Python does with Arrow tables, whichever engine hands them over. Knows no engine."""
+"""Run a definition's own Python over Arrow tables, whichever engine hands them over. Knows no engine."""

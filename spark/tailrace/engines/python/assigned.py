@@ -1,4 +1,4 @@
-"""Call a windowing of one's own for each record of Arrow tables: the windows become a column of the records."""
+"""Call a definition's own windowing for each record of Arrow tables: the windows become a column of the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
 
 def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> pa.Array:
-    """Give the windows of each record, as lists of their bounds in microseconds."""
+    """Assign windows to each record; return them as lists of their bounds in microseconds."""
     assign, own = pipeline.where.assign, pa.table({name: records[name] for name in pipeline.columns})
     times = columns.micros(records[pipeline.log.event_time])
     with no_search_for_cycles():
@@ -28,7 +28,7 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
 
 
 def placer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Give what makes of records the rows of a schema whose last column are their windows."""
+    """Return a function that makes rows of `schema` from records; its last column has the windows of each record."""
 
     def place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

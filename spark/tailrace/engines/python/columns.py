@@ -1,4 +1,4 @@
-"""Turn columns of Arrow into the model's values and back, a column at a time: instants are what Arrow is slow with."""
+"""Convert Arrow columns to the model's values and back, a column at a time, as Arrow itself is slow with instants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 def values(column: Column) -> list[Any]:
-    """Give the values of a column; instants are in UTC.
+    """Convert a column to Python values; instants are in UTC.
 
     >>> values(pa.array([0, None], pa.timestamp("us", "UTC")))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None]
@@ -27,25 +27,25 @@ def values(column: Column) -> list[Any]:
 
 
 def micros(column: Column) -> list[Any]:
-    """Give the instants of a column in microseconds."""
+    """Convert a column of instants to microseconds."""
     found: list[Any] = column.cast(pa.int64()).to_pylist()
     return found
 
 
 def rows(columns: Iterable[Column], count: int) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of so many columns of this length; of none of them they are empty."""
+    """Iterate over the `count` rows of some columns; without columns the rows are empty tuples."""
     found = [values(column) for column in columns]
     return zip(*found, strict=True) if found else iter([()] * count)
 
 
 def mappings(table: pa.Table) -> list[dict[str, Any]]:
-    """Give the rows of a table as mappings, each of its own."""
+    """Convert the rows of a table to dictionaries, a new one for each row."""
     names = table.column_names
     return [dict(zip(names, row, strict=True)) for row in rows(table.columns, table.num_rows)]
 
 
 def batch_of(given: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Make rows of a schema, of mappings; what none of them has is null.
+    """Make a batch of a schema from mappings; a column that no mapping has is null.
 
     >>> schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us", "UTC"), "told": pa.string()})
     >>> mappings(pa.Table.from_batches([batch_of([{"n": 1, "at": None}], schema)]))
@@ -59,18 +59,18 @@ def batch_of(given: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Record
 
 
 def fields(column: Column) -> Iterator[Column]:
-    """Give the columns of a struct's fields, in order."""
+    """Iterate over the columns of a struct's fields, in order."""
     return (pc.struct_field(column, place) for place in range(column.type.num_fields))
 
 
 def grouped(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Give what became of a list column's elements, row by row; `elements` are those of all rows, in order."""
+    """Group the converted elements of a list column by row, as tuples; `elements` are those of all rows, in order."""
     left = iter(elements)
     return (tuple(islice(left, length or 0)) for length in pc.list_value_length(column).to_pylist())
 
 
 def elements(column: Column) -> Column:
-    """Give the elements of all rows of a list column."""
+    """Flatten a list column to the elements of all its rows."""
     return pc.list_flatten(column)
 
 
@@ -80,22 +80,22 @@ def array(given: Sequence[Any], type: pa.DataType) -> pa.Array:
 
 
 def instants(given: Sequence[int | None], type: pa.DataType) -> pa.Array:
-    """Make a column of instants that are in microseconds."""
+    """Make a column of instants from microseconds."""
     return pa.array(given, pa.int64()).cast(type)
 
 
 def alike(value: Any, count: int, type: pa.DataType) -> pa.Array:
-    """Make a column of one value."""
+    """Make a column that repeats one value."""
     return pa.repeat(pa.scalar(value, type), count)
 
 
 def structs(columns: Sequence[pa.Array], type: pa.StructType) -> pa.Array:
-    """Make a column of structs, of the columns of their fields."""
+    """Make a column of structs from the columns of their fields."""
     return pa.StructArray.from_arrays(columns, fields=list(type))
 
 
 def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
-    """Make a column of lists of these lengths, of the elements of all of them."""
+    """Make a column of lists of these lengths from the elements of all lists, in order."""
     ends = [0, *accumulate(lengths)]
     if pa.types.is_large_list(type):
         return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), of, type=type)
@@ -103,6 +103,6 @@ def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Make so many rows of a schema; columns that are not given are null."""
+    """Make a batch of `count` rows of a schema; columns that are not given are null."""
     made = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)

@@ -14,7 +14,10 @@ from tailrace.sql.records.selections import FAILED
 def caller(
     one: Each, types: dict[str, str], schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Give what calls a step: a record that it rejects goes on with the reason in `FAILED`, and none after that."""
+    """Return a function that calls a step; a record that the step rejects goes on with the reason in `FAILED`.
+
+    No step is called for a record that an earlier one rejected.
+    """
 
     def made(record: dict[str, Any]) -> list[Any]:
         if record.get(FAILED) is not None:

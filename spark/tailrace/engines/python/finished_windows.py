@@ -1,4 +1,4 @@
-"""Compute the answers of finished input, and the states of windows that start anew, for what combines in Python."""
+"""Compute the answers of finished input, and the states of windows that start anew, for combiners written in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leave out what Python does about garbage that a step cannot have."""
+"""Switch Python's collector of cyclic garbage off during a step, whose objects are in no cycle."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_search_for_cycles() -> Iterator[None]:
-    """Leave out Python's search for cycles of garbage: a step's objects are many and in none, and it goes through all.
+    """Switch the collector of cyclic garbage off for a block: it would go through all of a step's many objects in vain.
 
-    What is in no cycle is freed as ever. Of two steps at once the one that began first has it searched for again.
+    Objects in no cycle are freed as ever. Of two steps at once, the one that began first switches the collector on
+    again.
     """
     searched = gc.isenabled()
     gc.disable()

@@ -1,6 +1,6 @@
 """Take the keys of a computation through an epoch by the reference step, between Arrow tables.
 
-Whoever hands them over has found the keys that the epoch touches: the others stay where they are.
+The caller hands over only the keys that the epoch touches; the others stay where they are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DOMAINS = {domain.value: domain for domain in Domain}
 
 
 class KeyRows(NamedTuple):
-    """What an epoch gives for some keys: the rows of those that have something after it, and rows of the ledger."""
+    """The result of an epoch for some keys: the rows of keys that have state after it, and rows for the ledger."""
 
     kept: pa.Table
     said: pa.Table
@@ -55,9 +55,9 @@ class KeyStep:
     said: pa.Schema
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
-        """Take what the keys have, their records, and what is in flight to them, as rows of the ledger."""
+        """Step the keys `held`, with the records of `bundle` and those in flight in `loop`, as rows of the ledger."""
         with no_search_for_cycles():
-            # The objects of the step are gone before cycles are searched for again: it would go through all of them.
+            # The step's objects are freed before the garbage collector runs again, which would go through all of them.
             return self._stepped(held, bundle, loop)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
@@ -66,7 +66,7 @@ class KeyStep:
         return self._rows_of(taken(self.computation, state, self._arrivals(bundle), self.clock))
 
     def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
-        """The records as the step takes them: the keys and the event times are read a column at a time."""
+        """Convert the records to the step's form; the keys and the event times are read a column at a time."""
         found = {name: columns.values(bundle[name]) for name in (*self.computation.log.columns, *PLACE)}
         parts = [found[name] for name in self.computation.key]
         keys = zip(*parts, strict=True) if parts else [()] * bundle.num_rows
@@ -137,12 +137,15 @@ class KeyStep:
         return {name: columns.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
     def _next(self, one: KeyState) -> tuple[int | None, int | None, int | None]:
-        """When a key has next something to do in event time, and in processing time; the oldest that it holds."""
+        """Find when a key is next due in event time and in processing time, and the oldest time that it holds.
+
+        All three are in microseconds, None where there is none.
+        """
         due: int | None = None
         wall: int | None = None
         holds: int | None = None
         for timer in one.timers:
-            # They are in the order in which they are due.
+            # Timers are sorted by when they are due, so the first of a domain is the next.
             if timer.domain is EVENT:
                 due = timer.time if due is None else due
             else:
@@ -223,7 +226,7 @@ class KeyStep:
         return {name: columns.array(made, self.said.field(name).type) for name, made in given.items()}
 
     def _rows(self, kind: str, count: int, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Rows of the ledger, of a kind and of this epoch."""
+        """Make rows of the ledger, of one kind and of this epoch."""
         now = columns.instants([self.clock.processing_time], self.said.field("processing_time").type)[0]
         own = {
             "kind": columns.alike(kind, count, self.said.field("kind").type),
@@ -234,7 +237,7 @@ class KeyStep:
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
-    """What keys have, of their rows."""
+    """Read the states of keys from their rows."""
     count, names = held.num_rows, list(computation.fields)
     keys = columns.rows((held[name] for name in computation.key), count)
     given = columns.rows(columns.fields(held["state"]) if names else (), count)

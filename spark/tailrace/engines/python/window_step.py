@@ -24,7 +24,7 @@ from tailrace.model.windows.windows import Window
 
 
 class WindowRows(NamedTuple):
-    """Hold the result of an epoch for some keys: the windows that stay open, and the rows for the ledger."""
+    """The result of an epoch for some keys: the windows that stay open, and the rows for the ledger."""
 
     open: pa.Table
     said: pa.Table
@@ -46,14 +46,14 @@ class PythonStep:
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         with no_search_for_cycles():
-            # The objects of the step are gone before cycles are searched for again: it would go through all of them.
+            # The step's objects are freed before the garbage collector runs again, which would go through all of them.
             return self._stepped(held, bundle)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         state = State(self._windows(held), self.before, self.generation)
         outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
-        # Rows of a kind have the same columns: the others are null without being looked at.
+        # A batch for each kind: its rows share their columns, so the other columns are null without a look at the rows.
         told = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
         said = [columns.batch_of(list(rows), self.said) for rows in told]
         return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(said))
@@ -86,7 +86,7 @@ class PythonStep:
                 yield self._place(key, window) | row | {"predecessors": self._predecessors(row)}
 
     def _partials(self, before: State, after: State) -> Iterator[Row]:
-        """The partials of what changed and stays open, and of what merged away."""
+        """Yield the partials of windows that changed and stay open, and of windows that merged away."""
         for key in {**before.windows, **after.windows}:
             old, new = before.windows.get(key, {}), after.windows.get(key, {})
             for window, row in new.items():

@@ -1,4 +1,4 @@
-"""Rows of a table as of a commit, and rows written to a writer's branch in a commit that says what it is of (X2)."""
+"""Read a table's rows as of a snapshot, and append rows to a writer's branch in a commit with properties (X2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.lake.commit.branch import Branch
 
 
 def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str]) -> None:
-    """Append rows to a branch; the snapshot's properties say `properties`."""
+    """Append rows to a branch, with `properties` among the snapshot's."""
     writer = rows.writeTo(branch.target)
     for name, value in properties.items():
         writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
@@ -19,6 +19,6 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str]) -> No
 
 
 def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
-    """A table's rows as of a snapshot, whatever is committed meanwhile."""
+    """Read a table's rows as of a snapshot, whatever is committed meanwhile."""
     reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
     return reader.load(lake.identifier(table))

@@ -1,7 +1,7 @@
-"""A run on Spark, for what does not fit one machine, and for steps that are written for it.
+"""A run on Spark, for input that does not fit one machine, and for steps that are written for Spark.
 
-What it computed and turns out to be small this process writes for it: a job of Spark's for the ledger and another for
-table `p` take longer than the few rows do.
+This process writes the results that turn out to be small: for a few rows, a Spark job for the ledger and another for
+table `p` would take longer.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import quoted
 
 SMALL = 1_000_000
-"""How many rows of what Spark computed from much this process takes over at most, to write them itself."""
+"""The most rows of a result of Spark's that this process takes over, to write them itself."""
 
 _ALL = "_all"
 
 
 class ClusterSession:
-    """The engine of large work, for one run. Filters of files are Spark's own, which it finds in the texts."""
+    """A run's session on Spark, for large work. It ignores filters of files, as Spark finds its own in the texts."""
 
     direct = False
 
     def __init__(self, spark: SparkSession, lake: Lake, choice: Choice, *, small: bool) -> None:
-        """Open it on Spark; `small` says that what is read would fit this process, so what comes of it does."""
+        """Open the session; `small` says that the input would fit this process, and so do the results."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._checkpointed: dict[str, DataFrame] = {}
         self._brought: dict[str, pa.Table] = {}
@@ -92,7 +92,7 @@ class ClusterSession:
         return brought
 
     def _bring(self, frame: DataFrame, counts: Mapping[str, str]) -> Counted:
-        """Compute a frame, and take its rows over into this process."""
+        """Compute a frame, take its rows over into this process, and count those that meet each condition."""
         rows = frame.toArrow()
         relation = self._here.lent(rows)
         self._brought[relation] = rows
@@ -160,7 +160,7 @@ class ClusterSession:
             self.free(relation)
         while self._gathered:
             self._gathered.pop().close()
-        # A stream opens one with each epoch that claims.
+        # Views are dropped, as a stream opens a session with each epoch that claims.
         while self._views:
             self.spark.catalog.dropTempView(self._views.pop())
         self._here.close()
@@ -172,7 +172,7 @@ class ClusterSession:
         return name
 
     def _once(self, frame: DataFrame) -> str:
-        # Not a view of the frame itself: to drop a view is to uncache what it is a view of.
+        # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
         name = self._named(frame.where("true"))
         self._checkpointed[name] = frame
         return name
@@ -185,7 +185,7 @@ def _schema(types: Mapping[str, str]) -> StructType:
 
 
 def _ddl(type: str) -> str:
-    """A type as Spark reads it, with the names of fields quoted.
+    """Write a type as Spark reads it, with the names of fields quoted.
 
     >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
     'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'

@@ -1,4 +1,4 @@
-"""A log's rows as a definition declares them, whatever its table calls them by now (`lake.schema.column_names`)."""
+"""Read a log's rows as a definition declares them, even if columns were renamed (`lake.schema.column_names`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.sql.terms import quoted
 
 
 def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:
-    """The log's rows as a table or a query in brackets; as of a snapshot, where one is given."""
+    """Write the log's rows as a table or a query in brackets; as of a snapshot, where one is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields
     items = _items(lake, log, {field.name: said(field.field_type) for field in fields})
@@ -24,13 +24,13 @@ def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:
 
 
 def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
-    """Give the rows of a frame of the log's table by the names that the log declares."""
+    """Select the rows of a frame of the log's table under the names and types that the log declares."""
     items = _items(lake, log, {field.name: field.dataType.simpleString() for field in rows.schema.fields})
     return rows if items is None else rows.selectExpr(*items)
 
 
 def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None:
-    """What is selected of columns with these names and types; None where they are all as the log declares them."""
+    """Write the items that select the declared columns from those present; None where all are as declared."""
     declared = {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
     if all(present.get(name) == type for name, type in declared.items()):
         return None
@@ -42,9 +42,9 @@ def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None
 
 
 def as_live(lake: Lake, table: str, rows: DataFrame) -> DataFrame:
-    """Rows with the names that their columns have in a table now; as they are where that has them all.
+    """Rename the columns of rows to the names that a table has for them now; a frame that fits stays as it is.
 
-    A column that the table has no more keeps its name, for the write to say so.
+    A column that the table no longer has keeps its name, so that the write fails and names it.
     """
     loaded = lake.table(table)
     names = known_as(loaded, rows.columns, {field.name for field in loaded.schema().fields})

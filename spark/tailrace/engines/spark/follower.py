@@ -1,6 +1,6 @@
-"""Table `p` follows the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
+"""Bring table `p` up with the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
-What is small is merged in this process, as that of every other fold is; the rest by a MERGE of Spark's.
+A small merge runs in this process, as for every other fold; a large one is a MERGE of Spark's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOUR = duration(hours(1))
 
 
 class Follower(AnswersFollowing):
-    """Keeps `p` of one pipeline up with its ledger."""
+    """The follower of one pipeline: it keeps table `p` up with the ledger."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(lake, pipeline, owner)
@@ -39,11 +39,14 @@ class Follower(AnswersFollowing):
 
     @cached_property
     def spark(self) -> SparkSession:
-        """A session of its own: MERGE takes its snapshot's properties from the session, and others have theirs."""
+        """The follower's own session: MERGE takes its snapshot's properties from the session, and others set theirs."""
         return open_session(self.lake.settings)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
-        """Where `p` has no row that the panes could meet they are appended, which is the same as a MERGE."""
+        """Merge the panes that the ledger gained from one snapshot to another into `p`.
+
+        Where `p` has no row that the panes could meet, they are appended, with the same result as a MERGE.
+        """
         if self._here.small(since, until, fresh=fresh, empty=empty):
             with suppress(duckdb.OutOfMemoryException):
                 self._here.merge(since, until, stamp, fresh=fresh, empty=empty)
@@ -81,9 +84,10 @@ class Follower(AnswersFollowing):
         )
 
     def _span(self, view: str) -> str | None:
-        """Where in `p` the rows are that panes may meet: no file of others is read. None where there are no panes.
+        """Write the condition on `p` that bounds the rows that the panes may meet; None where there are no panes.
 
-        It is by whole hours, so that it is seldom another one, for which Spark would compile the MERGE anew.
+        The MERGE reads no file outside the bounds. They are whole hours, so that they seldom change: for other bounds
+        Spark would compile the MERGE anew.
         """
         ends = ", ".join(f"UNIX_MICROS({end}(window_end))" for end in ("MIN", "MAX"))
         ((low, high),) = self.spark.sql(f"SELECT {ends} FROM {view}").collect()
@@ -110,4 +114,4 @@ _NEWER = (
     "s.generation > t.generation OR (s.generation = t.generation AND (s.epoch > t.epoch OR "
     "(s.epoch = t.epoch AND s.pane_index > t.pane_index)))"
 )
-"""Whether the source's version is higher, its parts compared in order (rule V1)."""
+"""The SQL condition that the source's version is higher, its parts compared in order (rule V1)."""

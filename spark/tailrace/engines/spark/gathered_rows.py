@@ -1,4 +1,4 @@
-"""The ledger's rows of epochs that are folded again on Spark: written to a table beside, a few epochs at a time."""
+"""Collect the ledger rows of epochs that are folded again on Spark, in a table beside, a few epochs at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 
 BATCH = 8
-"""How many epochs are written in one commit."""
+"""The number of epochs that are written in one commit."""
 
 
 class Gathered:
-    """A table of the lake for the rows; maintenance removes it where its writer died."""
+    """A table of the lake that collects the rows; maintenance removes the table where its writer died."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
         contract = ledger_contract(pipeline)
@@ -35,7 +35,7 @@ class Gathered:
     def settle(self) -> None:
         if not self._waiting:
             return
-        # Nothing was computed so far but what the bundles hold: this folds them all.
+        # Only the bundles were computed so far: this write folds all the waiting epochs.
         reduce(DataFrame.unionAll, (rows for rows, _ in self._waiting)).writeTo(self.relation).append()
         for _, before in self._waiting:
             before.forget()

@@ -1,7 +1,7 @@
-"""One computation on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
+"""A computation on Spark: the reference step on the executors, a bucket of keys at a time (MillWheel, 4.1 and 6.2).
 
-State and bundle are brought together by a hash of the key, as `engines.spark.executions.per_key` does it; keys that
-have neither a record nor a due timer rest (`engines.spark.executions.resting_state`).
+State and bundle are brought together by a hash of the key, as in `engines.spark.executions.per_key`; keys that have
+neither a record nor a due timer rest (`engines.spark.executions.resting_state`).
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import null, quoted
 
 _RETURNED = "_returned"
-"""A column of an epoch's records: what was fed back, null of a record of the log."""
+"""The column of an epoch's records with what was fed back; null for a record of the log."""
 
 
 @dataclass(frozen=True)
 class KeysThere:
-    """What the keys have between two epochs, and the clock of the last one. `held` are the checkpoints behind it.
+    """The state of the keys between two epochs, and the last epoch's clock. `held` are the checkpoints behind it.
 
-    `loop` has the ledger's rows of what was fed back in that epoch, None of a computation without a loop.
+    `loop` has the ledger's rows of the records fed back in that epoch; None for a computation without a loop.
     """
 
     frame: DataFrame
@@ -76,12 +76,12 @@ class KeysThere:
 
     @property
     def in_flight(self) -> int:
-        """How many records are in flight on the loop."""
+        """The number of records in flight on the loop."""
         return self._flying[0]
 
     @property
     def oldest(self) -> int | None:
-        """The oldest event time of what is in flight, in microseconds."""
+        """The oldest event time of the records in flight, in microseconds."""
         return self._flying[1]
 
     @cached_property
@@ -94,14 +94,14 @@ class KeysThere:
 
 @dataclass(frozen=True)
 class ComputedThere:
-    """What an epoch gave: the ledger's rows, computed when they are read first, and the keys after it."""
+    """The result of an epoch: the ledger's rows, computed when they are first read, and the keys after it."""
 
     rows: DataFrame
     state: KeysThere
 
 
 class SparkKeys:
-    """The engine of large work, for one computation. Bundles are frames, or come from Arrow tables."""
+    """A computation on Spark, for large work. Bundles are frames, or Arrow tables that become frames."""
 
     direct = False
     holds = True
@@ -126,7 +126,7 @@ class SparkKeys:
         return self.restore(as_of_snapshot(self.spark, self.lake, self.ledger, snapshot), clock)
 
     def restore(self, ledger: DataFrame, clock: Clock) -> KeysThere:
-        """The state that a ledger has after the epoch of `clock`."""
+        """Restore the state after the epoch of `clock` from a ledger's rows."""
         with viewed(self.spark, ledger) as rows:
             frame = self.spark.sql(restored_keys(self.computation, rows, clock.epoch)).localCheckpoint()
             if not self.computation.loops:
@@ -185,15 +185,15 @@ class SparkKeys:
         return Told.of_keys(seen.get)
 
     def onward(self, state: KeysThere) -> int:
-        """How far those who read the productions may go after an epoch (`computation_step.onward`).
+        """Return the bound, in microseconds, of the readers' watermark after an epoch (`computation_step.onward`).
 
-        Raises `ComputationError` where the computation failed on an executor: it is computed now.
+        This computes the epoch, so it raises `ComputationError` where the computation fails on an executor.
         """
         assert state.clock is not None
         try:
             held = (_least(state.frame, HOLDS), state.oldest)
         except PythonException as error:
-            # It comes with the traces of Python and of the JVM.
+            # The message comes with the traces of Python and of the JVM.
             found = re.search(r"ComputationError: (.*)", str(error))
             if found is None:
                 raise
@@ -211,10 +211,10 @@ class SparkKeys:
         return self.spark.sql(productions(self.computation, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
 
     def close(self) -> None:
-        """Spark frees what is checkpointed with each state (`KeysThere.forget`)."""
+        """Do nothing: the checkpoints are freed with each state (`KeysThere.forget`)."""
 
     def _as_records(self) -> list[str]:
-        """The ledger's rows of what was fed back, as records that go to their keys."""
+        """Write the items that turn the ledger's rows of records fed back into records that go to their keys."""
         log, key = self.computation.log.columns, self.computation.key
         items = [quoted(name) if name in key else f"{null(type)} AS {quoted(name)}" for name, type in log.items()]
         items += [f"{ours} AS {theirs}" for ours, theirs in zip(SOURCE, PLACE, strict=True)]
@@ -223,9 +223,9 @@ class SparkKeys:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """What a Python worker does with one bucket: what its keys have and their records, as Arrow tables.
+    """The call of a Python worker on one bucket: the state of its keys and their records, as Arrow tables.
 
-    It gives rows of two columns of structs: a key's row in `state`, a row of the ledger in `said`.
+    The result has two columns of structs: a key's row in `state`, a row of the ledger in `said`.
     """
 
     step: KeyStep
@@ -239,7 +239,7 @@ class _Bucket:
         return as_pair(self.schema, *self.step(held, bundle, loop))
 
     def _loop(self, records: pa.Table) -> pa.Table:
-        """What is in flight, as rows of the ledger."""
+        """Turn the records in flight into rows of the ledger."""
         names = {name: records[name] for name in self.step.computation.key}
         names |= {ours: records[theirs] for ours, theirs in zip(SOURCE, PLACE, strict=True)}
         back = records[_RETURNED]

@@ -1,4 +1,4 @@
-"""One map of a stream on Spark: its rows are made and written by the executors, to a branch."""
+"""A map of a stream on Spark: the executors make its rows, and write them to a branch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tailrace.sql.results import map_rows
 
 
 class SparkMap(MapSide[DataFrame]):
-    """The engine of large work, for one map."""
+    """A map on Spark, for large work."""
 
     direct = False
 
@@ -36,7 +36,7 @@ class SparkMap(MapSide[DataFrame]):
         frame = prepare(as_frame(self.spark, bundle), self.map)
         if not may_fail(self.map):
             return queried(self.spark, frame, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
-        # A step is called once for a record, though what it rejects is read apart.
+        # Checkpointed, so that a step is called once for a record although rejected records are read apart.
         held = frame.localCheckpoint(eager=False)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
         rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.map, view, clock, generation))

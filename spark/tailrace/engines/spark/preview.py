@@ -1,4 +1,4 @@
-"""A few rows of a frame for people."""
+"""Show a few rows of a Spark frame to people."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tailrace.sql.terms import quoted
 
 
 def shown(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows by column: instants of any year as UTC datetimes, structs and arrays as Python has them of JSON.
+    """Collect the rows as dictionaries: instants of any year as UTC datetimes, structs and arrays as parsed JSON.
 
-    Numbers with a fraction in those are decimals. It collects the frame, so limit it first.
+    Numbers with a fraction in structs and arrays are decimals. The whole frame is collected, so limit it first.
     """
     kinds = dict(frame.dtypes)
     instants = {name for name, type in kinds.items() if type == "timestamp"}

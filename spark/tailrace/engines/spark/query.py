@@ -1,4 +1,4 @@
-"""SQL over a lake's tables by Spark; it only reads (`tailrace.lake.read.query_views` has the other engine)."""
+"""Answer SQL over a lake's tables by Spark, reading only (`tailrace.engines.duckdb.query` is the other engine)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ = ("Describe", "Show", "Explain")
 
 
 def by_spark(spark: SparkSession, lake: Lake, query: str) -> pa.Table:
-    """The rows of a query by Spark. Raises `QueryError` for SQL that it does not take or that does more than read."""
+    """Answer a query by Spark. Raises `QueryError` for SQL that Spark does not take or that does more than read."""
     try:
         _check(spark, query)
         for name, text in views(lake, query).items():
@@ -35,7 +35,7 @@ def _check(spark: SparkSession, query: str) -> None:
 
 
 def _writes(gateway: Any, plan: Any) -> bool:
-    """Whether a parsed statement, or one inside it, is a command or an insert."""
+    """Tell whether a parsed statement, or one inside it, is a command or an insert."""
     name = str(plan.getClass().getSimpleName())
     if name.startswith(_READ):
         return False

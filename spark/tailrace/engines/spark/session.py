@@ -1,6 +1,6 @@
-"""Opens a Spark session on the lake's catalog.
+"""Open a Spark session on the lake's catalog.
 
-One process has one JVM. The first session starts it, in about 5 s; later ones share it and differ in what a session can
+A process has one JVM. The first session starts it, in about 5 s; later ones share it and differ in what a session can
 differ in: the catalog and its warehouse, the default namespace, SQL settings, temporary views. So a test, or a thread
 with snapshot properties of its own, opens another session and pays almost nothing.
 """
@@ -36,16 +36,16 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
-"""A session of Spark, or what starts one where it is wanted."""
+"""A Spark session, or a function that starts one when it is needed."""
 
 
 def when_needed(starting: Starting) -> Callable[[], SparkSession]:
-    """Give what gives the session: the first that asks for it has it started."""
+    """Return a function that returns the session, and starts it at the first call."""
     return (lambda: starting) if isinstance(starting, SparkSession) else cache(starting)
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """The configuration of the catalog that the settings name, under its name: the tables that `Lake` has."""
+    """Return the configuration, under its name, of the catalog that the settings name: the tables that `Lake` has."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
     told = kind(settings).spark | storage(settings)[1]
     return {
@@ -59,7 +59,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """What each session has of its own; Spark accepts it at any time."""
+    """Return the configuration of one session; Spark accepts it at any time."""
     return {
         **catalog_conf(settings),
         "spark.sql.session.timeZone": "UTC",
@@ -71,7 +71,7 @@ def session_conf(settings: Settings) -> dict[str, str]:
 
 
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
-    """What is fixed when a process starts its JVM, with `java` or the one that is found.
+    """Return the configuration that is fixed when a process starts its JVM, with `java` or the one that is found.
 
     Raises ToolchainError when a pinned jar is missing.
     """
@@ -82,9 +82,9 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     conf = {
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalogImplementation": "in-memory",
-        # An epoch of several stages has more generated classes than the 100 that are kept: each would be made again.
+        # An epoch of several stages has more generated classes than the usual cache of 100: each would be made again.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # Where Spark's own catalog would keep tables; nothing here makes one.
+        # The warehouse of Spark's own catalog, in which nothing makes a table.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": tempfile.gettempdir(),
         "spark.ui.enabled": "false",
@@ -104,12 +104,12 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
 
 
 def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:
-    """The groups of jars that are asked for, and those that the lake needs."""
+    """List the groups of jars that are asked for, and those that the lake needs."""
     return tuple(dict.fromkeys((*groups, *lake_jars(settings))))
 
 
 def _files_in_s3() -> dict[str, str]:
-    """How Hadoop reads and writes `s3://`: sources, and checkpoints. On EMR that is EMR's own."""
+    """Return Hadoop's configuration to read and write `s3://`: sources, and checkpoints. EMR has its own."""
     at = endpoint("s3")
     conf = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
     return conf | ({"spark.hadoop.fs.s3a.endpoint": at, "spark.hadoop.fs.s3a.path.style.access": "true"} if at else {})
@@ -122,7 +122,7 @@ def open_session(
     extra: Mapping[str, str] | None = None,
     groups: Sequence[str] = ("lake",),
 ) -> SparkSession:
-    """A Spark session whose default catalog is the one that the settings name.
+    """Open a Spark session whose default catalog is the one that the settings name.
 
     The process's first call starts Spark; `app`, `groups` (which pinned jars, `("lake", "kafka")` for a Kafka source),
     the master and the memory count only then. Every call returns a session with its own SQL settings and views, and
@@ -137,7 +137,7 @@ def open_session(
 
 
 def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
-    """Put what Spark does for this thread from now on into one group; gives what makes all of it fail."""
+    """Put Spark's work for this thread from now on into one group; return a function that makes all of it fail."""
     group = f"tailrace-{uuid.uuid4()}"
     spark.sparkContext.setJobGroup(group, what)
     context: Any = spark.sparkContext._jsc
@@ -169,7 +169,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
 
 
 def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
-    """Say so where a session that did not ask for these jars started the process's JVM."""
+    """Raise `ToolchainError` where the process's JVM was started without the jars of these groups."""
     path = running.sparkContext.getConf().get("spark.driver.extraClassPath")
     if path is None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -200,7 +200,7 @@ def _with(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _environment(**values: str | None) -> Iterator[None]:
-    """These environment variables, None for one that must not be there, until Spark has started with them."""
+    """Set these environment variables while Spark starts, None to remove one, and restore them after that."""
     before = {name: os.environ.get(name) for name in values}
     try:
         _assign(values)

@@ -1,4 +1,4 @@
-"""One stage of a stream on Spark: its state is on the executors, its rows are written by them to a branch."""
+"""A stage of a stream on Spark: the executors hold its state, and write its rows to a branch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tailrace.sql.epoch.holds import due_terms, next_due
 from tailrace.sql.records.stage_records import changes
 
 Bundled: TypeAlias = "DataFrame | pa.Table"
-"""Records as either engine has them."""
+"""A bundle's records as either engine has them: a Spark frame, or an Arrow table."""
 
 
 def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
-    """Records as Spark has them."""
+    """Convert records of either engine to a Spark frame."""
     return spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
 
 
 class SparkSide:
-    """The engine of large work, for one stage. Bundles are frames, or come from Arrow tables."""
+    """A stage on Spark, for large work. Bundles are frames, or Arrow tables that become frames."""
 
     direct = False
 
@@ -90,4 +90,4 @@ class SparkSide:
         return self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
 
     def close(self) -> None:
-        """Spark frees what is checkpointed with each state (`OpenWindows.forget`)."""
+        """Do nothing: the checkpoints are freed with each state (`OpenWindows.forget`)."""

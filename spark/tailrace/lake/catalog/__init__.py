@@ -1,1 +1,1 @@
-"""Reach the catalog: its tables, conditional commits, and what is told of them."""
+"""Reach the catalog: its tables, conditional commits, and notices of them."""

@@ -1,7 +1,7 @@
-"""The catalogs that a lake may be in, and what each of its two readers, pyiceberg and Spark, has to be told of it.
+"""The kinds of catalog that a lake may be in, and the properties that pyiceberg and Spark need to open each.
 
-A setting says which it is: SQLite in a file, PostgreSQL, AWS Glue, or one behind Iceberg's REST interface. All commit
-by comparing and swapping where a table's metadata is, on which everything here rests.
+The setting `catalog_uri` selects the kind: SQLite in a file, PostgreSQL, AWS Glue, or a catalog behind Iceberg's REST
+interface. All kinds commit by comparing and swapping the location of a table's metadata; everything here rests on that.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableUpdate
 
 BUSY = 60
-"""Seconds that a commit waits for another process's: SQLite's default gives up while a slow disk syncs."""
+"""Seconds that a commit waits for another process's commit: SQLite's default gives up while a slow disk syncs."""
 
 _JDBC = {
     "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-    # V1 is the layout that pyiceberg has too.
+    # pyiceberg uses the layout V1, too.
     "jdbc.schema-version": "V1",
 }
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of catalog. `jars` is the group of pinned jars that Spark needs for it, besides those of each lake."""
+    """A kind of catalog. `jars` names the groups of pinned jars that Spark needs for it, besides every lake's."""
 
     jars: ClassVar[tuple[str, ...]] = ()
 
@@ -49,16 +49,16 @@ class Kind:
 
     @property
     def there(self) -> bool:
-        """Whether the catalog is there, as far as that can be said without asking anybody."""
+        """Whether the catalog exists, as far as that can be told without asking a service."""
         return True
 
     @property
     def named(self) -> str:
-        """The catalog as a message names it."""
+        """The catalog's name in messages."""
         return self.settings.catalog_uri
 
     def opened(self, storage: Mapping[str, str]) -> Catalog:
-        """It as pyiceberg has it, with `_committing`."""
+        """Open the catalog with pyiceberg, wrapped by `_committing`."""
         raise NotImplementedError
 
     @property
@@ -73,11 +73,11 @@ class Kind:
 
 
 class Sqlite(Kind):
-    """A file of this machine."""
+    """A catalog in an SQLite file of this machine."""
 
     @property
     def file(self) -> Path:
-        """The file: the one that is set, or `catalog.db` in the warehouse."""
+        """The catalog's file: the one that is set, or `catalog.db` in the warehouse."""
         uri = self.settings.catalog_uri
         return Path(uri.removeprefix("sqlite:///")) if uri else Path(self.settings.warehouse) / "catalog.db"
 
@@ -106,7 +106,7 @@ class Sqlite(Kind):
 
 
 class Postgres(Kind):
-    """A database of PostgreSQL, `postgresql://USER@HOST:PORT/DATABASE`; the password is `catalog_secret`."""
+    """A catalog in PostgreSQL, `postgresql://USER@HOST:PORT/DATABASE`; the password is `catalog_secret`."""
 
     jars = ("postgres",)
 
@@ -116,7 +116,7 @@ class Postgres(Kind):
         at = self._at
         secret = "" if self._secret is None else f":{quote(self._secret, safe='')}"
         uri = f"postgresql+psycopg2://{at.username}{secret}@{at.hostname}:{at.port or 5432}{at.path}"
-        # One that has idled may have been cut off.
+        # A connection that has idled may have been cut off.
         return _committing(SqlCatalog(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage))
 
     @property
@@ -132,7 +132,7 @@ class Postgres(Kind):
 
 
 class Glue(Kind):
-    """AWS Glue, `glue://ACCOUNT` or, of the account whose credentials are used, `glue://`."""
+    """AWS Glue, `glue://ACCOUNT`, or `glue://` for the account whose credentials are used."""
 
     jars = ("aws",)
 
@@ -175,24 +175,24 @@ class Rest(Kind):
 
 
 def kind(settings: Settings) -> Kind:
-    """The catalog that the settings name."""
+    """Return the kind of catalog that the settings name."""
     scheme = settings.catalog_uri.partition("://")[0]
     kinds = {"postgresql": Postgres, "glue": Glue, "http": Rest, "https": Rest}
     return kinds.get(scheme, Sqlite)(settings)
 
 
 def opened(settings: Settings) -> Catalog:
-    """The catalog that the settings name, as pyiceberg has it: none of its commits lands and is taken for failed.
+    """Open the catalog that the settings name with pyiceberg; no commit that lands is reported as failed.
 
-    A commit whose reply is lost is sent again by the service's client, and is then refused as one that comes too late,
-    by itself. pyiceberg would delete the files of what it takes for failed.
+    Where the reply to a commit is lost, the service's client sends the commit again, and the second one is refused,
+    since the first has overtaken it. pyiceberg would then delete the files of the commit as failed.
     """
     remember_readers()
     return kind(settings).opened(storage(settings)[0])
 
 
 def _committing(catalog: Catalog) -> Catalog:
-    """The catalog, which looks for what a commit made before it says that it failed."""
+    """Have a catalog look for a commit's snapshots in the table before it reports that the commit failed."""
 
     def commit(table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
         try:
@@ -200,7 +200,7 @@ def _committing(catalog: Catalog) -> Catalog:
         except Exception:
             made = [one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate)]
             after = None
-            # One that this commit was to make is perhaps not there.
+            # The table may be missing: this commit may be the one that was to make it.
             with suppress(NoSuchTableError):
                 after = catalog.load_table(table.name()) if made else None
             if after is None or any(after.metadata.snapshot_by_id(one) is None for one in made):
@@ -212,25 +212,25 @@ def _committing(catalog: Catalog) -> Catalog:
 
 
 def storage(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """What pyiceberg and Spark have to be told of where the files are."""
+    """Return the properties that tell pyiceberg, and those that tell Spark, where the files are."""
     warehouse = {"warehouse": settings.warehouse_uri}
     if not settings.on_s3:
         return warehouse, warehouse
     at, region = endpoint("s3"), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     ours = {**_given("s3.endpoint", at), **_given("s3.region", region)}
     theirs = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_given("s3.endpoint", at)}
-    # A server of one's own seldom has a name for each bucket.
+    # A self-hosted server seldom has a host name for each bucket.
     theirs |= {"s3.path-style-access": "true"} if at else {}
     return warehouse | ours, warehouse | theirs | _given("client.region", region)
 
 
 def endpoint(service: str) -> str | None:
-    """Where a service of AWS is, if not at AWS: by the variables that its own tools go by."""
+    """Return the address that replaces AWS's own for a service, by the variables of AWS's tools; None if unset."""
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def jars(settings: Settings) -> tuple[str, ...]:
-    """The groups of pinned jars that Spark needs for this lake."""
+    """List the groups of pinned jars that Spark needs for this lake."""
     return tuple(dict.fromkeys(("lake", *kind(settings).jars, *(("aws",) if settings.on_s3 else ()))))
 
 

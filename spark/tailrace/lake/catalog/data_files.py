@@ -1,7 +1,6 @@
-"""Write rows as Parquet files of a table, which it does not have yet, with the statistics that a commit says of them.
+"""Write rows as Parquet files that a table does not list yet, with the statistics that a commit states of them.
 
-pyiceberg's own writer makes an empty list of a null one where a list has structs in it, so the rows go to its file
-writer as they are.
+pyiceberg's own way turns a null list of structs into an empty one, so the rows go to its file writer directly.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 DICTIONARY = {"write.parquet.dict-size-bytes": str(128 * 1024)}
-"""How large a column's dictionary may become: one that grows past it is given up, and its making was for nothing.
+"""The largest dictionary of a column, in bytes: a dictionary that grows past it is given up, and was made for nothing.
 
-A table's own property goes before. Of instants and amounts, which are seldom alike, 2 MB took a third of the time of
-writing, and the files were larger.
+A table's own property overrides it. For instants and amounts, which seldom repeat, dictionaries of 2 MB took a third of
+the time of writing, and the files were larger.
 """
 
 
 def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
-    """Write rows with a table's own columns: a file for each of its partitions that has some."""
+    """Write rows with the table's own columns, one file for each partition that has rows; yield the files."""
     for file in _written(table, rows):
-        # What a commit lists the file by (`lake.catalog.transactions`), whatever the partitioning is by then.
+        # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is then.
         file.spec_id = table.metadata.default_spec_id
         yield file
 
@@ -47,7 +46,7 @@ def _written(table: Table, rows: pa.Table) -> Iterator[DataFile]:
         return
     stretches = _stretches(spec, schema, rows)
     if stretches is not None:
-        # Of rows that lie together pyiceberg would look for those of each partition, and copy them.
+        # pyiceberg would search for each partition's rows and copy them; rows that lie together are only sliced.
         for stretch in stretches:
             (first,) = _determine_partitions(spec=spec, schema=schema, arrow_table=stretch.slice(0, 1))
             yield _file(table, stretch, first.partition_key)
@@ -57,9 +56,9 @@ def _written(table: Table, rows: pa.Table) -> Iterator[DataFile]:
 
 
 def _stretches(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[pa.Table] | None:
-    """The rows of each partition, where those of each follow one another; None where they do not, or nobody can say.
+    """Slice rows by partition where each partition's rows follow one another; None where they do not.
 
-    Only a partition by values as they are is seen of the rows themselves.
+    None, too, where a transform other than identity partitions the table: the rows do not show its partitions.
     """
     if not all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
         return None

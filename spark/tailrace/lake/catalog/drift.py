@@ -1,4 +1,4 @@
-"""How the live tables differ from their contracts and definition, read from the catalog without a JVM."""
+"""Differences between the live tables and their contracts and definition, read from the catalog without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.model.definition.map import Map
 
 @dataclass(frozen=True)
 class Drift:
-    """One table of a namespace: whether it is there, and what would bring it to its contract."""
+    """A contract's table in a namespace: whether it exists, and the changes that would bring it to the contract."""
 
     namespace: str
     contract: Contract
@@ -25,23 +25,23 @@ class Drift:
 
     @property
     def state(self) -> Literal["not made yet", "as agreed", "differs"]:
-        """How it stands, in words."""
+        """The table's state in words."""
         if not self.made:
             return "not made yet"
         return "differs" if self.differences else "as agreed"
 
 
 def drift(lake: Lake, contract: Contract) -> Drift:
-    """How a contract's table differs from it. Raises `LakeError` where the catalog cannot be opened."""
+    """Compare a contract's live table with the contract. Raises `LakeError` where the catalog cannot be opened."""
     made = lake.has(contract.table)
     differences = changes(contract, lake.table(contract.table)) if made else ()
     return Drift(lake.settings.namespace, contract, made, tuple(differences))
 
 
 def check_definition(lake: Lake, pipeline: Definition) -> None:
-    """Raises `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
+    """Raise `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
 
-    The meaning of a later stage holds that of the stages before it.
+    The meaning of a later stage includes the meanings of the stages before it.
     """
     table = ledger_name(pipeline.name)
     if lake.has(table):

@@ -1,6 +1,6 @@
-"""What happens to the tables, told as it happens to whoever watches: publications, runs, and how far `p` follows.
+"""Notices of what happens to the tables, told as it happens: publications, runs, and the answers' progress.
 
-A lake tells its one listener (`Lake.tell`), on the thread that did it. What is told is a few words about a commit,
+A lake tells its one listener (`Lake.tell`), on the thread that did the work. A notice is a few words about a commit,
 never its rows, and nothing depends on whether anyone listens.
 """
 
@@ -15,18 +15,21 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What became of a publication."""
+    """The outcome of a publication."""
 
     PUBLISHED = "published"
     MOVED = "moved"
-    """The table had moved: nothing of it is there, and it is built on the new snapshot and tried again (rule X1)."""
+    """The table had moved: nothing was published; the writer builds on the new snapshot and tries again (rule X1)."""
     FENCED = "fenced"
-    """Another writer had taken the lease: it is not tried again (rule X1)."""
+    """Another writer had taken the lease: the publication is not tried again (rule X1)."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A try to move a table's main branch to what a writer wrote; the writer is a stream, a backfill or a follower."""
+    """A try to move a table's main branch to a writer's commit.
+
+    `writer` is the kind of writer: a stream, a backfill, a follower (`follow`) or a claimant of a registry (`claim`).
+    """
 
     table: str
     writer: str
@@ -36,7 +39,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Followed:
-    """Table `p` of a pipeline stands for this epoch of its ledger."""
+    """The answers of a pipeline now stand for this epoch of its ledger."""
 
     pipeline: str
     epoch: int
@@ -52,7 +55,10 @@ class Noted:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A stream folds a definition no more, for another process does or it reads one like that; so many are left."""
+    """A stream stopped folding a definition, since another process folds it or a definition that it reads.
+
+    `left` is the number of definitions that the stream still folds.
+    """
 
     definition: str
     reason: str
@@ -61,7 +67,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class WentOver:
-    """A stream folds a definition on another engine from here on, until it is started anew; `why` is for people."""
+    """A stream folds a definition on another engine from here on, until it is restarted; `why` is for people."""
 
     definition: str
     engine: str
@@ -72,4 +78,4 @@ Notice: TypeAlias = "Publication | Followed | Noted | Dropped | WentOver"
 
 
 def untold(notice: Notice) -> None:
-    """Nobody listens."""
+    """Ignore a notice: nobody listens."""

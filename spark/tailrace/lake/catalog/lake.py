@@ -1,4 +1,4 @@
-"""The lake: the catalog's tables as pyiceberg sees them, without a JVM. Spark sees the same ones."""
+"""The lake: the catalog's tables as pyiceberg sees them, without a JVM. Spark sees the same tables."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from tailrace.settings import Settings
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 
 MANY = 16
-"""How many files of a small table are put together."""
+"""The number of files from which on those of a small table are merged."""
 
 PREFIX = "tailrace."
-"""What the names of our snapshot properties start with."""
+"""The prefix of the names of our snapshot properties."""
 
 _TRIES = 20
-"""How often a branch is moved anew that a commit to another branch was in the way of."""
+"""The most tries of a metadata commit, such as a branch's move, that other commits get in the way of."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog with the namespace, made where there is none yet."""
+        """The opened catalog; its namespace is made where there is none yet."""
         there = kind(self.settings)
         try:
             catalog = opened(self.settings)
@@ -76,31 +76,31 @@ class Lake:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog is there, as far as that can be said without asking it; a file is not made by that."""
+        """Whether the catalog exists, as far as that can be told without opening it; looking makes no file."""
         return kind(self.settings).there
 
     @property
     def tables(self) -> list[str]:
-        """The names of the namespace's tables, in their order; none where there is no lake yet."""
+        """The names of the namespace's tables, sorted; none where there is no lake yet."""
         if not self.exists:
             return []
         return sorted(name for _, name in self.catalog.list_tables(self.settings.namespace))
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """The table's name in Spark SQL."""
+        """Return the name of a table, or of a branch of it, in Spark SQL."""
         suffix = "" if branch is None else f".`branch_{branch}`"
         return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
 
     def identifier(self, table: str) -> str:
-        """The table's name as Spark's readers and calls take it: without quotes, for it is no SQL."""
+        """Return the table's name as Spark's readers and calls take it: without quotes, since it is not SQL."""
         return f"{self.settings.catalog}.{self.settings.namespace}.{table}"
 
     def has(self, table: str) -> bool:
-        """Whether there is such a table."""
+        """Tell whether there is such a table."""
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
 
     def found(self, table: str) -> Table | None:
-        """Load a table as it stands now; None where there is none. It is one look, where `has` and `table` are two."""
+        """Load a table as it stands now; None where there is none. Asks the catalog once, `has` with `table` twice."""
         try:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
         except NoSuchTableError:
@@ -122,10 +122,10 @@ class Lake:
         )
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
-        """Give the table, made by its contract where there is none; its first snapshot then has these properties.
+        """Return a table, making it by its contract where there is none; its first snapshot then has these properties.
 
-        A table comes with that snapshot, empty, in one commit: there is always one to branch from and to assert, and
-        nobody sees a table that does not say yet whose it is.
+        The table and its empty first snapshot are one commit: there is always a snapshot to branch from and to assert,
+        and nobody sees a table that does not say yet whose it is.
         """
         if self.has(contract.table):
             return self.table(contract.table)
@@ -156,23 +156,23 @@ class Lake:
             shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
-        """Where a branch stands now."""
+        """Return the head of a branch as it stands now."""
         return head_of(self.table(table), branch)
 
     def refs(self, table: str) -> Mapping[str, int]:
-        """The branches of a table, and the snapshots that they stand at."""
+        """Return the snapshots of a table's branches and tags, by name."""
         return {name: ref.snapshot_id for name, ref in self.table(table).metadata.refs.items()}
 
     def commits(self, table: str) -> list[Commit]:
-        """The commits of main, the latest first, as far as they are kept; a foreign one says nothing."""
+        """List the commits of main that are kept, the latest first; a foreign commit has no properties."""
         loaded = self.table(table)
         return [Commit(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
 
-        Raises `MovedError` if it does not. A commit to another branch in between does not count: it is tried again. Nor
-        does a reply that is lost: where the branch then stands at the snapshot, it was moved.
+        Raises `MovedError` if it stands elsewhere. A commit to another branch in between does no harm: the move is
+        tried again. Nor does a lost reply: the move succeeded if the branch has the snapshot by then.
         """
         update = SetSnapshotRefUpdate(
             ref_name=branch,
@@ -195,7 +195,7 @@ class Lake:
             except CommitFailedException:
                 continue
             except Exception:
-                # It may have gone through all the same, and others have gone on from there by now.
+                # The move may have landed all the same, and others may have committed on top of it by now.
                 after = self.table(table)
                 if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
                     raise
@@ -203,7 +203,7 @@ class Lake:
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
 
     def name(self, table: str, tag: str, snapshot: int) -> None:
-        """Give a snapshot a tag of this name, which keeps it from expiry. Raises `LakeError` where it has expired."""
+        """Tag a snapshot, which keeps it from expiry. Raises `LakeError` where it has expired."""
         update = SetSnapshotRefUpdate(
             ref_name=tag,
             type="tag",
@@ -215,14 +215,14 @@ class Lake:
         self._change(table, lambda loaded: _named(loaded, snapshot, update))
 
     def unname(self, table: str, names: Collection[str]) -> None:
-        """Remove branches and tags, as far as they are there."""
+        """Remove branches and tags; names that are not there are skipped."""
         self._change(
             table,
             lambda loaded: tuple(RemoveSnapshotRefUpdate(ref_name=one) for one in names if ref_of(loaded, one)),
         )
 
     def forget(self, table: str, snapshots: Collection[int]) -> None:
-        """Take snapshots that no branch and no tag names out of the table's metadata; their files stay."""
+        """Remove from the table's metadata those of the snapshots that no branch or tag names; their files stay."""
 
         def removed(loaded: Table) -> tuple[TableUpdate, ...]:
             named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
@@ -233,7 +233,7 @@ class Lake:
         self._change(table, removed)
 
     def _change(self, table: str, updates: Callable[[Table], tuple[TableUpdate, ...]]) -> None:
-        """Commit changes of the metadata that do not depend on what else is committed meanwhile."""
+        """Commit changes of the metadata that do not depend on what others commit meanwhile; try again after them."""
         for _ in range(_TRIES):
             loaded = self.table(table)
             made = updates(loaded)
@@ -243,24 +243,24 @@ class Lake:
                 self.catalog.commit_table(loaded, (), made)
                 return
             except (CommitFailedException, ValueError):
-                # The latter where another has made the same change meanwhile.
+                # `ValueError` comes where another has made the same change meanwhile.
                 continue
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot that says this, if the table still stands at `expected`; gives its id.
+        """Commit an empty snapshot with these properties, if main still stands at `expected`; return its id.
 
-        Raises `MovedError` if it does not.
+        Raises `MovedError` if main stands elsewhere.
         """
         return self.enter(table, (), properties, expected)
 
     def written(self, table: str, rows: pa.Table) -> list[DataFile]:
-        """Write rows as files beside a table, which does not have them yet.
+        """Write rows as files beside a table, which does not list them yet.
 
-        Columns go by the names that the table has for them now; those that are not given are null. Raises `LakeError`
-        for a column that the table has no more.
+        Columns under former names are written under the table's current ones; columns that are not given are null.
+        Raises `LakeError` for a column that the table has no more.
         """
-        # Here, for it brings pandas along, and most commands never write.
+        # Imported here because it imports pandas, and most commands never write.
         from tailrace.lake.catalog.data_files import written_files
 
         if not rows.num_rows:
@@ -271,9 +271,9 @@ class Lake:
     def change(
         self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
-        """Commit written files to a branch if it still stands at `expected`, saying this; gives the snapshot's id.
+        """Commit written files and these properties to a branch if it still stands at `expected`; return the snapshot.
 
-        Raises `MovedError` if it does not. A reply that is lost does not count where the branch has the commit.
+        Raises `MovedError` if it stands elsewhere. A lost reply is no failure where the branch has the commit.
         """
         loaded = self._expected(table, expected, branch)
         list_as_written(loaded, change.added)
@@ -295,9 +295,9 @@ class Lake:
         return made[0]
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit to main what snapshot `staged` added to another branch, its files as they are; gives the snapshot.
+        """Commit to main, unchanged, the files that snapshot `staged` added to another branch; return the snapshot.
 
-        Raises `MovedError` where main stands elsewhere, and `LakeError` where that snapshot is gone.
+        Raises `MovedError` where main stands elsewhere, and `LakeError` where snapshot `staged` is gone.
         """
         loaded = self._expected(table, expected)
         files = list(added_files(loaded, staged))
@@ -310,7 +310,7 @@ class Lake:
             return made_by(transaction)
 
     def gather(self, table: str) -> None:
-        """Put the files of a small table together where there are many; leaves them where another commits meanwhile."""
+        """Merge the files of a small table where there are `MANY`; leave them where another commits meanwhile."""
         loaded = self.table(table)
         snapshot, head = loaded.current_snapshot(), head_of(loaded)
         summary = None if snapshot is None else snapshot.summary
@@ -322,16 +322,16 @@ class Lake:
             self.change(table, Change(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """All rows of a small table, and the snapshot that they are of."""
+        """Read all rows of a small table; return the snapshot that they are of, and the rows."""
         loaded = self.table(table)
         return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows to main if it still stands at `expected`; gives the snapshot's id. Left out columns are null.
+        """Append rows to main if it still stands at `expected`; return the snapshot's id. Columns left out are null.
 
-        Raises `MovedError` if it does not.
+        Raises `MovedError` if main stands elsewhere.
         """
         loaded = self._expected(table, expected)
         schema = loaded.schema().as_arrow()
@@ -350,12 +350,12 @@ class Lake:
 
 
 def no_rows(schema: Schema) -> pa.Table:
-    """An empty frame of a table's columns: what a commit of nothing but properties appends."""
+    """Return an Arrow table of these columns without rows, which a commit of properties alone appends."""
     return schema.as_arrow().empty_table()
 
 
 def ref_of(table: Table, name: str) -> int | None:
-    """The snapshot that a branch or tag of a loaded table names; None where there is no such one."""
+    """Return the snapshot that a branch or tag of a loaded table names; None where there is no such name."""
     ref = table.metadata.refs.get(name)
     return ref.snapshot_id if ref else None
 
@@ -367,7 +367,7 @@ def _named(loaded: Table, snapshot: int, update: SetSnapshotRefUpdate) -> tuple[
 
 
 def head_of(table: Table, branch: str = MAIN) -> Head:
-    """Where a branch of a loaded table stands."""
+    """Return the head of a branch of a loaded table."""
     ref = table.metadata.refs.get(branch)
     if ref is None:
         return Head(None, {})
@@ -382,7 +382,7 @@ def head_of(table: Table, branch: str = MAIN) -> Head:
 
 
 def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
-    """The snapshot and those below it, the latest first, as far as they are kept."""
+    """List a snapshot and its ancestors, the latest first, as far as they are kept."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     found = []
     while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
@@ -392,6 +392,6 @@ def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """Our properties of a snapshot, without their prefix."""
+    """Return our properties of a snapshot, without their prefix."""
     summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
     return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}

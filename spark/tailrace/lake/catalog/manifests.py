@@ -1,8 +1,8 @@
-"""Have pyiceberg remember how files of one Avro schema are read, which it works out anew for each manifest.
+"""Have pyiceberg remember its readers of Avro schemas, which it works out anew for each manifest.
 
 A table that a stream writes has a manifest an epoch, all of one schema; parsing that schema, and resolving it with the
-one that manifests are read by, was six sevenths of what planning such a table's files took. Readers keep nothing of
-what they read, so that one serves for all files and threads.
+schema that manifests are read by, took six sevenths of the time of planning such a table's files. Readers keep nothing
+of what they read, so one reader serves all files and threads.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 MOST = 64
-"""How many schemas and readers are remembered: a few of each table that a process looks at."""
+"""The most schemas and readers that are remembered: a few for each table that a process looks at."""
 
 
 def remember_readers() -> None:
-    """Have this process parse and resolve each schema of manifests once; again it does nothing."""
-    # What is put in the place of its own has no place in its types.
+    """Have this process parse and resolve each schema of manifests only once; a second call does nothing."""
+    # Our replacements do not fit the types of pyiceberg's functions, hence `Any`.
     own: Any = avro
     if own.AvroFileHeader.get_schema is _schema:
         return
@@ -36,7 +36,7 @@ _parsed_anew = avro.AvroFileHeader.get_schema
 
 def _schema(header: avro.AvroFileHeader) -> Schema:
     said = header.meta.get("avro.schema")
-    # One without a schema is refused as ever.
+    # pyiceberg refuses a file without a schema, as before.
     return _parsed_anew(header) if said is None else _parsed(said)
 
 
@@ -46,7 +46,7 @@ def _parsed(said: str) -> Schema:
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of schemas and types, so that it works once for the very same objects."""
+    """Wrap a function of schemas and types so that it runs only once for the very same objects."""
 
     @lru_cache(MOST)
     def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:
@@ -61,9 +61,9 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Same:
-    """A schema that is equal to itself alone: comparing two by what is in them would take as long as to resolve them.
+    """A schema that equals only itself: comparing two schemas by their contents would take as long as resolving them.
 
-    It is held, so that no other takes its place in memory.
+    The schema is held, so that no other object gets its place in memory, and so its `id`.
     """
 
     def __init__(self, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""One run over a range of event time, as its latest row has it."""
+"""A run over a range of event time, as its latest row in the table of runs has it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its latest row has it. The range is of window timestamps, in microseconds, half open."""
+    """A run as its latest row has it. `first` to `last` is a half-open range of window timestamps, in microseconds."""
 
     run: str
     kind: str
@@ -26,9 +26,9 @@ class Run:
     at: datetime | None = None
 
     def overlaps(self, first: int, last: int) -> bool:
-        """Whether it computed anything of this range."""
+        """Tell whether the run computed any of this range."""
         return self.first < last and first < self.last
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether it computed all of this range."""
+        """Tell whether the run computed all of this range."""
         return self.first <= first and last <= self.last

@@ -1,7 +1,7 @@
-"""A catalog in a file of SQLite: looks are plain queries, and pyiceberg's own catalog makes every change.
+"""A catalog in an SQLite file: look-ups are plain queries, and pyiceberg's own catalog makes every change.
 
-To ask where a table's metadata is takes a row of the file. pyiceberg's catalog asks it by SQLAlchemy, which takes a
-quarter of a second to import: a fifth of what a command takes that looks at a lake and ends.
+Finding a table's metadata takes one row of the file. pyiceberg's catalog reads the row through SQLAlchemy, which takes
+a quarter of a second to import: a fifth of the time of a command that looks at a lake and ends.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ _TABLES = (
     "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
     "AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 )
-"""The tables of a namespace: what is no view, as pyiceberg's own catalog tells them apart."""
+"""Selects the tables of a namespace, without its views, as pyiceberg's own catalog tells them apart."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 
 
 class LookedUp:
-    """pyiceberg's catalog of one file, opened by `whole` for what is more than a look.
+    """A catalog of one file that answers look-ups itself, and opens pyiceberg's catalog by `whole` for all else.
 
-    What a look cannot answer, for the file has no catalog yet or an older one, is asked of that one, too.
+    pyiceberg's catalog also answers look-ups of a file that has no catalog yet, or an older one.
     """
 
     def __init__(
         self, name: str, file: Path, busy: int, properties: Mapping[str, str], whole: Callable[[], Any]
     ) -> None:
-        """`busy` is how many seconds a look waits for another process's commit."""
+        """Open nothing yet. `busy` is the number of seconds that a look-up waits for another process's commit."""
         self.name, self.properties = name, dict(properties)
         self._file, self._busy, self._open = file, busy, whole
 
     @cached_property
     def whole(self) -> Any:
-        """pyiceberg's catalog."""
+        """pyiceberg's own catalog, opened at first use."""
         return self._open()
 
     def __getattr__(self, name: str) -> Any:
-        # A copy in the making has no way to open it yet.
+        # While a copy of this object is being made, it cannot open the catalog yet.
         if name.startswith("__") or "_open" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.whole, name)
 
     def supports_server_side_planning(self) -> bool:
-        """Nobody but this process plans which files are read."""
+        """Return False: only this process plans which files are read."""
         return False
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
@@ -71,41 +71,41 @@ class LookedUp:
         return Table((*space.split("."), name), metadata, at, io, self)  # type: ignore[arg-type]
 
     def table_exists(self, identifier: str | tuple[str, ...]) -> bool:
-        """Whether there is such a table."""
+        """Tell whether there is such a table."""
         found = self._rows(_TABLE.format(what="1"), *_parted(identifier))
         return bool(self.whole.table_exists(identifier) if found is None else found)
 
     def list_tables(self, namespace: str) -> list[tuple[str, ...]]:
-        """The tables of a namespace."""
+        """List the tables of a namespace."""
         found = self._rows(_TABLES.format(what="table_name"), namespace)
         if found is None:
             return list(self.whole.list_tables(namespace))
         return [(*namespace.split("."), name) for (name,) in found]
 
     def namespace_exists(self, namespace: str) -> bool:
-        """Whether there is such a namespace."""
+        """Tell whether there is such a namespace."""
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
-        """The rows of a query of this catalog; None where the file cannot answer it."""
+        """Return the rows of a query of this catalog; None where the file cannot answer it."""
         if not self._file.is_file():
             return None
         try:
             with closing(sqlite3.connect(self._file, timeout=self._busy)) as connection:
                 return connection.execute(text, (self.name, *values)).fetchall()
         except sqlite3.Error:
-            # What is wrong with it is for the other one to mend, or to say.
+            # pyiceberg's own catalog mends what is wrong with the file, or reports it.
             return None
 
 
 def _parted(identifier: str | tuple[str, ...]) -> tuple[str, str]:
-    """The namespace and the name in a table's full name."""
+    """Split a table's full name into its namespace and its name."""
     *space, name = identifier.split(".") if isinstance(identifier, str) else identifier
     return ".".join(space), name
 
 
 def changing(catalog: Catalog) -> Catalog:
-    """Give the catalog that makes the changes: pyiceberg's own, behind one that looks are asked of."""
+    """Return the catalog that makes the changes: the given one or, of a `LookedUp`, pyiceberg's own behind it."""
     whole: Catalog = catalog.whole if isinstance(catalog, LookedUp) else catalog
     return whole

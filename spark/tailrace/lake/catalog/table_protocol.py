@@ -1,6 +1,6 @@
-"""What the commit protocol asks of a lake: branches that move only from where they were seen (rules X1 and X2).
+"""The operations that the commit protocol needs of a lake: branches move only from where they were seen (X1 and X2).
 
-`Lease`, `Branch`, `Runs`, `Following` and `Replacing` are written against this, and against nothing else of a catalog.
+`Lease`, `Branch`, `Runs`, `Following` and `Replacing` use these operations, and nothing else of a catalog.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from tailrace.lake.schema.contracts import Contract
 MAIN = "main"
 
 BACKFILLED = "backfilled"
-"""A backfill's commit names its run and the range that it replaced by it (`commit.range_replacement`)."""
+"""The property by which a backfill's commit names its run and the replaced range (`commit.range_replacement`)."""
 
 BEGINS = "begins"
-"""What the first commit of a generation says: what came before it is another one's (`generations`)."""
+"""The property of a generation's first commit: the commits before it are of another generation (`generations`)."""
 
 MAINTAINED = "maintained"
-"""A commit of maintenance that repeats the last epoch's properties has it (`commit.epoch_properties`)."""
+"""The property of a commit of maintenance, which repeats the last epoch's properties (`commit.epoch_properties`)."""
 
 
 def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
-    """What a commit beside the stream repeats of the one before it: all but what that one says of itself alone.
+    """Select the properties that a commit beside the stream repeats of the commit before it.
+
+    Left out are the properties that a commit says of itself alone, and those named in `but`.
 
     >>> repeated({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
     {'epoch': '7'}
@@ -36,10 +38,10 @@ def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Head:
-    """Where a branch of a table stands: its snapshot, and what the last of our commits below it says of itself.
+    """The head of a branch of a table: its snapshot, and the properties of the last of our commits up to it.
 
-    `properties` holds our snapshot properties without their prefix. A foreign commit, a compaction say, is looked
-    through. `records` is how many the snapshot holds, deleted ones included, and None where it does not say.
+    `properties` holds our snapshot properties without their prefix; foreign commits, such as compactions, are skipped
+    for them. `records` is how many rows the snapshot holds, deleted ones included; None where it does not say.
     """
 
     snapshot: int | None
@@ -47,19 +49,19 @@ class Head:
     records: int | None = None
 
     def number(self, name: str, default: int = -1) -> int:
-        """A property as a number."""
+        """Return a property as a number; `default` where there is none."""
         return int(self.properties.get(name, default))
 
 
 class Commit(NamedTuple):
-    """A commit of a table: its snapshot, and what it says of itself; nothing, if it is a foreign one."""
+    """A commit of a table: its snapshot, and its properties of ours; a foreign commit has none."""
 
     snapshot: int
     properties: Mapping[str, str]
 
 
 def standing(commits: Sequence[Commit]) -> Head:
-    """Where commits stand, of which the first is the latest.
+    """Return the head of a branch with these commits, the latest first.
 
     >>> standing([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
     Head(snapshot=3, properties={'epoch': '7'}, records=None)
@@ -71,7 +73,7 @@ def standing(commits: Sequence[Commit]) -> Head:
 
 @dataclass(frozen=True)
 class Change:
-    """Files that are written and wait to be added to a table, and those of it that they take the place of."""
+    """Written files that wait to be added to a table, and the files of the table that they replace."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...] = ()
@@ -80,56 +82,56 @@ class Change:
 class Tables(Protocol):
     """The tables of a lake. Every change is one atomic commit of one table.
 
-    A change that gives the snapshot it expects raises `MovedError` where the branch stands elsewhere; nothing of it is
-    there then, unless its own reply was lost on the way: whoever tries again looks for itself among the commits.
+    A change that is given the snapshot it expects raises `MovedError` where the branch stands elsewhere. Nothing of the
+    change is there then, unless only its reply was lost: whoever tries again looks for it among the commits first.
     """
 
     @property
     def tell(self) -> Callable[[Notice], None]:
-        """Who hears what happens to the tables."""
+        """The listener that is told what happens to the tables."""
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """What an engine calls a table, or a branch of it."""
+        """Return an engine's name for a table, or for a branch of it."""
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> object:
         """Make a table where there is none."""
 
     def head(self, table: str, branch: str = MAIN) -> Head:
-        """Where a branch stands now."""
+        """Return the head of a branch as it stands now."""
 
     def refs(self, table: str) -> Mapping[str, int]:
-        """The branches of a table, and the snapshots that they stand at."""
+        """Return the snapshots of a table's branches and tags, by name."""
 
     def commits(self, table: str) -> Sequence[Commit]:
-        """The commits of main, the latest first, as far as they are kept."""
+        """List the commits of main that are kept, the latest first."""
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
         """Move a branch to a snapshot if it stands at `expected` (None: if there is no such branch).
 
-        Where it is there already nothing is done.
+        Does nothing where the branch stands at the snapshot already.
         """
 
     def unname(self, table: str, names: Collection[str]) -> None:
-        """Remove branches and tags, as far as they are there."""
+        """Remove branches and tags; names that are not there are skipped."""
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot to main that says this; gives its id."""
+        """Commit an empty snapshot with these properties to main; return its id."""
 
     def change(
         self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
-        """Commit written files to a branch, saying this; gives the new snapshot's id."""
+        """Commit written files and these properties to a branch; return the new snapshot's id."""
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit what snapshot `staged` of another branch added to main, saying this; gives the new snapshot's id."""
+        """Commit to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""
 
     def gather(self, table: str) -> None:
-        """Put the files of a small table together where there are many; leaves them where another commits meanwhile."""
+        """Merge the files of a small table where there are many; leave them where another commits meanwhile."""
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """All rows of a small table, and the snapshot that they are of."""
+        """Read all rows of a small table; return the snapshot that they are of, and the rows."""
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows to main, saying this; gives the snapshot's id. Columns that are not given are null."""
+        """Append rows and these properties to main; return the snapshot's id. Columns that are not given are null."""

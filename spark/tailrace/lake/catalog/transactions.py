@@ -1,4 +1,4 @@
-"""Commit to a table as it was loaded, by pyiceberg's transactions: conditional, and without trying again by itself."""
+"""Commit to a table as it was loaded, by pyiceberg's transactions: conditionally, and without automatic retries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
 
 class _Looking(Transaction):
-    """A transaction that makes its metadata once for each change: pyiceberg copies all of it at every look.
+    """A transaction that builds its metadata once for each change: pyiceberg copies all of it at every access.
 
-    A commit looks eight times, and of a table with hundreds of snapshots a copy takes longer than all the rest.
+    A commit accesses it eight times, and for a table with hundreds of snapshots a copy takes longer than all the rest.
     """
 
     _made: tuple[object, TableMetadata] | None = None
@@ -36,8 +36,8 @@ class _Looking(Transaction):
 
 @contextmanager
 def committing(loaded: Table) -> Iterator[Transaction]:
-    """A transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
-    # Left to itself pyiceberg builds an overtaken append anew on whatever is there by then.
+    """Open a transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
+    # By default pyiceberg rebuilds an overtaken append on whatever the table holds by then.
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
     loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
     try:
@@ -46,22 +46,22 @@ def committing(loaded: Table) -> Iterator[Transaction]:
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
     except ValueError as error:
-        # So it tells of a commit to another branch of the table.
+        # By this error pyiceberg reports a commit to another branch of the table.
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error
 
 
 class Exchange(_OverwriteFiles):
-    """A commit that puts files in the place of others, and keeps the table's manifests few.
+    """A commit that replaces files by others, and keeps the table's manifests few.
 
-    pyiceberg's own leaves three manifests behind for each such commit, those of what is gone among them, and every
-    scan and every further commit reads them all.
+    pyiceberg's own such commit leaves three manifests behind, with those of removed files among them, and every scan
+    and every further commit reads them all.
     """
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Exchange:
-        """The commit to a branch that says this."""
+        """Make the commit to a branch with these properties."""
         io = transaction._table.io
         return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(properties), branch=branch)
 
@@ -75,22 +75,22 @@ class Exchange(_OverwriteFiles):
 
 
 MANIFESTS = 8
-"""From how many manifests on an exchange puts them together."""
+"""The number of manifests from which on an exchange merges them."""
 
 _MANIFEST = 8 * 1024 * 1024
-"""How large they become, in bytes."""
+"""The target size of merged manifests, in bytes."""
 
 
 def made_by(transaction: Transaction) -> int:
-    """The snapshot that a transaction is about to commit; the table may stand at another's by the time it has."""
+    """Return the id of the snapshot that a transaction is about to commit; others may commit on top right after it."""
     (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
     return made
 
 
 def list_as_written(loaded: Table, files: Sequence[DataFile]) -> None:
-    """Have a commit list files by the partitioning that they were written by: pyiceberg goes by that of today.
+    """Have a commit list files under the partitioning they were written by; pyiceberg uses the table's current one.
 
-    Raises `LakeError` where they are of several.
+    Raises `LakeError` where the files are of several partitionings.
     """
     specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
     if len(specs) > 1:
@@ -100,7 +100,7 @@ def list_as_written(loaded: Table, files: Sequence[DataFile]) -> None:
 
 
 def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
-    """The data files that a snapshot added, whatever became of them since. Raises `LakeError` where it is gone."""
+    """Yield the data files that a snapshot added, even if removed since. Raises `LakeError` where it is gone."""
     snapshot = loaded.metadata.snapshot_by_id(staged)
     if snapshot is None:
         raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")

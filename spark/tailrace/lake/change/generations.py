@@ -1,11 +1,12 @@
-"""How a table goes over to another generation: what was built beside it is what it holds, in one commit of the table.
+"""Make a table go over to another generation, which was built in a table beside it, in one commit of the table.
 
-The new rows are written to a table beside, in a folder of the table itself and with the ids that their columns will
-have there. Going over then moves no data: one commit gives the table the new columns and a snapshot of the files that
-were written, if nobody committed in between. Readers see all of the old or all of the new, the old snapshot keeps its
-columns and gets a tag, and its tag is what a rollback makes current again in the same way.
+The new rows are written to the table beside, in a folder of the table itself and with the column ids that they will
+have in the table. Going over then moves no data: one commit gives the table the new columns and a snapshot of the
+written files, if nobody committed in between. Readers see all of the old generation or all of the new. The old snapshot
+keeps its columns and gets a tag; a rollback makes the tagged snapshot current again in the same way.
 
-The ledger goes over first and says where table `p` is to go; whoever comes by after a crash in between brings it there.
+The ledger goes over first and says where the answers are to go; after a crash in between, the next process that calls
+`settle` brings them there.
 """
 
 from __future__ import annotations
@@ -65,30 +66,30 @@ MEANING = "tailrace.meaning"
 """The table property that says what the definition meant, part by part (`model.definition.fingerprint`)."""
 
 FROM = "tailrace.from"
-"""The ledger's property that says where its generation is from: the pipeline's name beside, or a tag."""
+"""The ledger's table property that says where its generation came from: the name it was built under, or a tag."""
 
 TAG = "generation_"
-"""How the tags of generations that were left start."""
+"""The prefix of the tags of generations that a table has left."""
 
 
 def generation_of(table: Table) -> int:
-    """The generation that a table holds; that of the first stream where it does not say so."""
+    """Return the generation that a table holds; 1, that of the first stream, where the table does not say."""
     return int(table.properties.get(GENERATION, 1))
 
 
 def tag_of(generation: int) -> str:
-    """The tag of a generation that a table has left."""
+    """Return the tag of a generation that a table has left."""
     return f"{TAG}{generation}"
 
 
 def left(table: Table) -> list[int]:
-    """The generations that a table has left and still has, in their order."""
+    """List the generations that a table has left and still keeps by a tag, in order."""
     tags = [name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag"]
     return sorted(int(tag.removeprefix(TAG)) for tag in tags if tag.removeprefix(TAG).isdigit())
 
 
 def refused(lake: Lake, pipeline: Pipeline) -> str | None:
-    """Why a definition cannot be applied to what a lake holds of it; None where it can."""
+    """Say why a definition cannot be applied to the tables that a lake holds of it; None where it can."""
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
@@ -111,7 +112,7 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
 
 
 def name_beside(pipeline: str, generation: int) -> str:
-    """The name under which a generation of a pipeline is built: no pipeline can have it.
+    """Name the tables in which a generation of a pipeline is built: no pipeline can have this name.
 
     >>> name_beside("rides", 3)
     'rides__g3'
@@ -120,9 +121,10 @@ def name_beside(pipeline: str, generation: int) -> str:
 
 
 def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
-    """An empty table by a contract, of another name, whose files the contract's own table can take over.
+    """Make an empty table by a contract, under another name, whose files the contract's own table can take over.
 
-    It is laid out as that table is now. Raises `LakeError` where the contract lacks a column that this takes.
+    The new table has the current partitioning and sort order of the contract's own. Raises `LakeError` where the
+    contract lacks a column that they, or a former partitioning, are by.
     """
     contract, target = agreed(contract, lake.settings.contracts), lake.table(contract.table)
     live = target.metadata
@@ -136,7 +138,7 @@ def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, s
             "does not have: give that one another name"
         )
     location = f"{target.location()}/{name}"
-    # Not as a catalog makes a table: that numbers columns and partitionings anew.
+    # Registered, since a table that the catalog makes has columns and partitionings numbered anew.
     metadata = new_table_metadata(
         schema,
         PartitionSpec(),
@@ -162,15 +164,15 @@ def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, s
 
 
 def _named_before(table: Table, column: int) -> str:
-    """What a column is called, or was when there was one of that number."""
+    """Return the latest name of a column, given by its id; the id as text where no schema of the table has it."""
     names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
     return next((name for name in names if name), str(column))
 
 
 def aligned(schema: Schema, before: Schema, highest: int) -> Schema:
-    """A schema whose columns have the ids that they have in `before`, where they are the same, else ids of their own.
+    """Give a schema's columns their ids in `before` where name and type are the same there, else new ids.
 
-    `highest` is the last id that was ever given: an id never comes to mean another column.
+    `highest` is the last id that was ever given out: an id never comes to mean another column.
     """
     ids = count(highest + 1)
     there = {field.name: field for field in before.fields}
@@ -200,7 +202,10 @@ def _renumbered(type: IcebergType, ids: Iterator[int]) -> IcebergType:
 
 @dataclass(frozen=True)
 class Held:
-    """What a table is to hold: the manifests of a snapshot, its totals, and the columns."""
+    """Contents for a table to hold: the manifests of a snapshot, its totals and columns.
+
+    `sequence` is the sequence number of the last commit of the table that the contents are from.
+    """
 
     manifests: tuple[ManifestFile, ...]
     totals: Mapping[str, str]
@@ -209,7 +214,7 @@ class Held:
 
     @classmethod
     def of(cls, table: Table, snapshot: int | None = None) -> Held:
-        """What a snapshot of a table holds, its current one where none is named."""
+        """Take the contents of a snapshot, the current one where none is named; `LakeError` where it is not there."""
         at = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
         if at is None or at.summary is None:
             raise LakeError(f"{table.name()} has no snapshot {snapshot or ''}: it was expired, or never made")
@@ -226,11 +231,11 @@ def go_over(
     generation: int | str,
     parent: int | None = None,
 ) -> int:
-    """Make a loaded table hold something else, if nothing was committed to its main branch since; gives the snapshot.
+    """Make a loaded table hold other contents, if nothing was committed to any branch since; return the snapshot's id.
 
-    The table's properties `told` and the snapshot's `properties` are set with it, and what was current gets the tag of
-    the generation that it was, or another one that is given. The new snapshot has no parent, for what its commits say
-    is of another generation; or it goes on from a snapshot of the table.
+    The same commit sets the table's properties `told` and the snapshot's `properties`, and tags the snapshot that was
+    current: with the tag of its `generation`, or with `generation` itself where that is a text. The new snapshot has no
+    parent, since the commits before it are of another generation; with `parent` it goes on from that snapshot.
 
     Raises `MovedError` if something was committed.
     """
@@ -265,7 +270,7 @@ def go_over(
     if before is not None:
         updates.append(_ref(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]
-    # Every branch, and not main alone: a commit to another one takes a sequence number, too.
+    # Every branch is asserted, not main alone: a commit to another branch takes a sequence number, too.
     asserted: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
     asserted += [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
     asserted += [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
@@ -279,9 +284,9 @@ def go_over(
 
 
 def settle(lake: Lake, pipeline: str) -> None:
-    """Bring table `p`, where there is one, to the generation that its ledger has gone over to, if that is not done yet.
+    """Bring a pipeline's table of answers, if there is one, to the generation that its ledger has gone over to.
 
-    Raises `LakeError` where what it was to hold is gone.
+    Does nothing where it is there already. Raises `LakeError` where the contents that it was to take are gone.
     """
     while True:
         if not lake.has(pipeline):
@@ -295,7 +300,7 @@ def settle(lake: Lake, pipeline: str) -> None:
             there = answers.metadata.refs[place].snapshot_id
             held, properties = Held.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
-            # It has followed the ledger that was beside it to the end, so it stands for the ledger's first snapshot.
+            # The answers built beside followed their ledger to its end, which the first snapshot of this ledger holds.
             held, first = Held.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
@@ -306,21 +311,21 @@ def settle(lake: Lake, pipeline: str) -> None:
         try:
             go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
         except MovedError:
-            # A follower, or another one that does the same.
+            # A follower committed first, or another process that settles the answers.
             continue
 
 
 def scratch(lake: Lake, pipeline: str) -> list[int]:
-    """The generations of a pipeline that have tables beside it."""
+    """List the generations of a pipeline that have tables beside it."""
     tables = lake.catalog.list_tables(lake.settings.namespace)
     found = (re.fullmatch(rf"{re.escape(pipeline)}__g(\d+)(__ledger)?", name) for _, name in tables)
     return sorted({int(match[1]) for match in found if match})
 
 
 def sweep(lake: Lake, pipeline: str) -> None:
-    """Remove the tables beside a pipeline whose ledger and table `p` are settled; what was taken over of them stays.
+    """Remove the tables beside a pipeline whose ledger and answers are settled; files that were taken over stay.
 
-    Nobody may be about to take them over: whoever calls has the ledger's lease.
+    Nobody may be about to take the tables over: the caller holds the ledger's lease.
     """
     ledger = lake.table(ledger_name(pipeline))
     for generation in scratch(lake, pipeline):
@@ -335,7 +340,7 @@ def sweep(lake: Lake, pipeline: str) -> None:
 
 
 def _forget(lake: Lake, name: str) -> None:
-    """Remove a table, and of its files those that say what it was; its rows are another one's now."""
+    """Remove a table with its metadata files and manifest lists; the rows' files are another table's now."""
     table = lake.table(name)
     place = table.metadata_location
     before = [entry.metadata_file for entry in table.metadata.metadata_log]
@@ -347,7 +352,7 @@ def _forget(lake: Lake, name: str) -> None:
 
 
 def _last(table: Table) -> int:
-    """The sequence number of a table's last commit."""
+    """Return the sequence number of a table's last commit."""
     return int(getattr(table.metadata, "last_sequence_number", 0))
 
 

@@ -1,4 +1,4 @@
-"""Whom a change of a table hurts that somebody reads by name: the definitions and the dbt models that name a column."""
+"""Find whom a change of a table's column hurts: the definitions and the dbt models that name the column."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
 
 @dataclass(frozen=True)
 class Hurt:
-    """Who names the column of a change: definitions by what the lake says of their meaning, and dbt models by name."""
+    """Who names a changed column: definitions, by their meaning as the lake has it, and dbt models, by their text."""
 
     definitions: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
 
 
 def hurt(lake: Lake, table: str, change: Change) -> Hurt:
-    """Who names the column that a change takes away, or gives another name or type."""
+    """Find the definitions and dbt models that name the column that a change drops, renames, retypes or makes required.
+
+    Of other changes the result is empty.
+    """
     if change.kind not in _HURTING:
         return Hurt()
     column = change.before if change.kind is Kind.RENAME else change.path[0]
@@ -41,7 +44,7 @@ def _definitions(lake: Lake, table: str, column: str) -> list[str]:
 
 
 def _models(lake: Lake, table: str, column: str) -> list[str]:
-    """The models of the dbt project beside the contracts whose text names both the table and the column."""
+    """List the models of the dbt project beside the contracts whose text names both the table and the column."""
     folder = lake.settings.contracts.parent / "dbt" / "models"
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (table, column)]
     files = sorted(folder.rglob("*.sql")) if folder.is_dir() else []

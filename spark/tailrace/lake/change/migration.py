@@ -1,9 +1,9 @@
-"""Live tables brought to their contracts, while streams, backfills and readers go on.
+"""Bring live tables to their contracts, while streams, backfills and readers go on.
 
-All changes of a table are one commit of its metadata by pyiceberg, made on the table as it was looked at: where its
-columns or layout changed meanwhile it is planned again. No snapshot is made and no branch moves, so a writer's lease,
-its branch and what it has staged stay as they are; what it writes next has null in a column that it does not know.
-Who reads or writes by a name that a column had before finds it by its number (`schema.column_names`).
+All changes of a table are one commit of its metadata by pyiceberg, made on the table as it was loaded: where its
+columns or layout changed meanwhile, the changes are planned again. No snapshot is made and no branch moves, so a
+writer's lease, branch and staged commits stay as they are; its next rows have null in a column that it does not know.
+Whoever reads or writes by a column's former name finds the column by its number (`schema.column_names`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition, chain
 
 TRIES = 50
-"""How often a change is made anew that another commit of the table was in the way of."""
+"""The most tries of a change that other commits of the table get in the way of."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What is to be done to one table of `lake`. `made` says whether it is there; a stream makes one that is not.
+    """The changes to make to one table of `lake`. `made` says whether it exists; a stream makes a table that does not.
 
-    `withheld` says why its columns are left alone for now.
+    `withheld` says why the table's columns are left alone for now.
     """
 
     lake: Lake
@@ -55,12 +55,12 @@ class TablePlan:
     withheld: str = ""
 
     def of(self, *effects: Effect) -> list[Change]:
-        """The changes of some effects."""
+        """Select the changes that have one of these effects."""
         return [one for one in self.changes if one.effect in effects]
 
 
 def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """The contracts of all the tables of a definition and of what it reads, as their files have them.
+    """Return the contracts of all tables of a definition and of what it reads, completed by the contracts' files.
 
     Raises `ContractError` for a file that makes no sense.
     """
@@ -68,7 +68,7 @@ def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
 
 
 def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
-    """The agreed contracts of a definition and of its registries, each with the lake whose namespace its table is in.
+    """Pair the agreed contracts of a definition and of its registries each with the lake whose namespace has its table.
 
     Raises `ContractError` for a file that makes no sense.
     """
@@ -77,7 +77,10 @@ def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Con
 
 
 def plan(lake: Lake, definition: Definition) -> list[TablePlan]:
-    """What would bring the live tables of a definition and of what it reads to their contracts. Changes nothing."""
+    """Plan the changes that bring the live tables of a definition and of what it reads to their contracts.
+
+    Changes nothing.
+    """
     return [
         _planned(place, contract, place.table(contract.table), _withheld(lake, definition, contract))
         if place.has(contract.table)
@@ -95,7 +98,10 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
-    """Why the columns of a table are left alone that are those of what the definition means."""
+    """Say why the columns of a ledger or of answers, which follow from the definition's meaning, are left alone.
+
+    Empty where they are not left alone, and for other tables.
+    """
     owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
         return ""
@@ -109,7 +115,7 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
 
 @dataclass(frozen=True)
 class Evolved:
-    """What was done to a table of `lake`, and what was left and why."""
+    """The changes that were made to a table of `lake`, those that were left, and why its columns were left alone."""
 
     lake: Lake
     table: str
@@ -119,7 +125,7 @@ class Evolved:
 
 
 def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> list[Evolved]:
-    """Bring the live tables to their contracts: all that is safe, and what is destructive if it is asked for.
+    """Bring the live tables to their contracts: make all safe changes, and the destructive ones if `destructive`.
 
     Raises `MovedError` where a table is committed to so often that no try got through.
     """
@@ -136,7 +142,7 @@ def evolve_table(
     """Bring one live table to its contract, as `evolve` does; `withheld` says why its columns are left alone."""
     wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
     for _ in range(TRIES):
-        # Loaded before it is planned: what changes in between fails the commit.
+        # The table is loaded before planning, so that a change in between makes the commit fail.
         table = lake.table(contract.table)
         found = _planned(lake, contract, table, withheld())
         left = [one for one in found.changes if one.effect not in wanted]
@@ -152,7 +158,7 @@ def evolve_table(
 
 
 def _hangs_on(change: Change, left: Iterable[Change]) -> bool:
-    """Whether a change is of a column that another change, which is left, would make or name first."""
+    """Tell whether a change is of a column that a change in `left` would have to add, rename or retype first."""
     lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
     if change.kind is Kind.PARTITION:
         return term(change.path[0]).column in lacking
@@ -166,7 +172,7 @@ def commit(table: Table, contract: Contract, doing: Sequence[Change]) -> None:
     kinds = {one.kind for one in doing}
     with committing(table) as transaction:
         if kinds & (COLUMNS | {Kind.DOCUMENT}):
-            # A column that starts anew goes first: the two have one name.
+            # The old column of a retyped one is dropped first: the new column has the same name.
             if any(one.kind is Kind.RETYPE for one in doing):
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
                     for one in doing:
@@ -191,7 +197,10 @@ def commit(table: Table, contract: Contract, doing: Sequence[Change]) -> None:
 
 
 def _sorted(transaction: Transaction, contract: Contract) -> None:
-    """Not by pyiceberg's own builder, which cannot go back to an order that the table had, nor to none."""
+    """Set the sort order that a contract says.
+
+    pyiceberg's own builder is not used: it cannot go back to an order that the table had, nor to none.
+    """
     metadata = transaction.table_metadata
     order, there = sort_order(contract, metadata.schema()), metadata.sort_orders
     number = next((one.order_id for one in there if one.fields == order.fields), None)
@@ -208,7 +217,7 @@ def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequ
     fresh = [one.path[0] for one in doing if one.kind is Kind.RETYPE or (one.kind is Kind.ADD and len(one.path) == 1)]
     gone = {one.path[0] for one in doing if one.kind in (Kind.DROP, Kind.RETYPE) and len(one.path) == 1}
     for one in doing:
-        # By the name that it has still.
+        # The path has the column's live name: a rename comes into force with the commit.
         path = (live[one.path[0]].name, *one.path[1:]) if one.path and one.path[0] in live else one.path
         column = contract.columns.get(one.path[0]) if one.path else None
         match one.kind:
@@ -235,7 +244,7 @@ def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequ
 
 
 def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) -> None:
-    """Put the columns into the contract's order; those that it does not have come last."""
+    """Put the columns into the contract's order; columns that the contract does not have come last."""
     wanted = [name for name in agreed if name in there]
     wanted += [name for name in there if name not in wanted]
     if wanted == list(there):
@@ -246,7 +255,7 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 
 
 def _inside(contract: Contract, path: Sequence[str]) -> IcebergType:
-    """The type of a field below a contract's column."""
+    """Find the type of a field below a contract's column."""
     type = iceberg_type(contract.columns[path[0]].shape)
     for name in path[1:]:
         if isinstance(type, ListType):

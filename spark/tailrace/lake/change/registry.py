@@ -1,7 +1,7 @@
 """The registries of ids that computations of several regions share (`model.definition.once`; Photon's IdRegistry).
 
-A registry is a table in a namespace of its own, the same for all. Claims are appended on a branch of the claimant's,
-and published only if the table still stands where it was looked at, so that two never claim the same (rule X1).
+A registry is a table in a namespace that all regions share. A claimant appends its claims on a branch of its own, and
+publishes them only if the table still stands where it looked claims up, so that no two claim the same id (rule X1).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.model.definition.computation import Computation
 
 
 def registry_contract(name: str) -> Contract:
-    """The claims of a registry, each id with its event time once. Append only."""
+    """Declare the table of a registry's claims: each id with its event time once. Append only."""
     columns = {
         "id": Column("string", "what is claimed, as text", required=True),
         "event_time": Column("timestamp", "when it happened: the same id at another time is another", required=True),
@@ -30,16 +30,16 @@ def registry_contract(name: str) -> Contract:
 
 
 def registry_contracts(definition: Definition) -> list[Contract]:
-    """The registries of a definition and of those that it reads."""
+    """Declare the registries of a definition and of the definitions that it reads."""
     once = (one.once for one in chain(definition) if isinstance(one, Computation))
     return [registry_contract(one.registry) for one in once if one is not None]
 
 
 class Registry:
-    """A registry as one computation claims in it; `token` is that of the lease of its ledger.
+    """A registry in which one computation claims ids; `token` is that of the lease of the computation's ledger.
 
-    Only a writer with the latest token is to claim. One that was fenced off claims for the same claimant, which takes
-    nothing from anybody: it is the ledger that says what of its claims has counted.
+    Only the writer with the latest token is to claim. A writer that was fenced off claims for the same claimant, which
+    takes nothing from anybody: the ledger says which of the claims have counted.
     """
 
     def __init__(self, lake: Lake, computation: Computation, token: int) -> None:
@@ -57,21 +57,21 @@ class Registry:
         return re.sub(r"\W", "_", self.claimant)
 
     def _clear(self, token: int) -> None:
-        """Remove the branches of claimants of this name that were fenced off: they are not needed to go on."""
+        """Remove the branches of this claimant's writers that were fenced off: nothing goes on from them."""
         mine = re.compile(rf"claim_{self._name}_(\d+)")
         found = ((name, mine.fullmatch(name)) for name in self.lake.refs(self.table))
         self.lake.unname(self.table, [name for name, one in found if one and int(one[1]) < token])
 
     def properties(self, epoch: int) -> dict[str, str]:
-        """What a commit of claims says: no two say the same, so a claimant knows its own where the reply was lost."""
+        """Return a commit's properties, which no other has: a claimant finds its commit where the reply was lost."""
         return {"claimant": self.claimant, "epoch": str(epoch), "claim": uuid.uuid4().hex}
 
     def start(self) -> int | None:
-        """Where the registry stands now: claims are looked up as of there, and published on top of it alone."""
+        """Start the branch at main's snapshot and return it: claims are looked up there and published on top of it."""
         return self.branch.start().snapshot
 
     def publish(self) -> None:
-        """Publish what was appended to the branch. Raises `MovedError` where somebody has claimed meanwhile."""
+        """Publish the claims on the branch. Raises `MovedError` where somebody else has claimed meanwhile."""
         self.branch.publish()
         self._trimming.after_commit()
 
@@ -81,10 +81,10 @@ class Registry:
 
 
 def claimant_of(lake: Lake, computation: Computation) -> str:
-    """Who claims: a computation of a namespace."""
+    """Name the claimant: a computation of a namespace."""
     return f"{lake.settings.namespace}.{computation.name}"
 
 
 def shared(lake: Lake) -> Lake:
-    """The namespace of the registries, in the catalog of a lake."""
+    """Return the lake that is the registries' namespace in the same catalog."""
     return Lake(lake.settings.model_copy(update={"namespace": lake.settings.registry}), lake.tell)

@@ -1,9 +1,9 @@
-"""Back to an epoch: every epoch is a consistent cut over all tables (asynchronous snapshots, sections 3 and 4).
+"""Take tables back to an epoch: every epoch is a consistent cut over all (asynchronous snapshots, sections 3 and 4).
 
-An epoch is one commit of the log and one of each ledger that reads it, published in that order, so what was current at
-the end of one epoch in all of them belongs together: with the state is all that was on its way between two stages. To
-go back is one commit of each table, of metadata alone; what it held until then keeps a tag. The epochs after it are
-folded again from the log by the next stream, or read again from the source where the log goes back, too.
+An epoch is one commit of the log and one of each ledger that reads it, published in that order, so the snapshots that
+were current at the end of one epoch belong together: they hold the state and all records on their way between two
+stages. Each table goes back in one commit of metadata alone; its contents until then keep a tag. The next stream folds
+the epochs after it again from the log, or reads them again from the source where the log goes back, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.pipeline import Pipeline
 
 TAG = "restored_"
-"""How the tags start of what tables held before they went back, and of what `p` goes back to."""
+"""The prefix of the tags of the snapshots that tables went back from, and of the answers to go back to."""
 
 
 class RestoreError(LakeError):
@@ -38,7 +38,7 @@ class RestoreError(LakeError):
 
 @dataclass(frozen=True)
 class Restored:
-    """A table that went back: from which epoch, to which, and the tag of what it held."""
+    """A table that went back from epoch `before` to `epoch`; `tag` names the snapshot that it went back from."""
 
     table: str
     before: int
@@ -48,7 +48,10 @@ class Restored:
 
 @dataclass(frozen=True)
 class _Cut:
-    """Where a table stood at the end of an epoch."""
+    """A table's commits up to the end of an epoch, the latest first, and the `undone` ones after it.
+
+    `before` is the epoch that the table stands at now.
+    """
 
     table: str
     before: int
@@ -67,11 +70,11 @@ class _Cut:
 def restore(
     lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
 ) -> list[Restored]:
-    """Take definitions, all their stages, back to the end of an epoch; the log and its source, too, if `log`.
+    """Take definitions, with all their stages, back to the end of an epoch; the log and its source, too, if `log`.
 
-    Streams of them are fenced off: they drop the definitions, or stop where the log goes back. A table that has not
-    come to the epoch yet is left alone. What dies on the way is ended by doing it again. Raises `RestoreError` where
-    the epoch is not there any more.
+    Streams of the definitions are fenced off: they drop the definitions, or stop where the log goes back. A table that
+    has not come to the epoch yet is left alone. A restore that died on the way is completed by another call. Raises
+    `RestoreError` where a table does not keep the epoch any more.
     """
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
     for stage in stages:
@@ -84,7 +87,7 @@ def restore(
         _cut(lake, table, epoch)
     done: list[Restored] = []
     with ExitStack() as leases:
-        # The log first: from then on nothing is published that a stage could fold.
+        # The log goes back first: from then on no new epoch is published that a stage could fold.
         for table in logs:
             lease = Lease.take(lake, table)
             leases.callback(lease.give_back)
@@ -95,7 +98,7 @@ def restore(
             leases.callback(lease.give_back)
             leases.callback(lease.hand_back)
             held.append((stage, lease))
-        # The last stage first: one that reads another is never behind it.
+        # The last stage goes back first, so that no stage is ever ahead of the one that it reads.
         for stage, lease in reversed(held):
             done.append(_stage_back(lake, stage, lease, epoch, reason))
     return [one for one in done if one.before > one.epoch]
@@ -122,7 +125,7 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
 
 
 def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored:
-    """Have a table hold what it held at the cut, while its lease is ours; what it held until then gets a tag."""
+    """Have a table hold its contents at the cut again, while its lease is ours; the snapshot it leaves gets a tag."""
     if cut.before <= cut.epoch:
         return Restored(cut.table, cut.before, cut.epoch, "")
     properties = repeated(cut.properties) | {TOKEN: str(lease.token)}
@@ -139,12 +142,12 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
             go_over(loaded, Held.of(loaded, snapshot), properties, told, tag, parent=snapshot)
             return Restored(cut.table, cut.before, cut.epoch, tag)
         except MovedError:
-            # A backfill of closed windows, or maintenance: it is undone, too.
+            # A backfill of closed windows or maintenance committed in between: the next try undoes it, too.
             continue
 
 
 def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
-    """Where a table stood at the end of an epoch, by its commits."""
+    """Find a table's commits up to the end of an epoch. Raises `RestoreError` where the table or they are gone."""
     if not lake.has(table):
         raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
     commits = lake.commits(table)
@@ -164,7 +167,7 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
 
 
 def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
-    """The last snapshot of table `p` that stands for no more than the cut."""
+    """Find the last snapshot of the answers that stands for a commit of the ledger in the cut."""
     known = {one.snapshot for one in cut.commits}
     for one in lake.commits(name):
         if STAMP not in one.properties or int(one.properties[STAMP]) in known:

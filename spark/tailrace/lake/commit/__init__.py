@@ -1,1 +1,1 @@
-"""Commit: branches, the lease, runs, what commits say of epochs, and which snapshots are kept."""
+"""Commit: branches, the lease, runs, the properties of commits that describe epochs, and the snapshots to keep."""

@@ -1,7 +1,8 @@
-"""Table `p` follows the ledger: a merge by version of the panes since the snapshot that `p` is stamped with.
+"""Have the answers (table `p`) follow the ledger: merge by version the panes since the snapshot that stamps them.
 
-Streams and backfills both do just this, so there is one way in which `p` changes. It is safe to do at any time and any
-number of times: only a higher version changes a row, and a follower that another overtook publishes nothing (X2, V1).
+Streams and backfills both do just this, so there is one way in which the answers change. Following is safe at any time
+and any number of times: only a higher version changes a row, and a follower that another overtook publishes nothing
+(X2, V1).
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from tailrace.lake.schema.table_names import ledger_name
 
 
 class Follows(Protocol):
-    """What a fold or a run asks of what follows a ledger."""
+    """The operations that a fold or a run needs of a follower of a ledger."""
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Bring what follows up with the ledger; gives the ledger's snapshot that it stands for."""
+        """Bring the follower up with the ledger; return the ledger's snapshot that it stands for."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the follower."""
 
 
 @dataclass
 class Unfollowed:
-    """Stands for what would follow a ledger that is itself what people read: that of a map."""
+    """A stand-in for the follower of a ledger that people read itself: that of a map."""
 
     lake: Tables
     name: str
@@ -45,7 +46,7 @@ class Unfollowed:
 
 @dataclass
 class Following(ABC):
-    """Keeps `p` of one pipeline up with its ledger, on a branch of its own. How panes are merged is the engine's."""
+    """A follower that brings one pipeline's answers up with its ledger, on its own branch; the engine merges panes."""
 
     lake: Tables
     name: str
@@ -58,23 +59,24 @@ class Following(ABC):
 
     @abstractmethod
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
-        """Merge into the branch what the ledger gained from one snapshot to another, in a commit that says the stamp.
+        """Merge into the branch what the ledger gained between two snapshots, in a commit with the properties `stamp`.
 
-        `since` is None for all that it holds. Panes that are `fresh` meet no row of `p`, hold no retraction, and are
-        one to a window; `empty` says that `p` has no row at all. Raises `MovedError` where `p` was moved meanwhile.
+        `since` is None for all that the ledger holds. Panes that are `fresh` meet no row of the answers, hold no
+        retraction, and are one to a window; `empty` says that the answers have no row at all. Raises `MovedError` where
+        the answers were moved meanwhile.
         """
 
     def begin(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """What is to be looked at before each try to follow."""
+        """Check what has to hold before each try to follow."""
 
     def followed(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """What is to be done after each commit of `p`."""
+        """Do what is due after each commit of the answers."""
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Merge what the ledger has gained; gives the ledger's snapshot that `p` now stands for.
+        """Merge what the ledger has gained; return the ledger's snapshot that the answers now stand for.
 
-        `fresh` is a snapshot of the ledger whose windows `p` has no row of: if it is all there is to merge, its rows
-        are appended, which is the same and cheaper.
+        `fresh` is a snapshot of the ledger whose windows have no row in the answers: if no other is to be merged, its
+        rows are appended, which gives the same answers and is cheaper.
         """
         head, snapshot = self._followed(fresh)
         self.lake.tell(Followed(self.name, head.number("epoch")))
@@ -85,10 +87,10 @@ class Following(ABC):
         self.branch.drop()
 
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
-        """Where `p` stands then, and the ledger's snapshot that it stands for."""
+        """Follow the ledger; return the head of the answers then, and the ledger's snapshot that they stand for."""
         while True:
             self.begin()
-            # Each time anew: maintenance may have removed a branch that main had left behind for long.
+            # The branch is started each time: maintenance may have removed a branch that main left behind long ago.
             head = self.branch.start()
             commits = self.lake.commits(ledger_name(self.name))
             reached, gained = standing(commits), [commit.snapshot for commit in commits]

@@ -1,8 +1,8 @@
-"""What the commits of logs and ledgers have said, kept past the expiry of their snapshots (rule X3).
+"""Keep the properties of the commits of logs and ledgers past the expiry of their snapshots (rule X3).
 
 The clock of an epoch, its watermarks, signals and offsets are in the properties of its commit (`epoch_properties`). A
-replay, a catch-up and an audit read those of all epochs there were. So before snapshots expire, what they say goes into
-a table beside the log or ledger, a row each; readers put both together. To archive a snapshot again does nothing.
+replay, a catch-up and an audit read those of all epochs there were. So before snapshots expire, their properties go
+into a table beside the log or ledger, a row each; readers combine both. Archiving a snapshot again does nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tailrace.model.base.time import instant, moment
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit to a table's main branch: what it says of itself, and how many rows it brought.
+    """A commit to a table's main branch: its properties, and the number of rows that it `added`.
 
-    `sequence` is Iceberg's number of it, and `at` when it was made, in microseconds. One that only wrote anew what was
-    there brought none.
+    `sequence` is Iceberg's sequence number, and `at` the instant of the commit, in microseconds. A commit that only
+    wrote existing rows anew added none.
     """
 
     snapshot: int
@@ -47,7 +47,7 @@ class Commits:
 
 
 def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
-    """Keep what these snapshots of a log or a ledger say."""
+    """Archive the properties of these snapshots of a log or a ledger."""
     commits = [_commit(snapshot) for snapshot in snapshots]
     if not commits:
         return
@@ -62,17 +62,17 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
             lake.enter(name, rows, {}, expected)
             return
         except MovedError:
-            # Another maintenance: it may have archived the same.
+            # Another process archived first, perhaps the same snapshots.
             continue
 
 
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
-    """What the commits of a table's main branch say: those of its snapshots, and before them the archived ones.
+    """Read the commits of a table's main branch: those of its snapshots, and before them the archived ones.
 
-    `until` is the snapshot to end with, the current one where it is left out. They are of one generation.
+    `until` is the snapshot to end with, the current one where it is left out. The commits are of one generation.
     """
     loaded = lake.table(table)
-    # The archive is read after the snapshots: what expires in between is in it by then.
+    # The archive is read after the snapshots: those that expire in between are in the archive by then.
     live = [_commit(one) for one in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
     name = commits_contract(table).table
     kept = [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()] if lake.has(name) else []
@@ -87,8 +87,8 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
 
 
 def _whole(found: list[Commit]) -> bool:
-    """Whether each follows the one before it, from the table's first one on."""
-    # What follows one that we took out has no parent any more, in the metadata that pyiceberg writes.
+    """Tell whether each commit follows the one before it, from the table's first commit on."""
+    # In the metadata that pyiceberg writes, a snapshot has no parent any more once we removed its parent.
     joined = all(later.parent in (earlier.snapshot, None) for earlier, later in itertools.pairwise(found))
     return bool(found) and found[0].parent is None and joined
 

@@ -1,8 +1,9 @@
-"""How a commit becomes visible (rules X1, X2): one protocol, two ways to write.
+"""Make a commit visible (rules X1, X2): one protocol, two ways to write.
 
-Spark writes to a branch of the writer's own, and main is moved to it; what it computed and is small this process writes
-there for it. Where this process computes, it writes the files beside the table first, and adds them to main in one
-commit. Either succeeds only if main is still where the writer started, so one that was overtaken publishes nothing.
+Spark writes to a branch of the writer's own, and main is moved to that branch; small results of Spark's are written to
+the branch by this process. Where this process computes, it writes the files beside the table first, and adds them to
+main in one commit. Both succeed only if main is still where the writer started, so a writer that was overtaken
+publishes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from tailrace.lake.schema.lake_errors import MovedError
 
 @dataclass
 class Branch:
-    """A writer's next commit to one table. `base` is the snapshot of main that it is built on.
+    """A writer's next commit to one table. `base` is the snapshot of main that the commit is built on.
 
-    A `direct` writer has no branch in the table: what it has written waits as files until it is published.
+    A `direct` writer has no branch in the table: its written files wait until they are published.
     """
 
     lake: Tables
@@ -33,18 +34,18 @@ class Branch:
 
     @property
     def writer(self) -> str:
-        """What kind of writer it is of, which its name starts with: stream, backfill or follow."""
+        """The kind of the writer, which the branch's name starts with: stream, backfill, follow or claim."""
         return self.name.partition("_")[0]
 
     @property
     def target(self) -> str:
-        """What Spark writes to."""
+        """The name that Spark writes to."""
         return self.lake.spark_name(self.table, self.name)
 
     def start(self, head: Head | None = None) -> Head:
-        """Set the branch to `head`, which is where main was seen to stand, or to where it stands now; gives that.
+        """Set the branch to `head`, at which main was seen, or to where main stands now; return that head.
 
-        Whoever made up their mind by a head has to start there: what comes on top of it later was not looked at.
+        A writer that decided by a head has to start there: it has not looked at the commits on top of that head.
         """
         head = head or self.lake.head(self.table)
         if not self.direct:
@@ -54,14 +55,14 @@ class Branch:
 
     def _moved_to(self, snapshot: int | None) -> None:
         while snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != snapshot:
-            # Nobody else moves it: if it has moved, the reply was lost on its way.
+            # Nobody else moves this branch: if it has moved, we moved it, and only the reply was lost.
             with suppress(MovedError):
                 self.lake.move(self.table, self.name, snapshot, at)
 
     def hold(self, change: Change, properties: Mapping[str, str]) -> None:
-        """Take files that this process has written, to be published in a commit that says this.
+        """Take files that this process has written, to be published in a commit with these properties.
 
-        Raises `MovedError` where the branch was removed as that of a writer that is fenced.
+        Raises `MovedError` where the branch was removed because its writer was fenced.
         """
         if self.direct:
             self._waiting = (change, properties)
@@ -75,21 +76,21 @@ class Branch:
                 if at is None and self.base is not None:
                     raise
                 if at != self.base:
-                    # Nobody else moves it: the reply was lost on its way.
+                    # Nobody else moves this branch: we did, and only the reply was lost.
                     return
-                # Another branch of the table was committed to meanwhile, which does not count.
+                # Another branch of the table was committed to meanwhile, which does no harm: try again.
 
     def staged(self) -> int:
-        """The snapshot that the branch stands at. Raises `MovedError` where it was removed."""
+        """Return the snapshot that the branch stands at. Raises `MovedError` where the branch was removed."""
         staged = self.lake.refs(self.table).get(self.name)
         if staged is None:
             raise MovedError(f"branch {self.name} of {self.table} was removed")
         return staged
 
     def publish(self) -> int:
-        """Move main to what was written, and give that snapshot.
+        """Move main to the written commit, and return its snapshot.
 
-        Raises `MovedError` if main was moved by another, or the branch was removed as that of a writer that is fenced.
+        Raises `MovedError` if another moved main, or if the branch was removed because its writer was fenced.
         """
         if self.direct:
             return self._published()
@@ -98,7 +99,7 @@ class Branch:
             try:
                 self.lake.move(self.table, MAIN, staged, self.base)
             except MovedError:
-                # By ourselves, where the reply was lost on its way and the move was tried again.
+                # We may have moved it ourselves, where the reply was lost and the move was tried again.
                 if all(commit.snapshot != staged for commit in self.lake.commits(self.table)):
                     self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
                     raise
@@ -122,14 +123,14 @@ class Branch:
         return self.base
 
     def _landed(self, properties: Mapping[str, str]) -> int | None:
-        """The commit above the base that says just this: it is ours, and its reply was lost on the way."""
+        """Find the commit above the base with just these properties: it is ours, and only its reply was lost."""
         above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
         return next((commit.snapshot for commit in above if commit.properties == properties), None)
 
     def again(self, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit what was written on top of where main stands by now, saying this; gives the snapshot.
+        """Commit the written files again, on top of main at `expected`, with these properties; return the snapshot.
 
-        Raises `MovedError` where main stands elsewhere than at `expected`.
+        Raises `MovedError` where main stands elsewhere.
         """
         if self.direct:
             assert self._waiting is not None, "nothing was written"
@@ -137,7 +138,7 @@ class Branch:
         return self.lake.graft(self.table, self.staged(), properties, expected)
 
     def drop(self) -> None:
-        """Remove the branch, or forget what was written."""
+        """Remove the branch; a direct writer, which has none, forgets the written files."""
         self._waiting = None
         if self.direct:
             return

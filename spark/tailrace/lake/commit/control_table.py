@@ -1,7 +1,7 @@
-"""Control tables: rows that someone outside enters beside a log, each of which comes with one of its epochs.
+"""Control tables: rows that someone outside enters beside a log, each of which comes with one epoch of the log.
 
 A stream looks for new rows as it lands an epoch, and the log's commit says up to which snapshot they were read: a
-replay and a catch-up see each in the same epoch, whatever has been entered since (rule T2).
+replay and a catch-up see each row in the same epoch, whatever has been entered since (rule T2).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tailrace.lake.schema.lake_errors import MovedError
 
 @dataclass(frozen=True)
 class ControlTable:
-    """One control table; a commit of the log says under `seen` how far it was read."""
+    """A control table; the property `seen` of the log's commits says up to which snapshot the table was read."""
 
     lake: Lake
     contract: Contract
     seen: str
 
     def enter(self, **values: Any) -> None:
-        """Enter a row, of now."""
+        """Enter a row with the current time."""
         self.lake.ensure(self.contract)
         row = {"at": datetime.now(UTC), **values}
         while True:
@@ -37,7 +37,10 @@ class ControlTable:
                 continue
 
     def come(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """The rows that are new to a log whose last commit says this, and what its next one is to say."""
+        """Return the rows that are new since a log's last commit, which has these properties.
+
+        The second result is the property `seen` that the log's next commit is to have.
+        """
         if not self.lake.has(self.contract.table):
             return [], {}
         loaded = self.lake.table(self.contract.table)

@@ -1,4 +1,4 @@
-"""Read and write what commits of logs and ledgers say of their epochs, by their snapshots' properties (rule X2)."""
+"""Read and write the properties by which commits of logs and ledgers describe their epochs (rule X2)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
-"""The clock's two times, in microseconds."""
+"""The properties that are the clock's two times, in microseconds."""
 
 PROGRESS = "progress"
-"""How far the source's partitions are."""
+"""The property that says how far the source's partitions are (`Progress`)."""
 
 READ = ("query", "batch", "offset")
-"""How far the source was read: by which query of Spark's, in which micro-batch, up to which offset of the source."""
+"""The properties of how far the source was read: Spark's query, its micro-batch, and the offset in the source."""
 
 ENGINE = "engine"
-"""What folded an epoch, and why (`engines.choose.Choice`)."""
+"""The property that says which engine folded an epoch, and why (`engines.choose.Choice`)."""
 
 ONWARD = "onward"
-"""What a ledger's commit says of the watermark that those who read it may have after the epoch (rule T3)."""
+"""The property of a ledger's commit with the watermark that the ledger's readers may have after the epoch (rule T3)."""
 
 DUPLICATES = "duplicates"
-"""How many records were dropped because they came again, in all epochs up to this one (rule X5)."""
+"""The property that counts the records dropped because they came again, in all epochs up to this one (rule X5)."""
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
@@ -39,9 +39,9 @@ _GENERATION, _FINGERPRINT = "generation", "fingerprint"
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """Say in a commit which epoch it is of: by the clock and, in a ledger, by who folded it.
+    """The epoch that a commit is of: its clock and, in a ledger, who folded it.
 
-    A commit beside the stream, of a lease that is taken or a backfill, repeats what the last epoch's says.
+    A commit beside the stream, by which a lease is taken or a backfill publishes, repeats the last epoch's.
     """
 
     clock: Clock
@@ -52,7 +52,7 @@ class EpochCommit:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
-        """Read it off a commit's properties. What they do not say is as before the first epoch.
+        """Read the epoch off a commit's properties. Properties that are missing are as before the first epoch.
 
         >>> EpochCommit.of({"epoch": "7", "watermark": "5", "processing_time": "9", "generation": "2"}).clock
         Clock(epoch=7, watermark=5, processing_time=9, signals=())
@@ -69,7 +69,7 @@ class EpochCommit:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that a ledger's commit says it by."""
+        """The properties by which a ledger's commit states the epoch."""
         said = {
             **clock_properties(self.clock),
             _GENERATION: str(self.generation),
@@ -80,7 +80,7 @@ class EpochCommit:
 
 
 def clock_properties(clock: Clock) -> dict[str, str]:
-    """The properties by which a commit says its epoch's clock.
+    """Return the properties by which a commit states its epoch's clock.
 
     >>> clock_properties(Clock(7, 5, 9, ("go",)))
     {'epoch': '7', 'watermark': '5', 'processing_time': '9', 'signals': 'go'}
@@ -93,19 +93,19 @@ def clock_properties(clock: Clock) -> dict[str, str]:
 
 
 def recorded(lake: Lake, table: str) -> dict[int, EpochCommit]:
-    """Read what the commits of a log or a ledger say of each epoch, those of expired snapshots included."""
+    """Read each epoch of a log or a ledger off its commits' properties, those of expired snapshots included."""
     found: dict[int, EpochCommit] = {}
     for one in commits(lake, table).all:
-        # A commit beside the stream repeats what the last epoch's says.
+        # The first commit with an epoch counts: commits beside the stream repeat the last epoch's properties.
         if CLOCK[1] in one.properties:
             found.setdefault(int(one.properties["epoch"]), EpochCommit.of(one.properties))
     return found
 
 
 def carry_forward(lake: Lake, table: str) -> None:
-    """Say again what the last commit of ours says, in a commit on top, where maintenance has committed above it (X3).
+    """Repeat the properties of our last commit in a commit on top, where maintenance has committed above it (X3).
 
-    It is then found at the table's head, whatever expires below.
+    The properties are then found at the table's head, whatever expires below.
     """
     while True:
         loaded = lake.table(table)
@@ -116,17 +116,17 @@ def carry_forward(lake: Lake, table: str) -> None:
             lake.mark(table, {**repeated(head.properties), MAINTAINED: "true"}, head.snapshot)
             return
         except MovedError:
-            # By a writer, who then has said it, or by another foreign commit.
+            # The table was moved by a writer, whose commit then has the properties, or by another foreign commit.
             continue
 
 
 def times_of(lake: Lake, log: str) -> dict[int, int]:
-    """The processing times of a log's epochs, in microseconds."""
+    """Return the processing times of a log's epochs, in microseconds, by epoch."""
     return {epoch: one.clock.processing_time for epoch, one in recorded(lake, log).items()}
 
 
 def progress_of(lake: Lake, log: str) -> Progress | None:
-    """How far a log has come, by its last commit; None before its first epoch.
+    """Read a log's progress off its last commit; None before its first epoch.
 
     Raises `LakeError` where there is no such log.
     """
@@ -134,5 +134,5 @@ def progress_of(lake: Lake, log: str) -> Progress | None:
 
 
 def progress_in(head: Head) -> Progress | None:
-    """Read how far a log has come off its last commit."""
+    """Read a log's progress off its head; None before its first epoch."""
     return Progress.parsed(head.properties[PROGRESS]) if PROGRESS in head.properties else None

@@ -4,8 +4,9 @@ Taking the lease commits an empty snapshot to main that carries the next token. 
 moved when it publishes, reads the newer token, and stops; nothing of what it wrote is on main (MillWheel, 5.3).
 
 A backfill of open windows borrows the lease at an epoch boundary: its token is the next one, too, but the commit names
-the token it was borrowed from. The writer that had it waits, takes it back, and goes on from what the table says then
-(rule X4). One that gave up or died does not hold it for good: whoever waited long enough takes it, and fences it off.
+the token of the lender. The lender waits, takes the lease back, and goes on from what the table says then (rule X4). A
+borrower that gave up or died does not hold the lease for good: whoever waited long enough takes it, and fences the
+borrower off.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from tailrace.lake.schema.lake_errors import FencedError, LentError, MovedError
 
 TOKEN = "token"
 LENDER = "lender"
-"""The token that the lease was borrowed from, until its writer has taken it back or another one has it."""
+"""The property with the lender's token, until the lender has taken the lease back or another writer has it."""
 
 BORROWER = "borrower"
-"""The run that has borrowed the lease, until it has given it back."""
+"""The property with the run that has borrowed the lease, until the run has given it back."""
 
 REGAINED = "regained"
-"""The token that a writer had when the lease was borrowed from it, in the commit by which it takes the lease back."""
+"""The property with the token that a lender had, in the commit by which the lender takes the lease back."""
 
 LANDING = "landing"
-"""The token of the log's lease that the writer has with it: a stream that lands, and not one from the log."""
+"""The property with the token of the log's lease, where the writer has that, too: a stream that lands has it."""
 
 HOLDING = (LENDER, BORROWER, REGAINED, LANDING)
-"""What commits say of who has the lease and how, which is nothing to whoever takes it next."""
+"""The properties that say who has the lease and how; a commit by which another writer takes it does not repeat them."""
 
 PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
@@ -43,7 +44,7 @@ _POLL = 0.1
 
 @dataclass
 class Lease:
-    """A writer's right to publish to one table, and the branch that it writes."""
+    """A writer's right to publish to one table, and the branch that the writer writes to."""
 
     lake: Tables
     table: str
@@ -56,14 +57,14 @@ class Lease:
     def take(cls, lake: Tables, table: str, landing: Lease | None = None, *, direct: bool = False) -> Lease:
         """Take the lease of a table, whoever holds it now: the last to take it has it.
 
-        `landing` is the log's lease, of a stream that has that, too. Of two such streams that start at once the one
-        that has the log has the rest: the other raises `FencedError` where it comes to what is taken with it.
+        `landing` is the log's lease, of a stream that has that, too. Of two such streams that start at once, the one
+        that has the log's lease gets the rest: the other raises `FencedError` where a lease was taken with the log's.
         """
         token = None if landing is None else landing.token
         while True:
             head = lake.head(table)
             if landing is not None and head.number(LANDING, 0) > landing.token:
-                # A token that is higher is of this log, unless that was made anew.
+                # A higher token is of a later lease of this log, which fences ours, unless the log was made anew.
                 landing.check()
             properties = repeated(head.properties, *HOLDING) | _landing(token)
             try:
@@ -75,16 +76,16 @@ class Lease:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What each commit of the writer says of it."""
+        """The properties by which each commit of the writer names the lease."""
         return {TOKEN: str(self.token), **_landing(self.landing)}
 
     @classmethod
     def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE, *, direct: bool = False) -> Lease:
-        """Borrow the lease of a table for a run, after another run that has it, but for at most so many seconds."""
+        """Borrow the lease of a table for a run; wait for another run that has it, but at most `patience` seconds."""
         until = time.monotonic() + patience
         while True:
             head = lake.head(table)
-            # It is our own where the reply to our commit was lost.
+            # The borrower is this run itself where the reply to its commit was lost.
             if head.properties.get(BORROWER, run) != run and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
@@ -104,9 +105,9 @@ class Lease:
         return cls(lake, table, token, branch, branch.start(taken))
 
     def check(self) -> Head:
-        """Where main stands now, if the lease is still ours.
+        """Return the head of main, if the lease is still ours.
 
-        Raises `LentError` if it was borrowed from us, and `FencedError` if another writer has taken it.
+        Raises `LentError` if the lease was borrowed from us, and `FencedError` if another writer has taken it.
         """
         head = self.lake.head(self.table)
         held = head.number(TOKEN, 0)
@@ -123,7 +124,7 @@ class Lease:
         )
 
     def publish(self, properties: Mapping[str, str]) -> int:
-        """Publish what was written to the branch, whose snapshot says `properties`.
+        """Publish the commit on the branch, whose properties are given; return its snapshot.
 
         Raises `FencedError` if the lease is lost, `LentError` if it is lent (`regain`), and `MovedError` if a backfill
         or maintenance moved the table: the branch is then on the new snapshot, and the commit is to be written again.
@@ -139,7 +140,7 @@ class Lease:
     def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
         """Publish an epoch that was written to the branch; `again` writes it on top where another moved the table.
 
-        Gives False where the lease is lent: the epoch is to be made again from what the borrower leaves (rule X4).
+        Returns False where the lease is lent: the epoch is to be made again from what the borrower leaves (rule X4).
         Raises `FencedError` if the lease is lost.
         """
         while True:
@@ -152,7 +153,7 @@ class Lease:
                 again()
 
     def regain(self, patience: float = PATIENCE) -> None:
-        """Take back the lease that was borrowed from us, once it is given back; after so many seconds in any case.
+        """Take back the lease that was borrowed from us, once it is given back or after `patience` seconds.
 
         Raises `FencedError` if another stream has taken it meanwhile.
         """
@@ -160,7 +161,7 @@ class Lease:
         while True:
             head = self.lake.head(self.table)
             if head.properties.get(REGAINED) == str(self.token):
-                # The reply to our own commit was lost on its way.
+                # We have taken it back already, and only the reply to that commit was lost.
                 self._moved(int(head.properties.get(LENDER, head.properties[TOKEN])), head)
                 continue
             if head.number(LENDER) != self.token:
@@ -178,18 +179,18 @@ class Lease:
             return
 
     def _moved(self, token: int, head: Head) -> None:
-        """Go on with another token, from a commit that has it."""
+        """Go on with another token and a new branch, from the head that has the token."""
         self.branch.drop()
         self.token = token
         self.branch = Branch(self.lake, self.table, f"stream_{token}", direct=self.branch.direct)
         self.head = self.branch.start(head)
 
     def given_back(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """What the commit of a borrower says that gives the lease back."""
+        """Return the properties of a borrower's commit that gives the lease back."""
         return {**repeated(self.head.properties, BORROWER), **properties}
 
     def hand_back(self) -> None:
-        """Give a borrowed lease back with nothing else to say; where it is ours no more there is nothing to do."""
+        """Give a borrowed lease back in an empty commit; do nothing where the lease is not ours any more."""
         while True:
             head = self.lake.head(self.table)
             if head.number(TOKEN, 0) != self.token or BORROWER not in head.properties:
@@ -206,9 +207,9 @@ class Lease:
 
 
 def _next(lake: Tables, table: str, head: Head, properties: Mapping[str, str]) -> tuple[int, Head]:
-    """Commit the next token on a head, saying this; gives the token and the commit.
+    """Commit the next token with these properties on a head; return the token and the head that the commit makes.
 
-    That, and not where main stands by then: it may be another's lease, on which this one's commits must fail.
+    Main's own head by then is not returned: it may have another's lease, on which this writer's commits must fail.
     """
     token = head.number(TOKEN, 0) + 1
     properties = {**properties, TOKEN: str(token)}

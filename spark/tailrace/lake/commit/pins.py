@@ -1,7 +1,7 @@
 """Pins: tags that keep a snapshot from expiry while somebody reads it.
 
-A reader of one snapshot by its id, such as an audit or a replay, may take longer than a running stream keeps it. A pin
-that a reader left behind who died is removed by maintenance after a time.
+A reader of one snapshot by its id, such as an audit or a replay, may take longer than a running stream keeps it.
+After a time, maintenance removes the pins of readers that died.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
 
 @contextmanager
 def pinned(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
-    """Keep a snapshot of each of these tables until the end. Raises `LakeError` where one has expired already."""
+    """Keep a snapshot of each of these tables until the block ends. Raises `LakeError` where one has expired."""
     name = f"pin_{time.time_ns() // 1_000_000}_{uuid.uuid4().hex[:8]}"
     done = []
     try:
@@ -34,7 +34,7 @@ def pinned(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
 
 
 def pinned_at(name: str) -> int | None:
-    """When a pin was made, in milliseconds; None for what is no pin.
+    """Read the time at which a pin was made off its name, in milliseconds; None for a name that is no pin's.
 
     >>> pinned_at("pin_1700000000000_0123abcd"), pinned_at("stream_3")
     (1700000000000, None)

@@ -1,9 +1,9 @@
-"""A run that replaces a range, as a protocol: beside a running stream, and beside other runs (rules V4 and X4).
+"""The protocol of a run that replaces a range, beside a running stream and beside other runs (rules V4 and X4).
 
-A run says in its commit which range it replaced. What it computes is the difference to the answers as of a snapshot of
-the ledger, so it is right only as long as no other run has replaced any of its range since: each commit is made on a
-snapshot of main whose commits were looked through for such a run, and fails if main is not there any more. A run that
-was overtaken computes anew. What is computed, and how rows are written, is the engine's.
+A run says in its commit which range it replaced. It computes the difference to the answers as of a snapshot of the
+ledger, which is right only as long as no other run has replaced any of its range since: each commit is made on a
+snapshot of main whose commits were searched for such a run, and fails if main is not there any more. A run that was
+overtaken computes anew. The engine decides what is computed and how rows are written.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tailrace.lake.schema.lake_errors import FencedError, MovedError
 from tailrace.lake.schema.table_names import ledger_name
 
 RUN = "run"
-"""Which run a commit is of."""
+"""The property with the run that a commit is of."""
 
 COUNTS = ("changed", "untouched", "retracted")
-"""What a run counts windows by: fired again or for the first time, left alone, and taken back for good."""
+"""The kinds of windows that a run counts: fired again or for the first time, left alone, and taken back for good."""
 
 TRIES = 3
-"""How often the lease is borrowed where a stream takes it in between."""
+"""The most times that the lease is borrowed where a stream takes it in between."""
 
 
 class Difference(Protocol):
-    """What a run would write, and how many windows there are of each of `COUNTS`."""
+    """The rows that a run would write, and the number of windows of each kind in `COUNTS`."""
 
     @property
     def counts(self) -> Mapping[str, int]: ...
@@ -43,30 +43,30 @@ D = TypeVar("D", bound=Difference)
 
 
 class Engine(Protocol[D]):
-    """What computes a run's difference and writes it."""
+    """The part of an engine that computes a run's difference and writes it."""
 
     @property
     def direct(self) -> bool:
-        """Whether it writes its commits itself (`lake.commit.branch`)."""
+        """Whether the engine writes its commits without a branch in the table (`lake.commit.branch`)."""
 
     def follow(self) -> int:
-        """Bring table `p` up with the ledger; gives the ledger's snapshot that it stands for."""
+        """Bring the answers up with the ledger; return the ledger's snapshot that they stand for."""
 
     def compute(self, run: Run, pinned: Head) -> D:
-        """The difference of what the log holds for the run's range, as of the pinned commit's epoch, to the answers."""
+        """Compute the difference of the log's results, as of the pinned commit's epoch, to the answers in the range."""
 
     def write(self, found: D, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        """Append the difference's rows to a branch, in a commit that says this."""
+        """Append the difference's rows to a branch, in a commit with these properties."""
 
     def published(self, found: D, snapshot: int) -> None:
-        """Bring table `p` up with the commit of the difference."""
+        """Bring the answers up with the commit of the difference."""
 
     def forget(self, found: D) -> None:
-        """Let go of what was computed."""
+        """Release the computed difference."""
 
 
 class Replaced(NamedTuple):
-    """What a commit says of the run that it is of: the range of window timestamps that it replaced, in microseconds."""
+    """The run that a commit is of, and the range of window timestamps that the run replaced, in microseconds."""
 
     run: str
     generation: int
@@ -75,7 +75,7 @@ class Replaced(NamedTuple):
 
     @classmethod
     def of(cls, commit: Commit) -> Replaced | None:
-        """What a commit says; None of one that is no run's.
+        """Read the run off a commit's properties; None for a commit that is no run's.
 
         >>> Replaced.of(Commit(1, {BACKFILLED: "e5 7 0 60"})), Replaced.of(Commit(1, {}))
         (Replaced(run='e5', generation=7, first=0, last=60), None)
@@ -86,13 +86,13 @@ class Replaced(NamedTuple):
         return cls(run, *map(int, numbers))
 
     def above(self, run: Run) -> bool:
-        """Whether it is of a higher generation than a run, and has some of its range."""
+        """Tell whether this run is of a higher generation than another run, and replaced some of its range."""
         return self.generation > run.generation and run.overlaps(self.first, self.last)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: the run as it was last entered, its counts, and the run that it gave way to, if it did."""
+    """The end of a run: the run as it was last entered, its counts, and the run that it gave way to, if it did."""
 
     run: Run
     counts: Mapping[str, int]
@@ -107,7 +107,7 @@ class Replacing(Generic[D]):
         self.ledger = ledger_name(runs.pipeline.name)
 
     def closed(self, run: Run) -> Ended:
-        """A run of windows that no stream can reach any more, with no lease (rule X4)."""
+        """Replace a range of windows that no stream can reach any more, without a lease (rule X4)."""
         branch = Branch(self.lake, self.ledger, f"backfill_{run.run}", direct=self.engine.direct)
         try:
             return self._until_it_holds(run, partial(self._beside, branch))
@@ -115,7 +115,7 @@ class Replacing(Generic[D]):
             branch.drop()
 
     def open(self, run: Run, patience: float = PATIENCE) -> Ended:
-        """A run of windows that a stream can still reach, on the stream's lease (rule X4).
+        """Replace a range of windows that a stream can still reach, on the stream's lease (rule X4).
 
         Raises `FencedError` where a stream took the lease each time, or did not wait any longer.
         """
@@ -140,7 +140,7 @@ class Replacing(Generic[D]):
             if above is not None and above.covers(run.first, run.last):
                 return Ended(self.runs.gave_way(run, above), dict.fromkeys(COUNTS, 0), above)
             if above is not None:
-                # It has but some of the range, and what this run finds there is the later word.
+                # The other run has only some of the range, and this run's results there are to be the later ones.
                 run = self.runs.renewed(run)
             run = replace(run, log_epoch=pin.head.number("epoch"))
             found = self.engine.compute(run, pin.head)
@@ -156,9 +156,9 @@ class Replacing(Generic[D]):
             return Ended(self.runs.note(run, status="committed", **counts), counts)
 
     def _beside(self, branch: Branch, run: Run, found: D, pin: _Pin) -> int | None:
-        """Publish beside the stream: where it moved on the rows stay as they are, and the commit is made again.
+        """Publish beside the stream; where the stream moved on, make the commit again with the rows as they are.
 
-        None where another run was faster.
+        Returns None where another run was faster.
         """
         self.engine.write(found, run, pin.head, branch, self._properties(run, branch.start()))
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
@@ -173,7 +173,7 @@ class Replacing(Generic[D]):
                 return None
             landed = [commit.snapshot for commit in commits if _is_of(commit, run)]
             if landed:
-                # The reply was lost on its way.
+                # The commit had landed, and only its reply was lost.
                 return landed[0]
             head = standing(commits)
             try:
@@ -184,7 +184,10 @@ class Replacing(Generic[D]):
             return snapshot
 
     def _on_lease(self, lease: Lease, run: Run, found: D, pin: _Pin) -> int | None:
-        """Publish at the epoch boundary that the lease was borrowed at, and give the lease back with it."""
+        """Publish at the epoch boundary at which the lease was borrowed, and give the lease back in the same commit.
+
+        Returns None where another run was faster.
+        """
         while True:
             # The stream goes on in the run's generation (rule V2).
             properties = lease.given_back({**_says(run), "generation": str(run.generation)})
@@ -194,35 +197,35 @@ class Replacing(Generic[D]):
             try:
                 return lease.publish(properties)
             except MovedError:
-                # A run of closed windows, or maintenance.
+                # A run of closed windows, or maintenance, committed first.
                 continue
 
     def _pinned(self, since: int) -> _Pin | None:
-        """What the ledger says as of a snapshot; None where that is no longer in main."""
+        """Pin the ledger at a snapshot; None where the snapshot is no longer in main."""
         commits = self.lake.commits(self.ledger)
         known = [place for place, commit in enumerate(commits) if commit.snapshot == since]
         return _Pin(since, standing(commits[known[0] :])) if known else None
 
     def _above(self, run: Run, pin: _Pin) -> Run | None:
-        """A run of a higher generation that has replaced some of this one's range (rule V4)."""
+        """Find a run of a higher generation that has replaced some of this one's range (rule V4)."""
         noted = self.runs.above(run)
         if noted is not None:
             return noted
+        # The commits are searched, too: a run is noted as committed only after its commit.
         made = [one for commit in self.lake.commits(self.ledger) if (one := Replaced.of(commit)) and one.above(run)]
-        # Its row in the table of runs is entered only after its commit.
         if not made:
             return None
         return next((other for other in self.runs.all() if other.run == made[0].run), None)
 
     def _overtaken(self, run: Run, pin: _Pin, commits: Sequence[Commit]) -> bool:
-        """Whether another run has replaced some of the range since the snapshot that the difference is to."""
+        """Tell whether another run has replaced some of the range since the pinned snapshot."""
         for commit in commits:
             if commit.snapshot == pin.snapshot:
                 return False
             other = Replaced.of(commit)
             if other is not None and other.run != run.run and run.overlaps(other.first, other.last):
                 return True
-        # The snapshot is not kept any more: nobody can say.
+        # The snapshot is not kept any more, so another run cannot be ruled out.
         return True
 
     def _properties(self, run: Run, head: Head) -> dict[str, str]:
@@ -230,14 +233,14 @@ class Replacing(Generic[D]):
 
 
 class _Pin(NamedTuple):
-    """A snapshot of the ledger, and what its last epoch says."""
+    """A snapshot of the ledger, and the head with the properties of its last epoch."""
 
     snapshot: int
     head: Head
 
 
 def _says(run: Run) -> dict[str, str]:
-    """What the commit of a run says of it."""
+    """Return the properties by which a run's commit names the run and its range."""
     return {RUN: run.run, BACKFILLED: f"{run.run} {run.generation} {run.first} {run.last}"}
 
 

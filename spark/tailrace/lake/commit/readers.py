@@ -1,15 +1,15 @@
-"""Which snapshots of a table others have yet to read on from, by what the commits of those say."""
+"""Snapshots of a table that its readers have yet to read on from, by the properties of the readers' commits."""
 
 from __future__ import annotations
 
 from tailrace.lake.catalog.lake import Lake
 
 STAMP = "ledger_snapshot"
-"""What a commit of table `p` says: the snapshot of the ledger that it stands for."""
+"""The property of a commit of the answers with the snapshot of the ledger that they stand for."""
 
 
 def needed_of(lake: Lake, reader: str, named: str) -> list[int]:
-    """The snapshot that the last commit of a table says it has read another one up to, if it says so."""
+    """Return the snapshot up to which a reader has read, by property `named` of its last commit; empty without one."""
     if not lake.has(reader):
         return []
     found = lake.head(reader).properties.get(named, "")

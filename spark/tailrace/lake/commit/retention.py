@@ -1,10 +1,10 @@
-"""Which snapshots of a table are kept, and which may go (rule X3).
+"""Find the snapshots of a table that may go, and keep the others (rule X3).
 
-Kept are, of the main branch, the last commit that says something of itself and all after it; what table `p` has yet to
-follow, and what a log has yet to read of a control table; the snapshots that were current within the time that the
-settings say, so that whoever began to read one of them can end. A snapshot that a branch or a tag names is kept, too: a
-writer's, a running backfill's, or one that a reader has pinned. What has been kept is always the newest part of main,
-so the snapshots that go are its oldest, and those that writers left who were overtaken.
+Kept of the main branch are the last commit with properties of ours and all after it; the snapshots that the answers
+have yet to follow, or that a log has yet to read of a control table; and the snapshots that were current within the
+time that the settings say, so that readers of one of them can finish. A snapshot that a branch or a tag names is kept,
+too: a writer's, a running backfill's, or one that a reader has pinned. The kept part of main is always its newest, so
+the snapshots that go are its oldest, and those that overtaken writers left.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tailrace.lake.catalog.lake import MAIN, lineage, properties_of, ref_of
 
 @dataclass(frozen=True)
 class Going:
-    """What goes: the part of main that is `cut` off, for it to be archived, and of all snapshots those `removed`.
+    """The snapshots that go: the part of main that is `cut` off, to be archived, and the ids of all `removed` ones.
 
-    One that is cut off and has a name stays for those who know that.
+    A snapshot that is cut off but has a branch or a tag is not removed: it stays for those who know the name.
     """
 
     cut: tuple[Snapshot, ...]
@@ -31,9 +31,9 @@ class Going:
 
 
 def expired(table: Table, now: int, kept: timedelta, needed: Iterable[int] = ()) -> Going:
-    """The snapshots of a loaded table that have not been current for the time that they are kept.
+    """Find the snapshots of a loaded table that have not been current for the time that they are kept.
 
-    `now` is in milliseconds. Of main's lineage all of the snapshots in `needed` are kept, and what came after them.
+    `now` is in milliseconds. Of main's lineage, the snapshots in `needed` and all that came after them are kept.
     """
     before = now - kept // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
@@ -43,20 +43,23 @@ def expired(table: Table, now: int, kept: timedelta, needed: Iterable[int] = ())
 
 
 def surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Going:
-    """The snapshots of a loaded table beyond the latest `most` of main, and those that overtaken writers left."""
+    """Find the snapshots of a loaded table beyond the latest `most` of main, and those that overtaken writers left."""
     main = lineage(table, ref_of(table, MAIN))
     return _going(table, main, most - 1, needed, None)
 
 
 def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Going:
-    """What goes where main is kept up to its snapshot at place `last`, of those that are not on it what is older."""
+    """Find the snapshots that go where main is kept down to place `last`; the latest is at place 0.
+
+    Of the snapshots that are not on main, those older than `before` go, in milliseconds; all where that is None.
+    """
     spoken = next((place for place, one in enumerate(main) if properties_of(one)), 0)
     wanted = {*needed}
     floor = max((place for place, one in enumerate(main) if one.snapshot_id in wanted), default=0)
     keep = max(last, spoken, floor) + 1
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     own = {one.snapshot_id for one in main}
-    # What a writer has staged on its branch, down to where it left main.
+    # The snapshots that a writer has staged on its branch, down to where the branch left main.
     staged = {
         one.snapshot_id
         for name, ref in table.metadata.refs.items()

@@ -1,4 +1,4 @@
-"""Which range of event time was computed by which run, and the generations that runs take (rules V2, V4)."""
+"""The table of runs: the range of event time that each run computed, and the generations that runs take (V2, V4)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import Ranged
 
 HIGHEST = "generation"
-"""What a commit to the table says: the highest generation in it."""
+"""The property of the table's commits with the highest generation in the table."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs table of a pipeline."""
+    """The table of runs of a pipeline."""
 
     lake: Tables
     pipeline: Ranged
@@ -33,7 +33,7 @@ class Runs:
         return runs_name(self.pipeline.name)
 
     def all(self) -> list[Run]:
-        """Every run, in the order of their generations and starts."""
+        """List every run as its latest row has it, in the order of generations."""
         _, rows = self.lake.rows(self.table)
         latest: dict[str, Run] = {}
         for row in sorted(rows, key=lambda row: row["at"]):
@@ -44,10 +44,10 @@ class Runs:
         self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
         engine: str | None = None,
     ) -> Run:  # fmt: skip
-        """Enter a run, in a generation above every other's: two that start at once get two (rule V2)."""
+        """Enter a new run, in a generation above every other's: two runs that start at once get two (rule V2)."""
         self.lake.ensure(runs_contract(self.pipeline))
-        # It is read in every run and grows by two files in each. Before the run is entered, so that a failure to
-        # tidy up never contradicts what a run has committed.
+        # Every run reads the table and adds two files to it. They are merged before the run is entered, so that a
+        # failure to merge never contradicts what a run has committed.
         self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
@@ -68,7 +68,7 @@ class Runs:
         return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
-        """Write how a run stands now."""
+        """Enter a row with a run's new state, which is the run with these fields changed."""
         return self._entered(replace(run, **changes), renew=False)
 
     def _entered(self, run: Run, *, renew: bool) -> Run:
@@ -85,7 +85,7 @@ class Runs:
             return run
 
     def _highest(self) -> tuple[int | None, int]:
-        """The snapshot that the table stands at, and the highest generation in it."""
+        """Return the snapshot that the table stands at, and the highest generation in it."""
         head = self.lake.head(self.table)
         if HIGHEST in head.properties:
             return head.snapshot, head.number(HIGHEST)
@@ -93,16 +93,16 @@ class Runs:
         return expected, max((row["generation"] for row in rows), default=0)
 
     def gave_way(self, run: Run, above: Run) -> Run:
-        """Write that a run gave way to one of a higher generation."""
+        """Enter that a run gave way to a run of a higher generation."""
         note = f"generation {above.generation} (run {above.run}) covers the range"
         return self.note(run, status="gave_way", reason=note)
 
     def failed(self, run: Run, error: BaseException) -> Run:
-        """Write that a run failed, and of what."""
+        """Enter that a run failed, with the first line of the error."""
         return self.note(run, status="failed", reason=str(error).split("\n", 1)[0][:500])
 
     def above(self, run: Run) -> Run | None:
-        """A committed run of a higher generation that covers some of this one's range, if there is one (rule V4)."""
+        """Find a committed run, not a stream's, of a higher generation that covers some of a run's range (rule V4)."""
         for other in self.all():
             done = other.status == "committed" and other.kind != "stream"
             if done and other.generation > run.generation and other.overlaps(run.first, run.last):
@@ -118,7 +118,7 @@ def _row(run: Run) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> Run:
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    # A table that was made before it has no `engine`.
+    # A table of runs that is older than the column `engine` lacks it.
     same: dict[str, Any] = {name: row.get(name) for name in _SAME}
     return Run(first=first, last=last, **same)
 
@@ -127,4 +127,4 @@ _SAME = (
     *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
     *("changed", "untouched", "retracted", "reason", "engine"),
 )
-"""What a run and its row have alike."""
+"""The fields that a run and its row have alike."""

@@ -1,6 +1,6 @@
-"""What is said to a log from outside: signals, which open the triggers that wait for them, and complete input.
+"""Messages to a log from outside: signals, which open the triggers that wait for them, and complete input.
 
-Both come with an epoch, whose commit to the log says so (`tailrace.lake.commit.control_table`).
+Both come with an epoch, and the log's commit of that epoch says so (`tailrace.lake.commit.control_table`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.log import Log
 
 NAMES = "signals"
-"""What a commit of the log says: the signals that came with its epoch."""
+"""The property of a log's commit with the signals that came with its epoch."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Signals:
         self.control.enter(name=name, note=note)
 
     def come(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Give the properties of the log's next commit, by those of the last one, which say what was seen so far."""
+        """Return the properties of the log's next commit: the signals since the last commit, which has `properties`."""
         rows, seen = self.control.come(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}
@@ -65,7 +65,10 @@ class Completions:
         self.control.enter(complete_until=moment(until), partition=partition, note=note)
 
     def come(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
-        """What was said since, by partition (None for the whole log), and what the next commit of the log says."""
+        """Return the new instants of complete input, in microseconds, and the properties of the log's next commit.
+
+        The instants are by partition, None for the whole log; the last commit's properties say what was seen before.
+        """
         rows, seen = self.control.come(properties)
         found: dict[str | None, int] = {}
         for row in rows:
@@ -75,7 +78,7 @@ class Completions:
 
 
 def names_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The signals that a commit says came with its epoch.
+    """Read the signals that came with an epoch off its commit's properties.
 
     >>> names_of({"signals": "close,open"}), names_of({})
     (('close', 'open'), ())

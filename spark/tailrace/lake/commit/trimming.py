@@ -1,8 +1,8 @@
-"""A running stream keeps the number of a table's snapshots down by itself, whether or not anybody maintains it.
+"""Keep the number of a table's snapshots down while a stream runs, whether or not anybody maintains the table.
 
-What a commit costs grows with the snapshots in the table's metadata. So between two epochs the oldest are taken out;
-what they say is archived first (rule X3). Only the metadata is written: the files stay for readers who have begun, and
-are maintenance's to delete.
+The cost of a commit grows with the snapshots in the table's metadata. So between two epochs the oldest are removed;
+their properties are archived first (rule X3). Only the metadata is written: the files stay for readers who have begun,
+and maintenance deletes them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
 
 LEFT = 5
-"""Into how many parts the snapshots are cut of which one is left."""
+"""Trimming leaves one in so many of the most snapshots that a table may have."""
 
 
 class Trimming:
     """The trimming of one table by its writer.
 
-    `readers` are those whose last commits say up to which snapshot they have read it, each with the property that says
-    so; `archived` says that its commits are wanted when their snapshots are gone.
+    `readers` are the tables whose last commits say up to which snapshot they have read this one, each with the property
+    that says so; `archived` says that this table's commits are wanted when their snapshots are gone.
     """
 
     def __init__(self, lake: Lake, table: str, *readers: tuple[str, str], archived: bool = True) -> None:
@@ -33,7 +33,7 @@ class Trimming:
         self._room = 0
 
     def after_commit(self) -> bool:
-        """Called after each commit of the writer's: trims if there are too many by then; gives whether it has."""
+        """Trim the table if it has too many snapshots; return whether it was trimmed. Called after each commit."""
         self._room -= 1
         if self._room > 0:
             return False
@@ -41,7 +41,7 @@ class Trimming:
         self._room = self.most - len(loaded.metadata.snapshots)
         if self._room > 0:
             return False
-        # Where names hold on to more than the most, it is not tried at each commit.
+        # Where branches and tags hold too many snapshots, trimming is not tried at each commit.
         self._room = max(1, self.most // LEFT)
         needed = [one for reader, named in self.readers for one in needed_of(self.lake, reader, named)]
         going = surplus(loaded, self._room, needed)
@@ -56,6 +56,6 @@ class Trimming:
 
 
 def ledger_trimming(lake: Lake, definition: Definition) -> Trimming:
-    """The trimming of a definition's ledger, which table `p` follows where it has one."""
+    """Return the trimming of a definition's ledger, which a pipeline's answers follow."""
     readers = [(definition.name, STAMP)] if isinstance(definition, Pipeline) else []
     return Trimming(lake, ledger_name(definition.name), *readers)

@@ -1,4 +1,4 @@
-"""How a computation stands, read from its ledger without a JVM. Instants are microseconds."""
+"""The status of a computation, read from its ledger without a JVM. Instants are microseconds."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tailrace.model.definition.computation import Computation
 class ComputationStatus:
     """A computation as its ledger has it; `epoch` is -1 before the first.
 
-    `onward` is the watermark of those who read its productions, which trails where a timer holds it. `keys` counts the
-    keys that have anything, `timers` their pending timers, and `next` is when the first of those in event time is due.
-    `claimed` counts what it made and another had claimed, `in_flight` what its last epoch fed back, None of one
-    without a loop. `engine` folded the last epoch, and why it was taken.
+    `onward` is the watermark of the productions' readers, which trails the computation's where a timer holds it back.
+    `keys` counts the keys that are not gone, `timers` their pending timers, and `next` is when the first timer in event
+    time is due. `claimed` counts the productions that another had claimed, and `in_flight` the records that the last
+    epoch fed back, None without a loop. `engine` says which engine folded the last epoch, and why it was taken.
     """
 
     computation: str
@@ -48,7 +48,7 @@ class ComputationStatus:
 
 
 def computation_status(lake: Lake, computation: Computation) -> ComputationStatus | None:
-    """How a computation stands; None where no stream has made its ledger yet."""
+    """Read the status of a computation; None where no stream has made its ledger yet."""
     name = ledger_name(computation.name)
     if not lake.has(name):
         return None
@@ -89,7 +89,7 @@ def _in_flight(ledger: Table, epoch: int) -> int:
 
 
 def _latest(partials: pa.Table, keys: list[str]) -> list[tuple[bool, list[dict[str, Any]]]]:
-    """Of each key whether it is gone, and its timers, by its latest partial."""
+    """List for each key whether it is gone, and its timers, by its latest partial."""
     ordered = partials.sort_by("epoch")
     numbered = ordered.append_column("_place", pa.array(range(len(ordered)), pa.int64()))
     last = numbered.group_by(keys).aggregate([("_place", "max")])["_place_max"]

@@ -1,4 +1,4 @@
-"""Where the current answers of a pipeline are, and what every follower of its table `p` does around a merge."""
+"""The table that has a pipeline's current answers, and the work of every follower of the answers around a merge."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class AnswersFollowing(Following):
-    """Follow the ledger of one pipeline in a lake: who still may is looked at before, snapshots are trimmed after.
+    """The follower of one pipeline's ledger in a lake: checks the definition before a merge, trims snapshots after.
 
-    Where the pipeline has no table `p` nothing is followed, and it stands for all that the ledger holds.
+    Where the pipeline has no table of answers nothing is merged, and the follower stands for all of the ledger.
     """
 
     lake: Lake
@@ -42,14 +42,17 @@ class AnswersFollowing(Following):
         self.trimming.after_commit()
 
     def begin(self) -> None:
-        """Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning."""
+        """Check the definition and settle the answers.
+
+        Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning.
+        """
         check_definition(self.lake, self.pipeline)
-        # The ledger may have gone over to another generation, and `p` not yet.
+        # The ledger may have gone over to another generation, and the answers not yet.
         settle(self.lake, self.name)
 
 
 def held_by(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
-    """Give the table that the answers are in, and the filter of its files for those that `where` is about."""
+    """Return the table that the answers are in, and the filter of its rows for the answers that `where` selects."""
     if lake.has(pipeline.name):
         return pipeline.name, where
     panes = equal("kind", PANE)

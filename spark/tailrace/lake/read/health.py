@@ -1,4 +1,4 @@
-"""Whether a stream keeps up, by what its tables say: no engine is asked, and nothing is counted."""
+"""Tell whether a stream keeps up, by the properties of its tables: no engine is asked, and nothing is counted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MINUTE = 60_000_000
 
 @dataclass(frozen=True)
 class Health:
-    """How far a stage is: the watermark and the epoch of its ledger, and the epoch that table `p` stands for.
+    """The progress of a stage: the epoch and the watermark of its ledger, and the epoch that its answers stand for.
 
-    Instants are in microseconds; epochs are -1 before the first, `answers` also for what has no such table.
+    Instants are in microseconds; epochs are -1 before the first, and `answers` is -1 without a table of answers, too.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Health:
 
 
 def health(lake: Lake, definition: Definition) -> list[Health]:
-    """How far each stage of a definition is, in their order; those that no stream has begun are left out."""
+    """Read the progress of each stage of a definition, in order; stages that no stream has begun are left out."""
     found = []
     for stage in chain(definition):
         if lake.has(ledger_name(stage.name)):
@@ -39,18 +39,18 @@ def health(lake: Lake, definition: Definition) -> list[Health]:
 
 
 def answers(lake: Lake, definition: Definition) -> dict[str, str | None]:
-    """The snapshot of each stage's table of answers by its name, as text; None for one that holds nothing yet."""
+    """Return the snapshots of the stages' tables of answers by name, as text; None for a table with nothing yet."""
     tables = [stage.name for stage in chain(definition) if lake.has(stage.name)]
     found = {name: lake.head(name).snapshot for name in tables}
     return {name: None if snapshot is None else str(snapshot) for name, snapshot in found.items()}
 
 
 def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
-    """What is wrong, a line each: stages without tables, and watermarks more than `most` behind `now`.
+    """List what is wrong, a line each: stages without a ledger, and watermarks more than `most` behind `now`.
 
-    `now` is an instant and `most` a length in microseconds; None where the records say what time it is, and not the
-    clock on the wall. A watermark at the end of time is behind nothing. A stream that is `young` has not been running
-    for long enough to have a ledger or a watermark of each stage.
+    `now` is an instant and `most` a length, in microseconds; `most` is None where the records say what time it is, and
+    not the clock on the wall. A watermark at the end of time is never behind. A stream that is `young` has not been
+    running for long enough to have a ledger and a watermark of each stage.
     """
     found = {one.name: one for one in health(lake, definition)}
     lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
@@ -67,7 +67,7 @@ def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, yo
 
 
 def _by(lake: Lake, definition: Definition) -> str:
-    """Which partitions of the log hold it back, where it has several."""
+    """Name the partitions that hold the log's watermark back, where the log has several; empty where it has not."""
     progress = progress_of(lake, definition.source.name) if lake.has(definition.source.name) else None
     if progress is None or len(progress.partitions) < 2:
         return ""

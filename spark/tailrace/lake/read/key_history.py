@@ -1,6 +1,6 @@
-"""The history of one key: every pane its windows have given, in version order, and what came too late for them.
+"""The history of one key: every pane of its windows, in version order, and the records that came too late for them.
 
-Read from the ledger without a JVM; the filters go down to the files' statistics. Instants are microseconds.
+Read from the ledger without a JVM; the filters use the files' statistics. Instants are microseconds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
 
 
 class KeyValueError(LakeError, ValueError):
-    """A text that is no value of its key column."""
+    """A text that is not a value of its key column."""
 
 
 @dataclass(frozen=True)
 class LedgerPane:
-    """One pane as the ledger has it. `values` are the results it says; `answer` those of everything so far."""
+    """A pane as the ledger has it. `values` are the pane's results; `answer` the results of all records so far."""
 
     window: Window
     version: Version
@@ -46,7 +46,7 @@ class LedgerPane:
 
 @dataclass(frozen=True)
 class LedgerLate:
-    """One record that came too late for a window, `behind` by so many microseconds, and where the log has it."""
+    """A record that came too late for a window, `behind` by so many microseconds; `source` is its place in the log."""
 
     window: Window
     event_time: int
@@ -58,7 +58,7 @@ class LedgerLate:
 
 @dataclass(frozen=True)
 class History:
-    """What a key's windows gave, in version order, as of the ledger's watermark."""
+    """The panes of a key's windows, in version order, and its late records, as of the ledger's watermark."""
 
     key: tuple[KeyValue, ...]
     panes: tuple[LedgerPane, ...]
@@ -68,19 +68,20 @@ class History:
 
     @property
     def windows(self) -> list[Window]:
-        """The windows there is something to tell of, by start."""
+        """The windows with panes or late records, by start."""
         return sorted({pane.window for pane in self.panes} | {late.window for late in self.late})
 
     def answer(self, window: Window) -> LedgerPane | None:
-        """The pane that a window's current answer is from; None where it was taken back or has none."""
+        """Find the pane of a window's current answer; None where the answer was taken back or there is none."""
         own = [pane for pane in self.panes if pane.window == window]
         return own[-1] if own and not own[-1].retraction else None
 
 
 def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | None = None) -> History:
-    """The history of a key's windows that hold the instant `at`; of all its windows where that is None.
+    """Read the history of a key's windows that hold the instant `at`, or of all its windows where `at` is None.
 
-    Where one of several such windows starts at `at`, it alone is meant. Raises `LakeError` where there is no ledger.
+    Where a window starts at `at`, and windows do not merge, that window alone is read. Raises `LakeError` where there
+    is no ledger.
     """
     ledger = lake.table(ledger_name(pipeline.name))
     where = [among("kind", (PANE, LATE))]
@@ -97,7 +98,7 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
 
 
 def key_values(pipeline: Pipeline, texts: Sequence[str]) -> tuple[KeyValue, ...]:
-    """The key that texts stand for, one for each key column. Raises `KeyValueError` where one does not fit."""
+    """Parse a key from texts, one for each key column. Raises `KeyValueError` where a text does not fit."""
     types = key_columns(pipeline)
     return tuple(_value(name, type, text) for (name, type), text in zip(types.items(), texts, strict=True))
 
@@ -124,12 +125,12 @@ def _value(name: str, type: str, text: str) -> KeyValue:
 
 
 def _plain(value: KeyValue) -> KeyValue:
-    """A value as pyiceberg's filters take it."""
+    """Convert a value to the form that pyiceberg's filters take."""
     return value.isoformat() if isinstance(value, date) else value
 
 
 def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
-    """By version; of a retraction and the pane that takes its place the retraction is the first."""
+    """Order panes by version; a retraction comes before the pane of the same version that takes its place."""
     return (pane.version, not pane.retraction, pane.window)
 
 

@@ -1,7 +1,7 @@
-"""What `tailrace doctor` finds, and its checks of a lake: where its files are, its catalog, and that it swaps rightly.
+"""The findings of `tailrace doctor`, and its checks of a lake: the warehouse, the catalog, and the catalog's swaps.
 
-A check gives in a few words what it found, or raises `WrongError` or `UnseenError`. Whatever else it raises is wrong as
-well, and said: no check takes the others with it.
+A check returns in a few words what it found, or raises `WrongError` or `UnseenError`. Any other error is a finding,
+too, that something is wrong: no check keeps the others from running.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SCRATCH = "_doctor"
 """The folder of the warehouse that checks write in, and leave empty."""
 
 LITTLE = 10**9
-"""Bytes free below which a warehouse is said to be full."""
+"""Free bytes below which a warehouse counts as full."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check came to: `found` says what is there or why it was not looked at, `mend` what to do about it."""
+    """The result of a check: `found` says what is there or why it was not looked at, `mend` what to do about it."""
 
     name: str
     state: State
@@ -50,7 +50,7 @@ class Finding:
 
 
 class WrongError(TailraceError, RuntimeError):
-    """Something that is not as it has to be: what was found, and how it is mended."""
+    """Something that is not as it has to be: `found` says what, and `mend` how to mend it."""
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -58,11 +58,11 @@ class WrongError(TailraceError, RuntimeError):
 
 
 class UnseenError(WrongError):
-    """Something that cannot be looked at, or need not: why, and what would have it looked at."""
+    """Something that cannot or need not be looked at: `found` says why, and `mend` what would make it possible."""
 
 
 def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
-    """What a check finds. `mend` is for what it does not foresee."""
+    """Run a check and return its finding. `mend` is the advice for errors that the check does not foresee."""
     try:
         return Finding(name, "ok", check())
     except UnseenError as seen:
@@ -74,7 +74,7 @@ def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
 
 
 def reason(error: Exception) -> str:
-    """An error in one line."""
+    """Write an error in one line."""
     if isinstance(error, TailraceError):
         return " ".join(str(error).split())
     said = next(iter(str(error).strip().splitlines()), "")
@@ -82,13 +82,13 @@ def reason(error: Exception) -> str:
 
 
 def allowing(error: Exception) -> str:
-    """How to mend what a service of AWS did not allow, by its own words; empty where it is something else."""
+    """Say which permission to give where a service of AWS refused one, by its own words; empty for other errors."""
     found = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", str(error))
     return f"allow {found[1]}{f' on {found[2]}' if found[2] else ''} to who runs this" if found else ""
 
 
 def folder(settings: Settings) -> str:
-    """Whether a warehouse that is a folder can be written and read, and how much there is room for."""
+    """Check that a warehouse that is a folder can be written, and say how much room there is."""
     place = Path(settings.warehouse)
     another = "set TAILRACE_WAREHOUSE to a folder that may be written"
     there = next(one for one in (place, *place.parents) if one.exists())
@@ -101,7 +101,7 @@ def folder(settings: Settings) -> str:
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            # The first stream makes it; a doctor makes none.
+            # The first stream makes the warehouse; this check only tries whether it could be made.
             with tempfile.TemporaryDirectory(dir=there, prefix=".tailrace-doctor-"):
                 pass
     except OSError as error:
@@ -117,7 +117,7 @@ def folder(settings: Settings) -> str:
 
 
 def catalog(settings: Settings) -> str:
-    """Whether the catalog can be opened and has the namespace, and how many tables are in it."""
+    """Check that the catalog can be opened and has the namespace, and count the tables in it."""
     there = kind(settings)
     if not there.there:
         raise UnseenError(f"{there.named} is not there yet", "the first stream makes it")
@@ -142,10 +142,10 @@ def catalog(settings: Settings) -> str:
 
 
 def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
-    """Whether the catalog refuses a commit that another one has overtaken, tried on a table that is dropped again.
+    """Check, on a table that is dropped again, that the catalog refuses a commit that another one has overtaken.
 
-    All that Tailrace promises rests on it. Where it is taken, the other one is lost, and nobody is told. `sweep`
-    removes all files below an address.
+    All that Tailrace promises rests on this refusal. Where the overtaken commit is taken, the other one is lost, and
+    nobody is told. `sweep` removes all files below an address.
     """
     ours, theirs = Lake(settings), Lake(settings)
     name = f"doctor_{uuid.uuid4().hex[:12]}"
@@ -176,7 +176,7 @@ def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
 
 
 def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
-    """Commit, and have another commit go first, after ours has looked where the table is; whether ours was refused."""
+    """Commit, with another commit going first after ours has looked up the table; tell whether ours was refused."""
     staged = ours.table(name)
 
     def first() -> None:
@@ -197,7 +197,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
         vars(catalog)["_update_and_stage_table"] = between
     else:
-        # A server compares by itself: an old base is enough.
+        # A server compares the bases itself, so it is enough that ours is old.
         first()
     try:
         with committing(staged) as transaction:
@@ -208,7 +208,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
 
 def _removed(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
-    """Drop the scratch table, and the files of commits that came to nothing."""
+    """Drop the scratch table, and remove the files of commits that failed."""
     try:
         table = lake.table(name)
         lake.catalog.drop_table((lake.settings.namespace, name))
@@ -223,7 +223,7 @@ def _removed(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
 
 
 def swept(address: str) -> None:
-    """Remove a folder of this machine, and the one that it is in where that is empty then."""
+    """Remove a folder of this machine, and its parent folder where that is empty then."""
     place = Path(address.removeprefix("file://"))
     shutil.rmtree(place)
     with suppress(OSError):

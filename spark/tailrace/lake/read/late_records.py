@@ -1,4 +1,4 @@
-"""What came too late for its window, by ranges of event time that a backfill would repair (rule X6), without a JVM."""
+"""Records that came too late for their windows, by ranges that a backfill would repair (rule X6), without a JVM."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tailrace.model.windows.windows import Window
 SPAN, VERSION = ("window_start", "window_end"), ("generation", "epoch", "pane_index")
 
 MOST_APART = 3
-"""Of more ranges than these, one backfill over all of them is proposed."""
+"""The most ranges for which a backfill each is proposed; for more, a single backfill over all of them is."""
 
 
 @dataclass(frozen=True)
 class LateRange:
-    """Windows end to end that records came too late for, as the half-open range of a backfill that takes those in.
+    """Adjacent windows that records came too late for, as the half-open range of a backfill that takes the records in.
 
-    `behind` is how far the watermark was past a window's end at most; all in microseconds. `first_epoch` to
-    `last_epoch` is when they came.
+    `behind` is the most that the watermark was past a window's end; all in microseconds. The records came in the epochs
+    from `first_epoch` to `last_epoch`.
     """
 
     first: int
@@ -47,9 +47,9 @@ class LateRange:
 
 @dataclass(frozen=True)
 class LateReport:
-    """What is in a ledger's late rows: how many records, how many of them a backfill has taken in, and the rest.
+    """A ledger's late records: their number, how many of them a backfill has taken in, and the ranges of the rest.
 
-    A record in several windows counts once for each that it was too late for. Ranges that end by `closed` can be
+    A record in several windows counts once for each window that it was too late for. Ranges that end by `closed` can be
     backfilled now; the others once the watermark has gone on.
     """
 
@@ -65,13 +65,13 @@ class LateReport:
         return tuple(one for one in self.ranges if self.wait(one) == 0)
 
     def wait(self, one: LateRange) -> int:
-        """How far the watermark has yet to go until a range can be backfilled, in microseconds."""
+        """Return how far the watermark has yet to go until a range can be backfilled, in microseconds."""
         return max(0, one.last - self.closed)
 
 
 @dataclass(frozen=True)
 class _Came:
-    """What came too late for one window in one epoch; `span` is the window that it belongs to after merging."""
+    """The records that came too late for one window in one epoch; `span` is the window that they merge into."""
 
     span: Window
     epoch: int
@@ -80,9 +80,9 @@ class _Came:
 
 
 def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
-    """What came too late for the windows of one stage.
+    """Report the records that came too late for the windows of one stage.
 
-    Raises `LakeError` where it has no ledger, and `OtherDefinitionError` where that is another definition's.
+    Raises `LakeError` where the stage has no ledger, and `OtherDefinitionError` where that is another definition's.
     """
     check_definition(lake, pipeline)
     ledger = lake.table(ledger_contract(pipeline).table)
@@ -97,9 +97,9 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
 
 
 def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
-    """The ranges of the backfills that take these in: one for each, or where they are many or overlap one over all.
+    """Propose the ranges of backfills: one for each late range, or one over all where they are many or overlap.
 
-    What comes out equal is left alone, so that one over all does no more than it has to.
+    A backfill leaves windows that come out equal alone, so one over all changes no more than it has to.
     """
     spans = sorted({(one.first, one.last) for one in ready})
     apart = all(one[1] <= two[0] for one, two in pairwise(spans))
@@ -109,7 +109,7 @@ def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
 
 
 def _counted(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows by these columns, with how many there are and the largest `behind`; a batch is in memory at a time."""
+    """Group rows by these columns, with their count and largest `behind`; one batch is in memory at a time."""
     many = [
         pa.Table.from_batches([batch]).group_by(names).aggregate([([], "count_all"), ("behind", "max")])
         for batch in rows
@@ -133,7 +133,7 @@ def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -
         windows = {_window(group) for group in of}
         spans = {window: window for window in windows}
         if pipeline.where.merges:
-            # The session that a late record belongs to reaches as far as those that it joins.
+            # A late record's session reaches as far as the sessions that it joins.
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for group in of:
@@ -145,7 +145,7 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 
 def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
-    """The windows that have an answer, of the keys that records came too late for, in the span of those."""
+    """Find the windows with an answer of the keys that have late records, within the span of those records' windows."""
     windows = [_window(row) for rows in late.values() for row in rows]
     if not windows:
         return {}
@@ -163,7 +163,7 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
-                # Of a ledger's panes the last says whether there is an answer; a retraction shares a pane's version.
+                # A window's last pane says whether it has an answer; of equal versions a retraction comes first.
                 said = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
                 said_last[place] = max(said, said_last.get(place, said))
@@ -175,7 +175,7 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
 
 
 def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
-    """Whether a backfill of a log that held these records has computed their window (rule V5)."""
+    """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
     return any(
         run.kind == "backfill"
         and run.status == "committed"
@@ -187,7 +187,7 @@ def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
 
 
 def _ranges(came: Iterable[_Came]) -> Iterator[LateRange]:
-    """The ranges of the windows, those that touch as one, by event time."""
+    """Group the windows into ranges, by event time; windows that touch are one range."""
     ranges: list[list[_Came]] = []
     reached = BEGINNING
     for one in sorted(came, key=lambda one: one.span):

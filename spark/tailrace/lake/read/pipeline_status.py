@@ -1,4 +1,4 @@
-"""How a pipeline stands, read from its tables without a JVM: watermark, epochs, open windows, counts, runs.
+"""The status of a pipeline, read from its tables without a JVM: watermark, epochs, open windows, counts, runs.
 
 Counts come from the tables' manifests wherever those have them, so that asking stays cheap as tables grow. Instants are
 microseconds.
@@ -39,8 +39,8 @@ class LogStatus:
     """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
 
     `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
-    last epoch was committed. `progress` is how far its source's partitions are, None before the first epoch, and
-    `duplicates` how many records came again and are not in it.
+    last commit was made. `progress` is that of the source's partitions, None before the first epoch, and `duplicates`
+    the number of records that came again and are not in the log.
     """
 
     log: str
@@ -66,12 +66,13 @@ class OpenWindows:
 class PipelineStatus:
     """A pipeline as its tables have it.
 
-    `epoch` is the last in the ledger and `answers_epoch` the one that table `p` stands for; -1 before the first.
-    `answers` is None of an earlier stage that has no such table, and of a map. `rewritten` is how many answers the last
-    change of `p` wrote anew, with the files that held what changed; a stream does that less often where it is dear
-    (`TAILRACE_FRESHNESS`). `panes` counts retractions too, and so do the `productions` of a map or a computation.
-    `engine` is what folded the last epoch, and why. `same_definition` says whether the ledger was made by a definition
-    of this meaning; it and `open` are None, and `runs` empty, where the definition is not at hand. A map has no `open`.
+    `epoch` is the last in the ledger and `answers_epoch` the one that the answers stand for; -1 before the first.
+    `answers` is None for an earlier stage without a table of answers, and for a map. `rewritten` is the number of
+    answers that their last change wrote anew, with the files that held the changed ones; a stream changes the answers
+    less often where that is dear (`TAILRACE_FRESHNESS`). `panes` counts retractions too, and so do the `productions` of
+    a map or a computation. `engine` says what folded the last epoch, and why. `same_definition` says whether a
+    definition of this meaning made the ledger; it and `open` are None, and `runs` empty, where the definition is not at
+    hand. A map has no `open`.
     """
 
     pipeline: str
@@ -95,14 +96,14 @@ class PipelineStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline and its log; None for one that no stream has made tables for yet."""
+    """The status of a pipeline and of its log; each is None where no stream has made its tables yet."""
 
     log: LogStatus | None
     pipeline: PipelineStatus | None
 
 
 def status(lake: Lake, pipeline: Ranged) -> Status:
-    """How a pipeline or a map and its log stand. Raises `LakeError` where the catalog cannot be opened."""
+    """Read the status of a pipeline or a map and of its log. Raises `LakeError` where the catalog cannot be opened."""
     log, ledger = lake.found(pipeline.source.name), lake.found(ledger_name(pipeline.name))
     return Status(
         None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
@@ -111,7 +112,7 @@ def status(lake: Lake, pipeline: Ranged) -> Status:
 
 
 def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
-    """Every log and every pipeline of the namespace, as far as their tables tell without a definition."""
+    """Read the status of every log and pipeline of the namespace, as far as tables tell without a definition."""
     if not lake.exists:
         return [], []
     tables = lake.tables
@@ -121,7 +122,7 @@ def overview(lake: Lake) -> tuple[list[LogStatus], list[PipelineStatus]]:
 
 
 def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
-    """How a log stands. Raises `LakeError` where there is none."""
+    """Read the status of a log. Raises `LakeError` where there is no such log."""
     return _log_status(lake, lake.table(name), name, log)
 
 
@@ -140,7 +141,7 @@ def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStat
 
 
 def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> PipelineStatus:
-    """How a pipeline stands. Raises `LakeError` where it has no ledger."""
+    """Read the status of a pipeline. Raises `LakeError` where it has no ledger."""
     return _pipeline_status(lake, lake.table(ledger_name(name)), name, pipeline)
 
 
@@ -169,12 +170,12 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
 
 
 def _files(table: Table) -> list[FileScanTask]:
-    """Every file of a table; the manifests of one that a stream writes are many, so they are read but once."""
+    """List the files of a table. A stream's table has many manifests: callers list the files only once."""
     return list(table.scan().plan_files())
 
 
 def _by_kind(files: Iterable[FileScanTask]) -> Counter[str]:
-    """How many rows of each kind a ledger has, by its files, which are of one kind each."""
+    """Count the rows of each kind in a ledger by its files, which are of one kind each."""
     counts: Counter[str] = Counter()
     for task in files:
         counts[task.file.partition[0]] += task.file.record_count
@@ -182,19 +183,19 @@ def _by_kind(files: Iterable[FileScanTask]) -> Counter[str]:
 
 
 def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pipeline) -> OpenWindows:
-    """The open windows: the latest partial of each, less those that merged away or are out of reach."""
+    """Find the open windows by the latest partial of each, less windows that merged away or are out of reach."""
     watermark = head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
     keys = [*pipeline.key, "window_start", "window_end"]
     missing = [name for name in keys if name not in ledger.schema().column_names]
     if missing:  # another definition's ledger
         return OpenWindows(0, None, None)
-    # Only files that have a window that late: the rule itself is applied below.
+    # Files whose windows all end by this floor are not read; the rule itself is applied to each window below.
     floor = watermark - pipeline.lateness - pipeline.where.reach
     ends = ledger.schema().find_field("window_end").field_id
     partials = [task for task in files if task.file.partition[0] == PARTIAL]
     reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
-    # Here, for it brings pandas along where that is not kept out.
+    # Imported here because it imports pandas where that is not kept out.
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ledger.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
@@ -209,7 +210,7 @@ def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pi
 
 
 def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
-    """Of partials the latest of each key and window, by version; one that is gone comes before one that is not."""
+    """Select the latest partial of each key and window, by version; of equal versions one not gone is the later."""
     order = [("generation", "ascending"), ("epoch", "ascending"), ("gone", "descending")]
     ordered = partials.sort_by(order)
     numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
@@ -218,12 +219,12 @@ def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def _total(table: Table) -> int:
-    """The records of a table that is only ever appended to."""
+    """Count the records of a table that is only ever appended to."""
     return _counted(table.current_snapshot(), "total-records")
 
 
 def _rewritten(answers: Table) -> int:
-    """How many rows the last commit that brought the answers up took out of the table to write them anew."""
+    """Count the rows that the last commit that brought the answers up removed from the table to write them anew."""
     for snapshot in reversed(answers.snapshots()):
         properties = properties_of(snapshot)
         if STAMP in properties and MAINTAINED not in properties:
@@ -238,14 +239,14 @@ def _counted(snapshot: Snapshot | None, what: str) -> int:
 
 
 def latest_in(table: Table, column: str) -> int | None:
-    """The latest instant in a column, by the files' statistics."""
+    """Find the latest instant in a column by the files' statistics, in microseconds; None where they have none."""
     number = table.schema().find_field(column).field_id
     highest = (_highest(task, number) for task in _files(table))
     return max((at for at in highest if at is not None), default=None)
 
 
 def _highest(task: FileScanTask, number: int) -> int | None:
-    """The latest instant in a column of a file, as its statistics have it; None where they do not."""
+    """Find the latest instant in a column of a file by its statistics, in microseconds; None where they have none."""
     bound = (task.file.upper_bounds or {}).get(number)
     return None if bound is None else int(from_bytes(TimestamptzType(), bound))
 

@@ -1,4 +1,4 @@
-"""SQL over a lake's tables, and over names for the kinds of a ledger's rows, by whichever engine; it only reads."""
+"""Query a lake's tables, and views of a ledger's rows by kind, with SQL on any engine; queries only read."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import LEDGER
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
-"""How the names end of what a ledger has of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
+"""The endings of the views of a ledger's rows of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
 
 ROWS = "rows"
-"""How the name ends of what stands of what a map gave: no retractions, and nothing that a backfill gave again since."""
+"""The ending of the view of a map's rows that stand: no retractions, and no row that a backfill gave again since."""
 
 
 class QueryError(LakeError, ValueError):
-    """SQL that an engine does not take. The message is one line."""
+    """SQL that an engine refuses. The message is one line."""
 
 
 def views(lake: Lake, query: str) -> dict[str, str]:
-    """The names in a query that stand for the rows of a ledger of one kind, each with the SQL that gives them."""
+    """Find the views of a ledger's rows that a query names, each with the SQL that selects the rows."""
     found = {}
     for table in tables(lake):
         if table.endswith(LEDGER):
@@ -42,7 +42,7 @@ def views(lake: Lake, query: str) -> dict[str, str]:
 
 
 def _standing(ledger: str) -> str:
-    """The rows of a map's ledger that stand (`sql.results.map_rows.current`), in any dialect."""
+    """Write the SQL for the rows of a map's ledger that stand (`sql.results.map_rows.current`), in any dialect."""
     place = ("source_epoch", "source_partition", "source_offset")
     same = " AND ".join(f"m.{name} IS NOT DISTINCT FROM r.{name}" for name in place)
     higher = f"SELECT 1 FROM {ledger} m WHERE m.writer = 'backfill' AND {same} AND m.generation > r.generation"
@@ -51,7 +51,7 @@ def _standing(ledger: str) -> str:
 
 
 def tables(lake: Lake) -> list[str]:
-    """The tables of the lake's namespace, by name."""
+    """List the tables of the lake's namespace, sorted. Raises `LakeError` where there is no lake."""
     if not lake.exists:
         raise LakeError(
             f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
@@ -60,9 +60,9 @@ def tables(lake: Lake) -> list[str]:
 
 
 def by_duckdb(lake: Lake, query: str) -> pa.Table:
-    """The rows of a query by DuckDB, each table as it stands now.
+    """Run a query by DuckDB, on each table as it stands now, and return the rows.
 
-    Raises `QueryError` for SQL that it does not take or that does more than read, and `LakeError` where there is no
+    Raises `QueryError` for SQL that DuckDB refuses or that does more than read, and `LakeError` where there is no
     DuckDB.
     """
     try:
@@ -93,7 +93,7 @@ def by_duckdb(lake: Lake, query: str) -> pa.Table:
 
 
 def first_line(text: str) -> str:
-    """The first line of an engine's message that says anything, without its code.
+    """Return the first line of an engine's message that says anything, without its code.
 
     >>> first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'. SQLSTATE: 42601 (line 1, pos 7)\\n\\n== SQL ==")
     "Syntax error at 'x'. (line 1, pos 7)"
@@ -107,9 +107,9 @@ def _named(name: str, query: str) -> bool:
 
 
 def _access() -> str:
-    """DuckDB's secret for S3: the credentials that AWS's own tools would find, and the server that they would ask.
+    """Write the SQL of DuckDB's secret for S3: the credentials and the server that AWS's own tools would find.
 
-    Raises `LakeError` where there are none.
+    Raises `LakeError` where there are no credentials.
     """
     try:
         import boto3
@@ -130,7 +130,7 @@ def _access() -> str:
 
 
 def extension(name: str) -> Path:
-    """The file of a DuckDB extension that was installed as a package: nothing is downloaded."""
+    """Find the file of a DuckDB extension that was installed as a package; nothing is downloaded."""
     found = importlib.util.find_spec(f"duckdb_extension_{name}")
     place = None if found is None or found.origin is None else Path(found.origin).parent
     file = None if place is None else next(place.rglob("*.duckdb_extension"), None)

@@ -1,1 +1,1 @@
-"""Say what tables hold: contracts, their files, layouts and types, and how two of them differ."""
+"""Describe the tables: contracts, their files, layouts and types, and the differences of a table to its contract."""

@@ -1,8 +1,8 @@
-"""Columns by their numbers: whoever knows a column by a name that it had before finds it by what it is called now.
+"""Find columns by their numbers: a reader or writer that knows a column's former name finds it under its present one.
 
-Iceberg numbers columns and keeps every schema that a table had, so a name that is gone still says which column it was.
-A definition that runs while its log's columns are renamed goes on with the names it has; so does one that is handed
-an old snapshot, with the names of then.
+Iceberg numbers columns and keeps every schema that a table had, so a former name still says which column it was. A
+definition that runs while its log's columns are renamed goes on with the names that it has; so does a definition that
+is handed an old snapshot, with the names of that time.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tailrace.lake.schema.lake_errors import LakeError
 
 
 def schema_at(table: Table, snapshot: int | None) -> Schema:
-    """The columns that a loaded table had as of a snapshot; those of today where none is named."""
+    """Return the columns that a loaded table had as of a snapshot; its present ones where none is named."""
     at = None if snapshot is None else table.snapshot_by_id(snapshot)
     return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
 
 
 def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:
-    """What each column is called among the names that are present; None for one that is not among them at all.
+    """Map each column to its name among the names in `present`; None for a column that is not among them at all.
 
-    `present` are the names of one of the table's schemas: that of today, or of a snapshot.
+    `present` are the names of one of the table's schemas: the present one, or a snapshot's.
     """
     schemas = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     found: dict[str, str | None] = {}
@@ -40,7 +40,7 @@ def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> 
 
 
 def conformed(table: Table, rows: pa.Table) -> pa.Table:
-    """Rows with just the columns that a table has now, by the names that it has for them; null where there is none.
+    """Convert rows to just the columns that a table has now, under its present names; null where a column is missing.
 
     Raises `LakeError` for a column that the table has no more.
     """

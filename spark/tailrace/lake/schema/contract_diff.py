@@ -1,8 +1,8 @@
-"""What it takes to bring a live table to its contract, change by change, and what each change would break.
+"""The changes that bring a live table to its contract, and what each of them would break.
 
-Everything here is a commit of metadata: no row is read or written. A change is safe if whoever reads or writes the
-table goes on; it is destructive if somebody cannot, or finds something else; and it is refused where metadata alone
-cannot do it, or what was billed by would be lost. Nothing is changed here (`change.migration` does that).
+Every change is a commit of metadata: no row is read or written. A change is safe if all who read or write the table can
+go on; it is destructive if somebody cannot, or finds something else; and it is refused where metadata alone cannot make
+it, or where values that were billed by would be lost. Nothing is changed here (`change.migration` does that).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.lake.schema.shapes import iceberg_type, said
 
 
 class Effect(Enum):
-    """What a change does to those who read or write the table."""
+    """The effect of a change on those who read or write the table."""
 
     SAFE = "safe"
     DESTRUCTIVE = "destructive"
@@ -29,7 +29,7 @@ class Effect(Enum):
 
 
 class Kind(Enum):
-    """What is changed."""
+    """The kind of a change."""
 
     MAKE = "make table"
     ADD = "add column"
@@ -52,15 +52,15 @@ class Kind(Enum):
 COLUMNS = frozenset(
     {Kind.ADD, Kind.WIDEN, Kind.RETYPE, Kind.RENAME, Kind.REORDER, Kind.DROP, Kind.REQUIRE, Kind.LOOSEN}
 )
-"""The kinds of which a column is other after them: what it is called, holds, or where it stands."""
+"""The kinds of changes after which a column has another name, other values, or another place."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a table. `path` is the column, the fields below it included, or the property.
+    """A change of a table. `path` is the column, the fields below it included, or the property.
 
-    `breaks` says who is hurt and how, and of a change that is refused what to do in its place; a safe one may have it
-    as a word of warning.
+    `breaks` says who is hurt and how, and for a refused change what to do in its place; for a safe change it is empty
+    or a warning.
     """
 
     kind: Kind
@@ -72,7 +72,7 @@ class Change:
 
     @property
     def name(self) -> str:
-        """The column or property, in one word."""
+        """The column or property, its path joined by dots."""
         return ".".join(self.path)
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Change:
 
 
 def stated(contract: Contract) -> dict[str, str]:
-    """The properties that a contract's table has: its own, and what the contract says of the table as a whole."""
+    """Return the properties of a contract's table: the contract's own, and its doc, owner, retention and key."""
     return {
         **contract.properties,
         "comment": contract.doc,
@@ -118,7 +118,7 @@ KEY = "tailrace.key"
 
 
 def changes(contract: Contract, table: Table) -> list[Change]:
-    """What brings a loaded table to its contract, in the order in which it is done."""
+    """List the changes that bring a loaded table to its contract, in the order in which they are made."""
     return [
         *_columns(contract, table),
         *_partitioning(contract, table),
@@ -129,7 +129,7 @@ def changes(contract: Contract, table: Table) -> list[Change]:
 
 
 def matched(contract: Contract, schema: Schema) -> dict[str, NestedField]:
-    """Which live column each column of the contract is: that of its name, else of the latest of its former ones."""
+    """Match each column of the contract with a live column: by its name, else by the latest of its former names."""
     live = {field.name: field for field in schema.fields}
     found = {name: live[name] for name in contract.columns if name in live}
     for name, column in contract.columns.items():
@@ -181,7 +181,7 @@ def _renamed(before: str, name: str, table: Table) -> Change:
 
 
 def _free(change: Change, name: str, table: Table) -> Change:
-    """A change that gives a column a name: it hurts where another column had that before."""
+    """Make a change that gives a column a name destructive where another column had that name before."""
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
         return _but(
             change,
@@ -224,7 +224,7 @@ def _fields(path: tuple[str, ...], live: StructType, agreed: StructType, table: 
 
 
 def _promoted(live: IcebergType, agreed: IcebergType) -> bool:
-    """Whether Iceberg may widen the one to the other. pyiceberg's own `promote` lets the scale of decimals change."""
+    """Tell whether Iceberg may widen `live` to `agreed`. pyiceberg's own `promote` lets a decimal's scale change."""
     if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
         return live.scale == agreed.scale and live.precision < agreed.precision
     return (said(live), said(agreed)) in _WIDER
@@ -260,7 +260,7 @@ def _partitioning(contract: Contract, table: Table) -> Iterator[Change]:
 
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
-    """Terms of a contract by what they are called while a column that is to be renamed has its former name."""
+    """Map a contract's terms, with the former names of columns that are still to be renamed, to their own texts."""
     there = matched(contract, table.schema())
     terms = [term(text) for text in texts]
     return {str(replace(one, column=there[one.column].name) if one.column in there else one): str(one) for one in terms}
@@ -289,7 +289,7 @@ def _format(contract: Contract, table: Table) -> Iterator[Change]:
 
 
 def rows(table: Table) -> int:
-    """How many rows a table holds; those that are deleted on reading count, and so do those of other branches."""
+    """Count the rows at the branch or tag that has the most; rows that are deleted on reading count, too."""
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     snapshots = [one for one in table.metadata.snapshots if one.snapshot_id in heads and one.summary is not None]
     totals = (one.summary.additional_properties.get("total-records", "1") for one in snapshots if one.summary)
@@ -297,7 +297,7 @@ def rows(table: Table) -> int:
 
 
 def nulls(table: Table, column: int) -> int | None:
-    """How many rows have a null in a column, by the files' statistics; None where a file does not say."""
+    """Count the rows with a null in a column, by the files' statistics; None where a file does not say."""
     found = 0
     for task in table.scan().plan_files():
         counts: Mapping[int, int] = task.file.null_value_counts or {}

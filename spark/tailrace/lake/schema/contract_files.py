@@ -1,8 +1,8 @@
 """The contracts as files: one JSON file a table, a line a column, for people and other tools to read.
 
-A file has two parts. What the definition says of a table (its columns with their types, its key) is printed into it,
-and a test holds it to the code. What people agree on beside that is the file's own, and is what holds: owner,
-retention, docs, former names of columns, partitioning, sort order, properties and format version.
+A file has two parts. The part that the definition determines (a table's columns with their types, its key) is printed
+into the file, and a test holds it to the code. The part that people agree on is the file's own and overrides the code:
+owner, retention, docs, former names of columns, partitioning, sort order, properties and format version.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tailrace.model.base.errors import Fault
 
 
 class ContractError(LakeError, ValueError):
-    """A contract's file that makes no sense; the message has every fault of it."""
+    """A contract's file that makes no sense; the message lists every fault of the file."""
 
 
 def contract_data(contract: Contract) -> dict[str, Any]:
-    """A contract as JSON data; types are Spark SQL's."""
+    """Convert a contract to JSON data; types are Spark SQL's."""
     return {
         "table": contract.table,
         "doc": contract.doc,
@@ -44,7 +44,7 @@ def contract_data(contract: Contract) -> dict[str, Any]:
 
 
 def contract_text(contract: Contract) -> str:
-    """The text of a contract's file: the same for the same contract."""
+    """Write the text of a contract's file: equal contracts have equal texts."""
     data = contract_data(contract)
     columns = ",\n".join(f"    {json.dumps(column, ensure_ascii=False)}" for column in data.pop("columns"))
     properties = data.pop("properties")
@@ -55,7 +55,7 @@ def contract_text(contract: Contract) -> str:
 
 
 def agreed(contract: Contract, folder: Path) -> Contract:
-    """A contract with what its file in a folder says beside the definition; as it is where there is no file.
+    """Complete a contract by what its file in a folder says beside the definition; unchanged where there is no file.
 
     Raises `ContractError` where the file makes no sense, with all that is wrong in it.
     """
@@ -84,7 +84,7 @@ def agreed(contract: Contract, folder: Path) -> Contract:
         contract,
         columns=columns,
         **told,
-        # What the code has learned to set since the file was written is not left out.
+        # Properties that the code sets but the file, which may be older, does not have are kept.
         properties={**contract.properties, **said.get("properties", {})},
     )
 
@@ -121,9 +121,9 @@ def _faults(said: Any, contract: Contract) -> Iterator[Fault]:
 
 
 def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[Path, bool]]:
-    """Write each contract's file into a folder; gives the files, each with whether it changed.
+    """Write each contract's file into a folder; return the files, each with whether it changed.
 
-    What a file that is there says beside the definition stays. Raises `OSError` where the folder cannot be written.
+    The part of an existing file that people agree on stays. Raises `OSError` where the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -27,13 +27,13 @@ PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger, each a partition of its own."""
 
 PRODUCTION = "production"
-"""The kind that the ledger of a computation or a map has in place of panes."""
+"""The kind of row that the ledger of a computation or a map has in place of panes."""
 
 FEEDBACK = "feedback"
-"""The kind of what a computation fed back to itself: in flight between the epoch that wrote it and the next."""
+"""The kind of row that a computation fed back to itself: in flight between the epoch that wrote it and the next."""
 
 CLAIMED = "claimed"
-"""The kind of what a computation would have produced, and another had claimed (`tailrace.model.definition.once`)."""
+"""The kind of row that a computation would have produced if another had not claimed it (`model.definition.once`)."""
 
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
@@ -45,14 +45,14 @@ PROPERTIES = {
 }
 
 KEPT = "every row, for good"
-"""How long the rows of a table stay, where nobody says otherwise. Nothing here deletes any."""
+"""The retention of a table's rows, in words, where nobody says otherwise. Nothing here deletes rows."""
 
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its shape, what it means (units included), and whether every row has it; `was` are former names."""
+    """A column: its shape, what it means (units included), and whether every row has it; `was` are former names."""
 
     shape: Shape
     doc: str
@@ -62,10 +62,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Contract:
-    """One table: its name in the namespace, its columns in order, and how it is laid out.
+    """A table: its name in the namespace, its columns in order, and its layout.
 
-    `key` are the columns that no two rows have the same of. `partition_by` and `sort_by` name columns, transforms of
-    them such as `day(at)` or `bucket(16, who)`, and for the order `desc`. `owner` is who answers for the table, and
+    `key` are the columns whose values no two rows share. `partition_by` and `sort_by` name columns, transforms of them
+    such as `day(at)` or `bucket(16, who)`, and for the order `desc`. `owner` is who answers for the table, and
     `retention` says in words how long its rows stay.
     """
 
@@ -82,13 +82,13 @@ class Contract:
 
 
 def log_contract(log: Log) -> Contract:
-    """The log: every record once, as declared, with where it came from."""
+    """Declare the table of a log: every record once, as declared, with where it came from."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
     return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=PLACE)
 
 
 def rejected_contract(log: Log) -> Contract:
-    """The records that could not be read as the log declares them."""
+    """Declare the table of the records that could not be read as the log declares them."""
     columns = {
         "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
         "error": Column("string", "why it was rejected", required=True),
@@ -112,7 +112,7 @@ _STAMPED = "; pane: when its answer happened"
 
 
 def signals_contract(log: Log) -> Contract:
-    """The signals from outside that triggers of the log's pipelines wait for. Append only."""
+    """Declare the table of the signals from outside that triggers of the log's pipelines wait for. Append only."""
     columns = {
         "name": Column("string", "which signal", required=True),
         "at": Column("timestamp", "when it was sent", required=True),
@@ -122,7 +122,7 @@ def signals_contract(log: Log) -> Contract:
 
 
 def complete_contract(log: Log) -> Contract:
-    """Until when the log's input is complete, by who knows: it moves the watermark (rule T3). Append only."""
+    """Declare the append-only table that says, by who knows, until when input is complete: the watermark moves (T3)."""
     columns = {
         "complete_until": Column("timestamp", "all records before this instant have come", required=True),
         "partition": Column("string", "of which partition of the source; null for the whole log"),
@@ -133,17 +133,17 @@ def complete_contract(log: Log) -> Contract:
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
-    """The key columns' types, in order."""
+    """Return the key columns' types, in order."""
     return {name: pipeline.columns[name] for name in pipeline.key}
 
 
 def part_types(pipeline: Pipeline) -> dict[str, Shape]:
-    """The accumulator's parts' shapes, by column name."""
+    """Return the shapes of the accumulator's parts, by column name."""
     return {name: shape_of(part.type) for name, part in pipeline.parts.items()}
 
 
 def shape_of(type: str) -> Shape:
-    """The shape of a column or accumulator type.
+    """Convert a column or accumulator type to its shape.
 
     >>> shape_of("array<bigint>"), shape_of("bigint")
     (['bigint'], 'bigint')
@@ -157,13 +157,13 @@ def shape_of(type: str) -> Shape:
 
 
 def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
-    """A window that merged away after it had fired, and is to be taken back."""
+    """Return the shape of a window that merged away after it had fired, and whose answer is to be taken back."""
     span: dict[str, Shape] = {"window_start": "bigint", "window_end": "bigint", "generation": "bigint"}
     return span | {"panes": "bigint"} | part_types(pipeline)
 
 
 def ledger_contract(pipeline: Pipeline) -> Contract:
-    """The ledger: partials, panes and late records, one commit an epoch."""
+    """Declare the ledger of a pipeline: partials, panes, late and rejected records, one commit an epoch."""
     keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
     parts = part_types(pipeline)
@@ -208,7 +208,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
-    """The current answer: one row for each key and window, the latest version."""
+    """Declare the answers of a pipeline: one row for each key and window, the latest version."""
     columns = {
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
         "window_start": Column("timestamp", "the window's start, inclusive", required=True),
@@ -227,7 +227,7 @@ def answer_contract(pipeline: Pipeline) -> Contract:
 
 
 def runs_contract(pipeline: Ranged) -> Contract:
-    """Which range of event time was computed by which run. Append only: a run's latest row says how it stands."""
+    """Declare the table of runs and their ranges of event time. Append only: a run's latest row says how it stands."""
     columns = {
         "run": Column("string", "the run's id", required=True),
         "kind": Column("string", "stream, backfill, apply or rollback", required=True),
@@ -249,7 +249,7 @@ def runs_contract(pipeline: Ranged) -> Contract:
 
 
 def map_contract(definition: Map) -> Contract:
-    """The ledger of a map: what it made of each record, and what a step rejected, one commit an epoch."""
+    """Declare the ledger of a map: the rows made of each record, and records a step rejected, one commit an epoch."""
     columns = {
         "kind": Column("string", "production (what came out), or rejected by a step", required=True),
         **{name: Column(type, "production") for name, type in definition.results.items()},
@@ -269,14 +269,14 @@ def map_contract(definition: Map) -> Contract:
 
 
 def ledger_of(definition: Definition) -> Contract:
-    """The ledger of any definition."""
+    """Declare the ledger of any definition."""
     if isinstance(definition, Map):
         return map_contract(definition)
     return ledger_contract(definition) if isinstance(definition, Pipeline) else computation_contract(definition)
 
 
 def computation_contract(computation: Computation) -> Contract:
-    """The ledger of a computation: what each key has, what was produced and what was left out, one commit an epoch."""
+    """Declare the ledger of a computation: keys' states, productions and left out records, one commit an epoch."""
     keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
     came = "production" if computation.once is None else "production, claimed"
     made = {name: Column(type, came) for name, type in type(computation).produces.items()}
@@ -332,7 +332,7 @@ def _timer() -> dict[str, Shape]:
 
 
 def contracts(definition: Definition) -> list[Contract]:
-    """Every table that a definition and its log own; one that reads another has no log of its own."""
+    """Declare every table that a definition and its log own; a definition that reads another has no log of its own."""
     log = definition.log
     landed = [log_contract(log), rejected_contract(log)] if log.landed else []
     if isinstance(definition, Pipeline) and definition.when.signals():
@@ -347,7 +347,7 @@ def contracts(definition: Definition) -> list[Contract]:
 
 
 def commits_contract(table: str) -> Contract:
-    """What the commits of a log or a ledger have said whose snapshots have expired. Append only."""
+    """Declare the archive of a log's or a ledger's commits whose snapshots have expired. Append only."""
     columns = {
         "snapshot": Column("bigint", "the commit's snapshot", required=True),
         "parent": Column("bigint", "the snapshot before it, where that was known"),
@@ -362,16 +362,16 @@ def commits_contract(table: str) -> Contract:
 
 
 def archives(definition: Definition) -> list[Contract]:
-    """The tables that maintenance makes beside a definition's own, for what the commits of those have said."""
+    """Declare the archives that maintenance makes beside a definition's own tables, for the properties of commits."""
     log = definition.log
     landed = [log.name, rejected_name(log.name)] if log.landed else []
     return [commits_contract(table) for table in (*landed, ledger_name(definition.name))]
 
 
 def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:
-    """The tables of a definition and of those that it reads, with what maintenance makes beside them; each once.
+    """Declare the tables of a definition and of those that it reads, with their archives, each once.
 
-    Of an earlier stage's answers there is none unless they are asked for, or the table is `there` already.
+    An earlier stage's answers are left out unless they are asked for, or their table is `there` already.
     """
     made: dict[str, Contract] = {}
     own, wanted = (
@@ -386,7 +386,7 @@ def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda 
 
 
 def spark_type(shape: Shape) -> str:
-    """A shape as a Spark SQL type.
+    """Write a shape as a Spark SQL type.
 
     >>> spark_type([{"at": "timestamp", "n": "bigint"}])
     'array<struct<at:timestamp,n:bigint>>'

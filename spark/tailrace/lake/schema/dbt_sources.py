@@ -17,9 +17,9 @@ _VERSION = ("generation", "epoch", "pane_index", "timing")
 
 
 def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
-    """The text of `sources.yml` for definitions and the contracts of their tables; the same for the same ones.
+    """Write the text of `sources.yml` for definitions and the contracts of their tables; equal ones give equal texts.
 
-    YAML takes JSON for its values. Freshness is in the watermark's time (`dbt/macros/freshness.sql`).
+    Values are JSON, which YAML takes. Freshness is in the watermark's time (`dbt/macros/freshness.sql`).
     """
     by_name = {stage.name: stage for one in definitions for stage in chain(one)}
     logs = {one.source.name: one.source for one in definitions}

@@ -24,7 +24,7 @@ Filter: TypeAlias = BooleanExpression
 
 EVERYTHING: Filter = AlwaysTrue()
 
-# As plain callables: the types that these classes declare are those of their JSON form.
+# Typed as plain callables, since the types that these classes declare are those of their JSON form.
 _every: Callable[..., Filter] = And
 _equal: Callable[..., Filter] = EqualTo
 _above: Callable[..., Filter] = GreaterThan
@@ -36,45 +36,45 @@ _missing: Callable[..., Filter] = IsNull
 
 
 def every(*filters: Filter) -> Filter:
-    """Rows that pass all of the filters; there must be one."""
+    """Select the rows that pass all of the filters; there must be at least one filter."""
     return filters[0] if len(filters) == 1 else _every(*filters)
 
 
 def equal(column: str, value: Any) -> Filter:
-    """Rows with this value; None for those with none."""
+    """Select the rows with this value; with None, those that have no value."""
     return _missing(column) if value is None else _equal(column, value)
 
 
 def above(column: str, value: int) -> Filter:
-    """Rows with a larger number."""
+    """Select the rows with a larger number."""
     return _above(column, value)
 
 
 def at_most(column: str, value: int) -> Filter:
-    """Rows with this number or a smaller one."""
+    """Select the rows with this number or a smaller one."""
     return _up_to(column, value)
 
 
 def among(column: str, values: Iterable[str]) -> Filter:
-    """Rows with one of these values."""
+    """Select the rows with one of these values."""
     return _among(column, set(values))
 
 
 def after(column: str, micros: int) -> Filter:
-    """Rows with a later instant."""
+    """Select the rows with a later instant."""
     return _above(column, moment(micros).isoformat())
 
 
 def up_to(column: str, micros: int) -> Filter:
-    """Rows with this instant or an earlier one."""
+    """Select the rows with this instant or an earlier one."""
     return _up_to(column, moment(micros).isoformat())
 
 
 def since(column: str, micros: int) -> Filter:
-    """Rows with this instant or a later one."""
+    """Select the rows with this instant or a later one."""
     return _since(column, moment(micros).isoformat())
 
 
 def before(column: str, micros: int) -> Filter:
-    """Rows with an earlier instant."""
+    """Select the rows with an earlier instant."""
     return _before(column, moment(micros).isoformat())

@@ -1,4 +1,4 @@
-"""What can go wrong with the tables."""
+"""The errors of the lake's tables."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class LakeError(TailraceError, RuntimeError):
 
 
 class MovedError(LakeError):
-    """A table moved while a commit to it was being written; nothing of that commit is in it."""
+    """A table moved while a commit to it was being written; nothing of that commit is in the table."""
 
 
 class FencedError(LakeError):
-    """Another writer has taken the lease: this one may not commit any more (rule X1)."""
+    """Another writer has taken the lease: this writer may not commit any more (rule X1)."""
 
 
 class LentError(LakeError):
-    """A run has borrowed this writer's lease: it waits, and goes on from what the run leaves (rule X4)."""
+    """A run has borrowed this writer's lease: the writer waits, and goes on from what the run leaves (rule X4)."""
 
 
 class OtherDefinitionError(LakeError):

@@ -1,4 +1,4 @@
-"""Partitioning and sort order as contracts say them: `kind`, `day(at)`, `bucket(16, who)`, `who desc`."""
+"""Partitioning and sort order in the words of contracts: `kind`, `day(at)`, `bucket(16, who)`, `who desc`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TERM = re.compile(
 
 
 SMALL = ("__runs", "__commits", "__signals", "__complete")
-"""How the names of tables end that are written without Spark, which takes no transform."""
+"""The endings of the names of tables that are written without Spark, in a way that takes no partition transform."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """A column or a transform of one, by Iceberg's name of it; `direction` counts in an order alone."""
+    """A column or a transform of one, by Iceberg's name of the transform; `direction` counts only in a sort order."""
 
     column: str
     transform: str = "identity"
@@ -39,7 +39,7 @@ class Term:
 
     @property
     def name(self) -> str:
-        """What a partition field of it is called."""
+        """The name of a partition field of this term."""
         made = re.sub(r"[^a-z0-9]+", "_", self.transform).strip("_")
         return self.column if self.transform == "identity" else f"{self.column}_{made}"
 
@@ -48,7 +48,7 @@ class Term:
 
 
 def term(text: str) -> Term:
-    """The term that a text says. Raises `ValueError` where it says none.
+    """Parse a text as a term. Raises `ValueError` where the text is no term.
 
     >>> str(term("bucket(16, who) desc")), term("day(at)").name
     ('bucket(16, who) desc', 'at_day')
@@ -65,7 +65,7 @@ def term(text: str) -> Term:
 
 
 def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
-    """The partitioning of a contract's table, whose columns are a schema's."""
+    """Build the partitioning that a contract says, over the columns of a schema."""
     fields = []
     for place, one in enumerate(map(term, contract.partition_by)):
         source = schema.find_field(one.column).field_id
@@ -76,20 +76,20 @@ def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
 
 
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
-    """The sort order of a contract's table, whose columns are a schema's; nulls come last."""
+    """Build the sort order that a contract says, over the columns of a schema; nulls come last."""
     if not contract.sort_by:
         return UNSORTED_SORT_ORDER
     return SortOrder(*(sort_field(one, schema) for one in map(term, contract.sort_by)), order_id=1)
 
 
 def sort_field(one: Term, schema: Schema) -> SortField:
-    """A term of a sort order."""
+    """Build the field of a sort order for a term."""
     source = schema.find_field(one.column).field_id
     return SortField(source, parse_transform(one.transform), one.direction, NullOrder.NULLS_LAST)
 
 
 def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
-    """What a spec partitions by: the terms as contracts say them, with the names of its fields."""
+    """Return the terms that a spec partitions by, in the words of contracts, with the names of its fields."""
     fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return {
         _said(schema.find_column_name(field.source_id) or "?", str(field.transform)): field.name for field in fields
@@ -97,7 +97,7 @@ def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
 
 
 def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
-    """What a table is sorted by, as contracts say it."""
+    """List the terms that a table is sorted by, in the words of contracts."""
     found = []
     for field in order.fields:
         text = _said(schema.find_column_name(field.source_id) or "?", str(field.transform))
@@ -107,7 +107,8 @@ def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
 
 
 def _said(column: str, transform: str) -> str:
-    """
+    """Write a transform of a column in the words of contracts.
+
     >>> _said("who", "bucket[16]"), _said("at", "day"), _said("kind", "identity")
     ('bucket(16, who)', 'day(at)', 'kind')
     """
@@ -118,7 +119,7 @@ def _said(column: str, transform: str) -> str:
 
 
 def layout_faults(said: Mapping[str, Any], contract: Contract) -> Iterator[Fault]:
-    """What is wrong with the partitioning and the order that a contract's file says."""
+    """Find the faults of the partitioning and the sort order in a contract's file."""
     schema = iceberg_schema(contract)
     for name in ("partition_by", "sort_by"):
         given = said.get(name, [])

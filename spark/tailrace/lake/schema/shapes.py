@@ -1,4 +1,4 @@
-"""The shapes of contracts as Iceberg types, and Iceberg types in the words of contracts."""
+"""Convert the shapes of contracts to Iceberg types, and Iceberg types to the words of contracts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SIMPLE: dict[str, IcebergType] = {
 
 
 def iceberg_schema(contract: Contract) -> Schema:
-    """The schema of a contract's table, with field ids in column order and the docs of its columns."""
+    """Build the schema of a contract's table, with field ids in column order and the docs of its columns."""
     ids = count(1)
     fields = [(next(ids), name, column) for name, column in contract.columns.items()]
     return Schema(
@@ -52,19 +52,19 @@ def iceberg_schema(contract: Contract) -> Schema:
 
 
 def arrow_schema(columns: Mapping[str, Shape]) -> pa.Schema:
-    """The Arrow schema of columns with these shapes."""
+    """Build the Arrow schema of columns with these shapes."""
     ids = count(1)
     fields = (NestedField(next(ids), name, _type(shape, ids), required=False) for name, shape in columns.items())
     return Schema(*fields).as_arrow()
 
 
 def iceberg_type(shape: Shape) -> IcebergType:
-    """The type of a shape, its fields numbered from 1."""
+    """Convert a shape to an Iceberg type, its fields numbered from 1."""
     return _type(shape, count(1))
 
 
 def said(type: IcebergType) -> str:
-    """An Iceberg type in the words of the contracts.
+    """Write an Iceberg type in the words of the contracts.
 
     >>> from pyiceberg.types import DecimalType, LongType
     >>> said(LongType()), said(DecimalType(10, 2))
@@ -78,7 +78,7 @@ def said(type: IcebergType) -> str:
 
 
 _WORDS = {"long": "bigint", "timestamptz": "timestamp"}
-"""Iceberg's names of types that the contracts call otherwise."""
+"""The contracts' words for types that Iceberg calls otherwise, by Iceberg's names."""
 
 
 def _type(shape: Shape, ids: Iterator[int]) -> IcebergType:

@@ -1,9 +1,9 @@
-"""The names of the tables that go with a definition or a log, by its own name."""
+"""The names of the tables that go with a definition or a log, made from its own name."""
 
 from __future__ import annotations
 
 LEDGER = "__ledger"
-"""How the names of ledgers end."""
+"""The ending of the names of ledgers."""
 
 
 def ledger_name(definition: str) -> str:
@@ -21,7 +21,7 @@ def runs_name(definition: str) -> str:
 
 
 def rejected_name(log: str) -> str:
-    """Name the table of what a log rejected."""
+    """Name the table of the records that a log rejected."""
     return f"{log}__rejected"
 
 

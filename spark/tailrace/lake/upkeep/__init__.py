@@ -1,1 +1,1 @@
-"""Say what tables need to stay small, and what dead writers left."""
+"""Find the maintenance that tables need to stay small, and the leftovers of dead writers."""

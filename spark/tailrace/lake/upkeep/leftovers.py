@@ -1,8 +1,8 @@
-"""What writers and readers left behind that died: branches, pins, tables of replays. Nobody uses them any more.
+"""Leftovers of writers and readers that died, which nobody uses any more: branches, pins, tables of replays.
 
 A stream's branch of a log or ledger has the token of its lease in its name, and with an older token nothing can be
-published (rule X1). A run's branch goes once the run has ended. Of what else there is only age can tell: a branch that
-main has left behind for so long, a pin so old, a run that has not ended for so long.
+published (rule X1). A run's branch goes once the run has ended. Of the rest only age can tell: a branch that main left
+behind so long ago, a pin so old, a run that has not ended for so long.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from tailrace.model.definition.pipeline import Pipeline
 _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
-"""The branches of those who have no lease: each makes its own anew where it is gone."""
+"""The branches of writers without a lease: each writer makes its branch anew where it is gone."""
 
 
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
-    """The branches and tags of a loaded table that nobody uses any more.
+    """List the branches and tags of a loaded table that nobody uses any more.
 
-    `runs` are the pipeline's by their id, `now` is in milliseconds, and `after` so long what died may have been used.
+    `runs` are the pipeline's runs by their id, `now` is in milliseconds, and `after` is the age from which on a pin, a
+    run or a branch that main left behind counts as dead.
     """
     before = now - after // timedelta(milliseconds=1)
     head = head_of(table)
@@ -41,7 +42,7 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
     if made is not None:
         return made < before
     if found := _STREAM.fullmatch(name):
-        # The one that a run has borrowed the lease from goes on when it is given back.
+        # A stream that lent its lease to a run goes on when the lease is given back.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
     if (found := _RUN.fullmatch(name)) and (run := runs.get(found[1])) is not None:
         ended = run.status != "started"
@@ -50,30 +51,30 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
 
 
 def _superseded(table: Table, branch: str) -> float:
-    """When main went on from where a branch stands, in milliseconds; infinite where it has not."""
+    """Return the time at which main went on from a branch's snapshot, in milliseconds; infinite where it has not."""
     stands, later = ref_of(table, branch), None
     for one in lineage(table, ref_of(table, MAIN)):
         if one.snapshot_id == stands:
             return float("inf") if later is None else later
         later = one.timestamp_ms
-    # Not on main: what was staged by a follower that died, or so old that main's lineage does not reach it.
+    # The snapshot is not on main: a follower staged it and died, or it is too old for main's lineage to reach it.
     at = table.metadata.snapshot_by_id(stands) if stands is not None else None
     return at.timestamp_ms if at else float("inf")
 
 
 def leftover_tables(lake: Lake, pipeline: Pipeline, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
-    """The tables, of those that there are, that replays of a pipeline left behind which died."""
+    """List those of the given tables that replays of a pipeline left behind when they died."""
     before = now - after // timedelta(milliseconds=1)
     name = re.compile(rf"{pipeline.name}__replay_[0-9a-f]{{8}}")
     return [one for one in tables if name.fullmatch(one) and lake.table(one).metadata.last_updated_ms < before]
 
 
 def runs_of(lake: Lake, pipeline: Pipeline) -> dict[str, Run]:
-    """The runs of a pipeline by their id, as they stand."""
+    """Return the runs of a pipeline by their id, as their latest rows have them."""
     runs = Runs(lake, pipeline)
     return {one.run: one for one in runs.all()} if lake.has(runs.table) else {}
 
 
 def milliseconds() -> int:
-    """Now."""
+    """Return the current time, in milliseconds."""
     return round(datetime.now(UTC).timestamp() * 1000)

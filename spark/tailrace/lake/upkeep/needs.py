@@ -1,7 +1,8 @@
-"""What the tables of a definition need to stay small and quick, told from their metadata without a JVM (rule X3).
+"""Find the maintenance that a definition's tables need to stay small and quick, by their metadata alone (rule X3).
 
-Files that are small are worth writing together, delete files worth applying, manifests worth merging; snapshots that
-nobody can want any more go, and so does what dead writers left behind. `tailrace.operate.maintenance` does it.
+Small files are worth writing together, delete files worth applying, manifests worth merging; snapshots that nobody can
+want any more go, and so do the leftovers of dead writers. `tailrace.operate.maintenance` does the work; no JVM is
+needed here.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
 
 TOGETHER = 5
-"""From how many small files or delete files on they are written together; of the former, in one partition."""
+"""The number of small files in a partition, or of delete files in a table, from which on they are written together."""
 
 MANIFESTS = 20
-"""From how many manifests on they are merged."""
+"""The number of manifests from which on they are merged."""
 
 _TARGET = 512 * 1024 * 1024
-"""The size that data files are written at, in bytes, where the table does not say another one."""
+"""The target size of data files, in bytes, where the table does not say another one."""
 
 _SMALL = 0.75
-"""Which part of that a file is smaller than that is small: Iceberg's own measure when it rewrites."""
+"""The part of the target size below which a file counts as small: Iceberg's own measure when it rewrites."""
 
 _SEEN = {"__signals": "signals_seen", "__complete": "complete_seen"}
-"""What a log's commits say of how far they have read its control tables."""
+"""The properties by which a log's commits say how far its control tables were read, by the tables' endings."""
 
 Reader = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One table that is maintained.
+    """A table that is maintained.
 
     `readers` are the tables whose last commits say up to which snapshot they have read this one, each with the name of
-    that property; `archived` says that its commits are wanted when their snapshots have expired.
+    the property that says so; `archived` says that this table's commits are wanted when their snapshots have expired.
     """
 
     contract: Contract
@@ -59,15 +60,15 @@ class Kept:
 
     @property
     def on_read(self) -> bool:
-        """Whether what is deleted from it is deleted on reading it, by delete files."""
+        """Whether rows are deleted from the table by delete files, which are applied on reading."""
         return self.contract.properties.get("write.merge.mode") == "merge-on-read"
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one table needs, as it stands; `names` are the branches and tags that nobody uses any more.
+    """The maintenance that a table needs as it stands; `names` are the branches and tags that nobody uses any more.
 
-    `files` are its data files, of which `small` are worth writing together, and `deletes` its delete files.
+    `files` counts its data files, of which `small` are worth writing together, and `deletes` its delete files.
     """
 
     kept: Kept
@@ -94,18 +95,18 @@ class Need:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the tables of a definition need, and the tables of replays that died."""
+    """The maintenance that the tables of a definition need, and the tables of replays that died."""
 
     needs: tuple[Need, ...]
     leftovers: tuple[str, ...]
 
 
 def kept(lake: Lake, definition: Definition) -> list[Kept]:
-    """The tables of a definition and of those that it reads, as far as they are there."""
+    """List the tables of a definition and of those that it reads, as far as they exist."""
     found: dict[str, Kept] = {}
     for stage in chain(definition):
         log = stage.source.name
-        # What is said to a log from outside may be there though the definition does not wait for it.
+        # A log's control tables may exist though the definition does not wait for their rows.
         control = (signals_contract(stage.source), complete_contract(stage.source))
         for contract in (*contracts(stage), *control, *archives(stage)):
             found.setdefault(contract.table, _kept(stage, log, contract))
@@ -123,7 +124,10 @@ def _kept(stage: Definition, log: str, contract: Contract) -> Kept:
 
 
 def planned(lake: Lake, definition: Definition, now: int) -> Plan:
-    """What the tables of a definition need; `now` is in milliseconds. Raises `LakeError` where there are none."""
+    """Find the maintenance that a definition's tables need; `now` is in milliseconds.
+
+    Raises `LakeError` where there is no ledger.
+    """
     lake.table(ledger_name(definition.name))
     names = lake.tables
     stages = [stage for stage in chain(definition) if isinstance(stage, Pipeline)]
@@ -133,9 +137,9 @@ def planned(lake: Lake, definition: Definition, now: int) -> Plan:
 
 
 def need(lake: Lake, one: Kept, now: int) -> Need:
-    """What one table needs."""
+    """Find the maintenance that one table needs; `now` is in milliseconds."""
     runs: dict[str, Run] = runs_of(lake, one.pipeline) if one.pipeline else {}
-    # What its readers have come to is read first: they only go on meanwhile.
+    # The readers' places are read before the table: readers only go forward meanwhile.
     needed = needed_snapshots(lake, one)
     loaded = lake.table(one.table)
     small, files, deletes, manifests = _files(loaded)
@@ -153,12 +157,12 @@ def need(lake: Lake, one: Kept, now: int) -> Need:
 
 
 def needed_snapshots(lake: Lake, one: Kept) -> list[int]:
-    """The snapshots of a table that others go on from as they read it."""
+    """List the snapshots of a table that its readers go on from."""
     return [snapshot for reader, named in one.readers for snapshot in needed_of(lake, reader, named)]
 
 
 def _files(table: Table) -> tuple[int, int, int, int]:
-    """How many small data files, data files, delete files and manifests a table has."""
+    """Count the small data files worth writing together, data files, delete files and manifests of a table."""
     current = table.metadata.snapshot_by_id(ref_of(table, MAIN) or -1)
     if current is None:
         return 0, 0, 0, 0
@@ -175,5 +179,5 @@ def _files(table: Table) -> tuple[int, int, int, int]:
             files += 1
             if file.file_size_in_bytes < limit:
                 small[repr(file.partition)] += 1
-    # Alone in a partition, or with a few others, they are left as they are.
+    # Small files that are alone in a partition, or with a few others, are left as they are.
     return sum(count for count in small.values() if count >= TOGETHER), files, deletes, len(manifests)

@@ -1,4 +1,4 @@
-"""Tell whether a table's folder holds files that no snapshot of it names: what dead writers left."""
+"""Tell whether a table's folder holds files that no snapshot of the table names: leftovers of dead writers."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tailrace.lake.catalog.lake import Lake
 
 
 def may_have_orphans(lake: Lake, table: str, before: datetime) -> bool:
-    """Whether there may be a file of before an instant that no snapshot of a table names.
+    """Tell whether there may be a file older than `before` that no snapshot of a table names.
 
-    Of a folder of this machine it is so or it is not; what is in S3 is not listed for it, and may be.
+    A folder of this machine is searched; a folder in S3 is not listed for this, so there may be one.
     """
     if lake.settings.on_s3:
         return True
-    # They are listed first: what is committed meanwhile is named by then.
+    # Files are listed before the table is read: a file that is committed meanwhile is named by then.
     old = set(_older(Path(_path(lake.table(table).location())), before.timestamp()))
     return bool(old) and bool(old - set(_named(lake.table(table))))
 
 
 def _older(folder: Path, before: float) -> Iterator[str]:
     for path in folder.rglob("*"):
-        # A file that goes meanwhile is nobody's.
+        # A file that is removed meanwhile is no orphan.
         if path.is_file() and path.stat().st_mtime < before:
             yield str(path)
 
 
 def _named(table: Table) -> Iterator[str]:
-    """The files that a loaded table's metadata names, its own among them."""
+    """Yield the files that a loaded table's metadata names, the metadata's own files among them."""
     metadata = table.metadata
     own = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
     yield from map(_path, [*own, *(one.statistics_path for one in metadata.statistics)])

@@ -1,1 +1,1 @@
-"""Hold what every part of a definition is written with: instants, types, values, names, terms and conditions."""
+"""The basics that every part of a definition is written with: instants, types, values, names, terms and conditions."""

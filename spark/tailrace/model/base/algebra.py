@@ -20,112 +20,112 @@ Term: TypeAlias = Any
 
 
 class Algebra(Protocol):
-    """What an execution must be able to do with terms. Truth values are never null; numbers may be."""
+    """The operations on terms that every execution must provide. Truth values are never null; numbers may be."""
 
     def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
-        """A constant of a column type."""
+        """Make a constant of a column type."""
 
     def add(self, a: Term, b: Term, type: str) -> Term:
-        """a + b, exactly, as `type`; `AnswerError` (or the execution's own error) where it does not fit."""
+        """Add a and b exactly, as `type`; raises `AnswerError` (or the execution's own) where the sum does not fit."""
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
-        """a - b, exactly, as `type`."""
+        """Subtract b from a exactly, as `type`."""
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
-        """a * b, exactly, as `type`; both are whole numbers of at most 38 digits."""
+        """Multiply a by b exactly, as `type`; both are whole numbers of at most 38 digits."""
 
     def size(self, a: Term) -> Term:
-        """How many bytes a string takes in UTF-8; it is not null."""
+        """Count the bytes of a string in UTF-8; the string is not null."""
 
     def at_least(self, a: Term, b: Term) -> Term:
-        """Whether a >= b; neither is null."""
+        """Tell whether a >= b; neither is null."""
 
     def equal(self, a: Term, b: Term) -> Term:
-        """Whether a = b; neither is null."""
+        """Tell whether a = b; neither is null."""
 
     def every(self, *terms: Term) -> Term:
-        """Whether all are true; true of none."""
+        """Tell whether all terms are true; true where there are none."""
 
     def some(self, *terms: Term) -> Term:
-        """Whether any is true; false of none."""
+        """Tell whether any term is true; false where there are none."""
 
     def no(self, term: Term) -> Term:
-        """Whether it is false."""
+        """Tell whether a term is false."""
 
     def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
-        """`then` where the condition is true, else `otherwise`."""
+        """Choose `then` where the condition is true, else `otherwise`."""
 
     def missing(self, term: Term) -> Term:
-        """Whether it is null."""
+        """Tell whether a term is null."""
 
     def least(self, a: Term, b: Term) -> Term:
-        """The smaller; null only if both are."""
+        """Return the smaller of two terms; null only if both are null."""
 
     def greatest(self, a: Term, b: Term) -> Term:
-        """The larger; null only if both are."""
+        """Return the larger of two terms; null only if both are null."""
 
     def ratio(self, a: Term, b: Term) -> Term:
-        """a / b as a double; b is not zero where it matters."""
+        """Divide a by b, as a double; callers see to it that b is not zero."""
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
-        """How many whole periods lie between `offset` and `at`, rounded down."""
+        """Count the whole periods between `offset` and `at`, rounded down."""
 
     def micros(self, a: Term) -> Term:
-        """The microseconds since 1970 of an instant of a timestamp column; null of null."""
+        """Convert an instant of a timestamp column to microseconds since 1970; null of null."""
 
     def wide(self, a: Term) -> Term:
-        """The value of an int column as a bigint; null of null."""
+        """Convert a value of an int column to a bigint; null of null."""
 
     def stamped(self, at: Term, a: Term) -> Term:
-        """A value with an instant in microseconds, which it is ordered by first; null of a null value."""
+        """Pair a value with an instant in microseconds, by which it is ordered first; null of a null value."""
 
     def unstamped(self, a: Term) -> Term:
-        """The value of what is stamped; null of null."""
+        """Return the value of a stamped value; null of null."""
 
     def no_values(self, type: str) -> Term:
-        """The list of a list's type that holds nothing."""
+        """Make the empty list of a list type."""
 
     def alone(self, a: Term, type: str) -> Term:
-        """A value in a list of this type; the list that holds nothing of null."""
+        """Put a value into a list of this type; the empty list of null."""
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        """The values of two lists of this type, each as often as it is there, in order."""
+        """Merge two lists of this type in order, with every occurrence of each value."""
 
     def united(self, a: Term, b: Term) -> Term:
-        """The values of two lists, each once, in order."""
+        """Merge two lists in order, with each value once."""
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
-        """The largest values of two lists, the largest first, and no more than `most`."""
+        """Keep the largest values of two lists, at most `most` of them, the largest first."""
 
     def field(self, a: Term, name: str) -> Term:
-        """One of the values that are in a value; null of null."""
+        """Return a named field of a struct; null of null."""
 
     def highest(self, a: Term, by: str) -> Term:
-        """The values of a list that have the highest value of a field, in their order; nothing of what has none."""
+        """Keep the values with the highest value of field `by`, in order; values without that field are left out."""
 
     def once(self, a: Term, type: str) -> Term:
-        """A value in a list of this type of `value`s with how many there are (`n`); nothing of null."""
+        """Make a list of counted values: rows of this type with a `value` and its count `n`, here 1; empty of null."""
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
-        """The values of two such lists of this type, in order, their counts added up; none of which none is left."""
+        """Add up two lists of counted values of this type, in order; values whose count is 0 are left out."""
 
     def opposite(self, a: Term) -> Term:
-        """Such a list with the opposite of each count."""
+        """Negate each count of a list of counted values."""
 
     def told_apart(self, a: Term) -> Term:
-        """The values of such a list that are there, each once, in order."""
+        """List the values of a list of counted values whose count is above 0, each once, in order."""
 
     def spread(self, a: Term) -> Term:
-        """The values of such a list, each as often as it is there, in order."""
+        """List the values of a list of counted values, each as often as its count says, in order."""
 
     def end(self, a: Term, *, last: bool) -> Term:
-        """The smallest or the largest value of such a list that is there; null of none."""
+        """Find the smallest or the largest (`last`) counted value whose count is above 0; null where there is none."""
 
     def length(self, a: Term) -> Term:
-        """How many values a list has."""
+        """Count the values of a list."""
 
     def ranked(self, a: Term, share: float) -> Term:
-        """The smallest value of a list that this share of them does not exceed; null of no values."""
+        """Find the smallest value of a list that this share of its values does not exceed; null of the empty list."""
 
 
 _EXACT = Context(prec=80)
@@ -268,7 +268,7 @@ class Scalars:
 
 
 def place(value: Any) -> tuple[bool, bool, Any]:
-    """Where a value sorts: nothing first, what is no number after all numbers, and of several values field by field."""
+    """Make the sort key of a value: null first, NaN after all numbers, a struct field by field."""
     if isinstance(value, dict):
         return (True, False, tuple(place(one) for one in value.values()))
     odd = value != value
@@ -280,7 +280,7 @@ def _whole(a: Any, b: Any) -> bool:
 
 
 def _before(a: Any, b: Any) -> bool:
-    """Whether a sorts before or with b, NaN after every number, as Spark SQL has it; what is stamped by its instant."""
+    """Tell whether a sorts before or with b: NaN after numbers, as in Spark SQL; stamped values by instant first."""
     if isinstance(a, dict):
         return bool(a["at"] < b["at"]) or (a["at"] == b["at"] and _before(a["value"], b["value"]))
     return b != b or (a == a and bool(a <= b))

@@ -1,4 +1,4 @@
-"""The clock of an epoch: an input of the step, recorded with it (rules T2 and T3)."""
+"""The clock of an epoch: an input of the step, recorded with the epoch (rules T2 and T3)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tailrace.model.base.time import text
 
 @dataclass(frozen=True)
 class Clock:
-    """An epoch's number, the watermark it ends with, and its processing time; the last two in microseconds.
+    """An epoch's number, the watermark that it ends with, and its processing time; the last two in microseconds.
 
-    `signals` are the names of the signals from outside that came with it.
+    `signals` are the names of the signals from outside that came with the epoch.
     """
 
     epoch: int
@@ -21,7 +21,10 @@ class Clock:
     signals: tuple[str, ...] = ()
 
     def after(self, before: Clock | None) -> Clock:
-        """This clock, checked to follow `before`. Raises `ClockError` if anything went back (rule T3)."""
+        """Return this clock, checked to follow `before`.
+
+        Raises `ClockError` where a time went back or the epoch's number did not grow (rule T3).
+        """
         if before is not None:
             for name in ("epoch", "watermark", "processing_time"):
                 was, now = getattr(before, name), getattr(self, name)

@@ -24,15 +24,15 @@ class Condition:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at."""
+        """The columns that the condition looks at."""
         raise NotImplementedError
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Whether a record with these column values meets it; `types` are the columns' types."""
+        """Tell whether a record with these column values meets the condition; `types` are the columns' types."""
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """What is wrong with it over columns of these types."""
+        """Find the faults of the condition over columns of these types."""
         raise NotImplementedError
 
     def __and__(self, other: Condition) -> Condition:
@@ -65,7 +65,7 @@ class Match(Condition):
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         term = record.get(self.column)
-        # Of a missing value the constant stands in for the comparison, whose answer is then not used.
+        # The constant stands in for a missing value: the comparison is computed, but its answer is not used.
         constant = o.literal(self.value, types[self.column])
         given = o.choose(o.missing(term), constant, term)
         found = {
@@ -94,7 +94,7 @@ class Match(Condition):
 
 @dataclass(frozen=True)
 class Missing(Condition):
-    """Whether a column has no value."""
+    """The condition that a column has no value."""
 
     column: str
 
@@ -112,7 +112,7 @@ class Missing(Condition):
 
 @dataclass(frozen=True)
 class _Pair(Condition):
-    """What `Both` and `Either` share: two conditions."""
+    """The base of `Both` and `Either`: two conditions."""
 
     one: Condition
     other: Condition
@@ -128,7 +128,7 @@ class _Pair(Condition):
 
 @dataclass(frozen=True)
 class Both(_Pair):
-    """Both conditions."""
+    """The condition that both of two conditions hold."""
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.every(self.one.holds(o, record, types), self.other.holds(o, record, types))
@@ -136,7 +136,7 @@ class Both(_Pair):
 
 @dataclass(frozen=True)
 class Either(_Pair):
-    """One of the conditions, or both."""
+    """The condition that at least one of two conditions holds."""
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.some(self.one.holds(o, record, types), self.other.holds(o, record, types))
@@ -144,7 +144,7 @@ class Either(_Pair):
 
 @dataclass(frozen=True)
 class Not(Condition):
-    """Not the condition. A record with a missing value meets it, for it does not meet the condition."""
+    """The opposite of a condition. A record with a missing value meets it, for it does not meet the condition."""
 
     one: Condition
 
@@ -160,7 +160,7 @@ class Not(Condition):
 
 
 def condition_faults(path: str, condition: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """What is wrong with what stands where a condition should."""
+    """Find the faults of a condition; a value that is no `Condition` is a fault by itself."""
     if isinstance(condition, Condition):
         return condition.faults(path, types)
     return [Fault(path, condition, "a condition", 'write for example Match("kind", "==", "end")')]

@@ -15,7 +15,7 @@ class TailraceError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong with what a user wrote.
+    """A mistake in what a user wrote.
 
     `path` names the place (`when.early.count`), `value` is what stands there, `expected` what could,
     and `remedy` what to write instead.
@@ -31,7 +31,7 @@ class Fault:
 
 
 def unknown_column(path: str, column: object, columns: Iterable[str]) -> Fault:
-    """What is wrong with a column that the log does not have; `columns` are those it has."""
+    """Make the fault of a column that the log does not have; `columns` are the log's columns."""
     return Fault(path, column, f"one of the log's columns ({', '.join(columns)})", "declare it in the log's columns")
 
 

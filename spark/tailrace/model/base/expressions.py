@@ -1,7 +1,7 @@
-"""What is computed of one record's columns, as data: terms of the algebra, which mean the same in every execution.
+"""Expressions over one record's columns, as data: terms of the algebra, which mean the same in every execution.
 
 A column of instants counts as its microseconds since 1970, and a duration as its microseconds, so that the difference
-of two instants can be counted in minutes. What is computed with a missing value is missing.
+of two instants can be counted in minutes. The result of computing with a missing value is missing.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Expression:
     """The base of every expression. Numbers are computed with `+`, `-`, `*` and `//`, exactly or not at all."""
 
     def type(self, types: Mapping[str, str]) -> str:
-        """Its column type, over columns of these types."""
+        """Return the expression's column type over columns of these types."""
         raise NotImplementedError
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Its value for a record with these column values."""
+        """Compute the expression's value for a record with these column values."""
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """What is wrong with it over columns of these types."""
+        """Find the faults of the expression over columns of these types."""
         raise NotImplementedError
 
     def __add__(self, other: Expression | Constant) -> Expression:
@@ -82,7 +82,7 @@ class Col(Expression):
 
 @dataclass(frozen=True)
 class Value(Expression):
-    """One value, for every record."""
+    """A constant: the same value for every record."""
 
     value: Constant
 
@@ -133,7 +133,7 @@ class Arithmetic(Expression):
         type = self.type(types)
         terms = [(one.term(o, record, types), one.type(types)) for one in (self.left, self.right)]
         missing = o.some(*(o.missing(term) for term, _ in terms))
-        # Both branches are computed, so there is a number where one is missing.
+        # Both branches are computed, so 0 stands in for a missing number.
         left, right = (o.choose(o.missing(term), o.literal(0, own), term) for term, own in terms)
         made = {"+": o.add, "-": o.subtract, "*": o.multiply}[self.operator](left, right, type)
         return o.choose(missing, o.literal(None, type), made)
@@ -159,7 +159,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True)
 class Whole(Expression):
-    """How many times a number or duration goes into a whole number, rounded down; missing if that is."""
+    """A whole number or instant divided by a whole number or duration, rounded down; missing if the dividend is."""
 
     of: Expression
     by: int | timedelta
@@ -187,10 +187,10 @@ class Whole(Expression):
 
 @dataclass(frozen=True)
 class If(Expression):
-    """One of two values of one type, by a condition on the record. Of two exact numbers it has the digits of both.
+    """A choice of two values of one type, by a condition on the record. Of two exact numbers it has the digits of both.
 
-    Without `otherwise` there is no value where the condition does not hold: what is counted or added up then leaves the
-    record out.
+    Without `otherwise` the value is missing where the condition does not hold: counts and sums of the value then leave
+    the record out.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.base.conditions import Match
@@ -243,7 +243,7 @@ class If(Expression):
 
 
 def _common(one: str, other: str) -> str:
-    """The type that has the digits of two types of exact numbers; of others the first."""
+    """Return the type that has the digits of two types of exact numbers; of other types, the first."""
     if one == other or not (is_exact_number(one) and is_exact_number(other)):
         return one
     (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (one, other))
@@ -251,7 +251,7 @@ def _common(one: str, other: str) -> str:
 
 
 def _widened(o: Algebra, term: Term, own: str, type: str) -> Term:
-    """A number as one of a type with more digits; missing if it is."""
+    """Convert a number to a type with more digits; a missing number stays missing."""
     if own == type:
         return term
     _, scale = decimal_parts(type) or (0, 0)
@@ -265,7 +265,7 @@ def _expression(value: Expression | Constant) -> Expression:
 
 
 def expression_faults(path: str, value: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """What is wrong with what stands where an expression should."""
+    """Find the faults of an expression; a value that is no `Expression` is a fault by itself."""
     if isinstance(value, Expression):
         return value.faults(path, types)
     return [Fault(path, value, "an expression", 'write for example Col("price") * 2')]

@@ -26,17 +26,17 @@ RESERVED_KEYS = RESERVED | {
     "watermark_after", "watermark_before", "wrong",
 }
 # fmt: on
-"""Names that no key column may have: an epoch's own columns stand beside it."""
+"""Names that no key column may have: an epoch's own columns stand beside the key's."""
 
 
 def name_faults(path: str, name: object) -> Iterable[Fault]:
-    """What is wrong with the name of a log, a column, a pipeline or a result."""
+    """Find the faults of the name of a log, a column, a pipeline or a result."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")
 
 
 def reserved(path: str, name: object) -> Fault:
-    """The fault of a name that the tables use themselves."""
+    """Make the fault of a name that the tables use themselves."""
     other = "my_" + str(name).replace("__", "_")
     return Fault(path, name, "a name that the tables do not use themselves", f"rename it, for example {other}")

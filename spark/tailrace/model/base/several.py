@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Several(Generic[T]):
-    """Hold a tuple, empty where nothing is given, as a field of a frozen dataclass.
+    """A field of a frozen dataclass that holds a tuple, empty where nothing is given.
 
-    It is a descriptor, so that type checkers know both what a definition may be given, one value or some, and what it
-    has, a tuple.
+    It is a descriptor, so that type checkers know both types: a definition may be given one value or several, and has a
+    tuple.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Several(Generic[T]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> tuple[T, ...]:
-        # What a class answers for the field is the field's default.
+        # Dataclasses read a field's default from the class.
         return () if instance is None else instance.__dict__[self._name]
 
     def __set__(self, instance: Any, value: T | Iterable[T]) -> None:

@@ -18,12 +18,12 @@ END_OF_TIME = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) 
 
 
 def seconds(count: float) -> timedelta:
-    """A duration of so many seconds."""
+    """Make a duration of `count` seconds."""
     return timedelta(seconds=count)
 
 
 def minutes(count: float) -> timedelta:
-    """A duration of so many minutes.
+    """Make a duration of `count` minutes.
 
     >>> minutes(60) == hours(1)
     True
@@ -32,22 +32,22 @@ def minutes(count: float) -> timedelta:
 
 
 def hours(count: float) -> timedelta:
-    """A duration of so many hours."""
+    """Make a duration of `count` hours."""
     return timedelta(hours=count)
 
 
 def days(count: float) -> timedelta:
-    """A duration of so many days of 24 hours."""
+    """Make a duration of `count` days of 24 hours."""
     return timedelta(days=count)
 
 
 def waits(value: object) -> bool:
-    """Whether it is a duration of zero or more."""
+    """Tell whether a value is a duration of zero or more."""
     return isinstance(value, timedelta) and value >= timedelta(0)
 
 
 def duration(length: timedelta) -> int:
-    """The microseconds of a duration.
+    """Convert a duration to microseconds.
 
     >>> duration(seconds(1.5))
     1500000
@@ -56,7 +56,7 @@ def duration(length: timedelta) -> int:
 
 
 def instant(moment: datetime | int) -> int:
-    """The microseconds since 1970 of an instant; an integer is taken to be that already.
+    """Convert an instant to microseconds since 1970; an integer is taken to be microseconds already.
 
     Raises `ValueError` for a `datetime` with no zone: an instant without a zone is a guess.
 
@@ -68,12 +68,12 @@ def instant(moment: datetime | int) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone: write it with one, for example +00:00")
     since = moment - EPOCH
-    # A division by a duration gives the same and takes twice as long.
+    # Dividing by `_MICROSECOND` gives the same and takes twice as long.
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(micros: int) -> datetime:
-    """The UTC `datetime` of an instant. The inverse of `instant`.
+    """Convert microseconds since 1970 to a UTC `datetime`. The inverse of `instant`.
 
     >>> instant(moment(1_357_000_000_123_456))
     1357000000123456
@@ -82,7 +82,7 @@ def moment(micros: int) -> datetime:
 
 
 def text(micros: int) -> str:
-    """An instant for people to read; the two ends of time by their names.
+    """Write an instant for people to read; the two ends of time by their names.
 
     >>> text(0), text(END_OF_TIME), text(BEGINNING)
     ('1970-01-01T00:00:00Z', 'end of time', 'beginning')
@@ -95,12 +95,12 @@ def text(micros: int) -> str:
 
 
 def duration_faults(path: str, value: object, example: str) -> Iterable[Fault]:
-    """What is wrong with a duration that has to be more than zero; `example` shows a right one."""
+    """Find the fault of a duration that has to be more than zero; `example` shows a right one."""
     if not isinstance(value, timedelta) or value <= timedelta(0):
         yield Fault(path, value, "a duration of more than zero", f"write for example {example}")
 
 
 def offset_faults(path: str, value: object) -> Iterable[Fault]:
-    """What is wrong with the offset of something aligned to 1970."""
+    """Find the fault of the offset of something aligned to 1970."""
     if not isinstance(value, timedelta):
         yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")

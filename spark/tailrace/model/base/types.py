@@ -14,7 +14,7 @@ MAX_PRECISION = 38
 
 @lru_cache(maxsize=256)
 def decimal_parts(name: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal type, None for any other type.
+    """Find the precision and scale of a decimal type; None for any other type.
 
     >>> decimal_parts("decimal(10,2)"), decimal_parts("bigint")
     ((10, 2), None)
@@ -24,7 +24,7 @@ def decimal_parts(name: str) -> tuple[int, int] | None:
 
 
 def is_type(name: object) -> bool:
-    """Whether `name` is a column type: one of `SIMPLE`, or `decimal(precision,scale)`.
+    """Tell whether `name` is a column type: one of `SIMPLE`, or `decimal(precision,scale)`.
 
     >>> is_type("decimal(10,2)"), is_type("decimal(40,2)"), is_type("number")
     (True, False, False)
@@ -37,7 +37,7 @@ def is_type(name: object) -> bool:
 
 @lru_cache(maxsize=256)
 def element_type(name: str) -> str | None:
-    """The type of what a list of this type holds, None for any type that is no list's.
+    """Find the type of the elements of a list of this type; None for any type that is no list's.
 
     >>> element_type("array<struct<n:bigint>>"), element_type("struct<n:bigint>")
     ('struct<n:bigint>', None)
@@ -46,7 +46,7 @@ def element_type(name: str) -> str | None:
 
 
 def struct_fields(name: str) -> dict[str, str] | None:
-    """The fields of a struct's type and their types, None for any other type.
+    """Find the fields of a struct's type, with their types; None for any other type.
 
     >>> struct_fields("struct<at:timestamp,price:decimal(8,2)>")
     {'at': 'timestamp', 'price': 'decimal(8,2)'}
@@ -57,7 +57,7 @@ def struct_fields(name: str) -> dict[str, str] | None:
     for letter in name.removeprefix("struct<").removesuffix(">"):
         depth += letter in "<("
         depth -= letter in ">)"
-        # The commas between fields are those in no brackets.
+        # Only a comma outside all brackets separates two fields.
         if letter == "," and depth == 0:
             fields.append("")
         else:
@@ -66,12 +66,12 @@ def struct_fields(name: str) -> dict[str, str] | None:
 
 
 def is_exact_number(name: str) -> bool:
-    """Whether adding values of this type gives the same total in any order: integers and decimals do."""
+    """Tell whether adding values of this type gives the same total in any order: integers and decimals do."""
     return name in INTEGERS or decimal_parts(name) is not None
 
 
 def sum_type(name: str) -> str:
-    """The type that holds a total of values of type `name`: 64 bits, or ten more digits of a decimal.
+    """Find the type that holds a total of values of type `name`: 64 bits, or ten more digits of a decimal.
 
     >>> sum_type("int"), sum_type("decimal(10,2)"), sum_type("decimal(36,2)")
     ('bigint', 'decimal(20,2)', 'decimal(38,2)')

@@ -1,4 +1,4 @@
-"""Values of a column's type, taken from Python's own: exactly, or not at all."""
+"""Conversion of Python values to a column's type: exactly, or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.model.base.types import decimal_parts
 
 
 def of_value(given: Any, type: str) -> Any:
-    """A value as one of a column type. Raises `ValueError` or `TypeError` where it is none.
+    """Convert a value to a column type. Raises `ValueError` or `TypeError` where it is no value of that type.
 
     >>> of_value(3, "decimal(4,2)"), of_value(True, "boolean")
     (Decimal('3.00'), True)
@@ -29,7 +29,7 @@ def of_value(given: Any, type: str) -> Any:
 
 @cache
 def fitting(type: str) -> Callable[[Any], Any]:
-    """Make the check that turns a value, or null, into a column's type: `of_value` with the type looked at once.
+    """Make the function that converts a value, or null, to a column's type: `of_value` with the type looked at once.
 
     >>> fitting("string")("a"), fitting("string")(None), fitting("int")(3)
     ('a', None, 3)
@@ -46,7 +46,7 @@ def _other(type: str, given: Any) -> Any:
 
 
 def number(given: Any, type: str) -> Any:
-    """A number as one of a column type, exactly. Raises `ValueError` where it does not fit."""
+    """Convert a number to a column type, exactly. Raises `ValueError` where it does not fit."""
     if isinstance(given, bool):
         return given
     if type == "double":
@@ -67,10 +67,10 @@ _WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 
 
 def zoned(at: datetime) -> datetime:
-    """An instant in UTC; with no zone it is taken to be that already."""
+    """Convert an instant to UTC; an instant with no zone is taken to be in UTC already."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def no_value() -> Any:
-    """Raises `ValueError`: what is given is no value of the type."""
+    """Raise `ValueError`, for what is given is no value of the type."""
     raise ValueError

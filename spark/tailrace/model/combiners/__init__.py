@@ -1,1 +1,1 @@
-"""Say what is computed of a window: combiners whose accumulators merge in any order."""
+"""Combiners, which compute the results of a window: their accumulators merge in any order."""

@@ -1,4 +1,4 @@
-"""Accumulators merged in an order in which those that grow are copied a few times, and not once for each record."""
+"""Merging of accumulators in an order that copies a growing accumulator a few times, and not once for each record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Accumulator = TypeVar("Accumulator")
 
 
 def total(given: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-    """Merge what is there at once, at least one accumulator, just as `Merging` does one after the other.
+    """Merge all accumulators at once, at least one, with the same result as `Merging`, which is given one at a time.
 
     >>> held = Merging()
     >>> for one in "abcdefghijk":
@@ -24,7 +24,7 @@ def total(given: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulat
 
 
 class Merging(Generic[Accumulator]):
-    """Accumulators that are merged two of a size at a time, for merging is associative.
+    """Accumulators that are added one at a time and merged in pairs of equal size; merging is associative.
 
     >>> all_of = Merging()
     >>> for one in range(1000):
@@ -47,7 +47,7 @@ class Merging(Generic[Accumulator]):
         self._held.append((size, one))
 
     def total(self, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-        """All of them merged, in their order; there is at least one."""
+        """Merge all accumulators, in their order; there is at least one."""
         *others, (_, total) = self._held
         for _, one in reversed(others):
             total = merged(one, total)

@@ -1,8 +1,8 @@
-"""What is computed of a window: combiners, whose accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
+"""Combiners, which compute the results of a window: accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
 
-A combiner says its accumulator as named parts, each merged by adding, by the smaller or by the larger; what a record
-adds to each part; and the result that the parts stand for. Those are data and algebra terms, so that one text serves
-every execution.
+A combiner declares its accumulator as named parts, each with the way in which it merges (`Merge`: by adding, by the
+smaller, by the larger and so on); what a record adds to each part; and the result that the parts stand for. All of
+these are data and algebra terms, so that one text serves every execution.
 
 The parts add up exactly or not at all: a sum of doubles depends on the order of addition, which would break the law
 that stream, backfill and replay give the same rows, so a column to be added up is an integer or a decimal.
@@ -21,7 +21,7 @@ from tailrace.model.base.types import is_exact_number, sum_type
 
 
 class Merge(Enum):
-    """How two accumulators' parts become one."""
+    """The ways in which a part of one accumulator is merged with the same part of another."""
 
     ADD = "add"
     LEAST = "least"
@@ -35,14 +35,14 @@ class Merge(Enum):
     HIGHEST = "highest"
     """The values of both that have the highest value of one of their fields, in order."""
     COUNT = "count"
-    """The values of both, each with how many there are of it, in order; those of which none is left are left out."""
+    """The values of both, each with its count, in order; values whose count is 0 are left out."""
     OWN = "own"
     """By a combiner's own function."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of an accumulator: its name, its column type, and how it merges.
+    """A part of an accumulator: its name, its column type, and how it merges.
 
     `most` is how many values `Merge.TOP` keeps, `by` the field that `Merge.HIGHEST` goes by.
     """
@@ -55,24 +55,24 @@ class Part:
 
     @property
     def is_list(self) -> bool:
-        """Whether it is made of values, and not one."""
+        """Whether the part is a list of values, and not one value."""
         return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP, Merge.HIGHEST, Merge.COUNT)
 
     @property
     def has_zero(self) -> bool:
-        """Whether the part of no record at all is a value, and not null."""
+        """Whether the part of an accumulator of no records is a value, and not null."""
         return self.merge is Merge.ADD or self.is_list
 
     def zero(self, o: Algebra) -> Term:
-        """The part of no record at all."""
+        """Return the part of an accumulator of no records."""
         if self.is_list:
             return o.no_values(self.type)
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
-        """The part of both accumulators' records. Associative and commutative, with `zero` for its unit.
+        """Merge this part of two accumulators. Associative and commutative, with `zero` for its unit.
 
-        Of a combiner of one's own it is the part itself that knows how (`tailrace.model.combiners.own`).
+        The part of a combiner of one's own calls that combiner instead (`tailrace.model.combiners.own`).
         """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
@@ -90,14 +90,14 @@ class Part:
 
 
 class Combiner:
-    """The base of combiners: what one says of itself."""
+    """The base of combiners: what each of them declares."""
 
-    # Type checkers see what is only read, so that a combiner may have it as a field or as an attribute, or compute it.
+    # Type checkers see read-only properties, so that a combiner may have them as fields or attributes, or compute them.
     if TYPE_CHECKING:
 
         @property
         def column(self) -> str | None:
-            """The log's column that it reads, if any."""
+            """The log's column that the combiner reads, if any."""
             raise NotImplementedError
 
         @property
@@ -106,23 +106,23 @@ class Combiner:
             raise NotImplementedError
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """The accumulator's parts over a column of this type."""
+        """List the accumulator's parts over a column of this type."""
         raise NotImplementedError
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """What one record adds to each part; `value` is the column's, which may be null, and `type` its type."""
+        """Return what one record adds to each part; `value` is the column's, which may be null, and `type` its type."""
         raise NotImplementedError
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """The result that an accumulator stands for."""
+        """Compute the result that an accumulator stands for."""
         raise NotImplementedError
 
     def result_type(self, type: str | None) -> str:
-        """The result's column type."""
+        """Return the result's column type."""
         raise NotImplementedError
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        """What is wrong with it over a column of this type."""
+        """Find the faults of the combiner over a column of this type."""
         return ()
 
 
@@ -132,7 +132,7 @@ def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
 
 @dataclass(frozen=True)
 class Count(Combiner):
-    """How many records, or how many with a value in `column`.
+    """The number of records, or of records with a value in `column`.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Count().lift(Scalars(), None, None), Count("delay").lift(Scalars(), None, "int")
@@ -158,7 +158,7 @@ class Count(Combiner):
 
 @dataclass(frozen=True)
 class _Total(Combiner):
-    """What `Sum` and `Mean` share: an exact total and how many values are in it."""
+    """The base of `Sum` and `Mean`: an exact total and the number of values in it."""
 
     column: str
     uncombines: ClassVar[bool] = True
@@ -219,7 +219,7 @@ class Mean(_Total):
 
 @dataclass(frozen=True)
 class Extreme(Combiner):
-    """What `Min` and `Max` share."""
+    """The base of combiners that keep one extreme of a column's values: `Min`, `Max` and `AnyValue`."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -254,7 +254,7 @@ class Max(Extreme):
 
 @dataclass(frozen=True)
 class AnyValue(Extreme):
-    """One of a column's values, the same one in every execution: the smallest. Null when there are none.
+    """Any one of a column's values, the same one in every execution: the smallest. Null when there are none.
 
     For a column that has one value in each window, such as a name that goes with the key.
     """
@@ -264,7 +264,7 @@ class AnyValue(Extreme):
 
 @dataclass(frozen=True)
 class _Truth(Combiner):
-    """What `AllTrue` and `AnyTrue` share: how many values there are, and how many of them are true."""
+    """The base of `AllTrue` and `AnyTrue`: the number of values, and of those that are true."""
 
     column: str
     uncombines: ClassVar[bool] = True

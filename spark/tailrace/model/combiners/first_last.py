@@ -1,4 +1,4 @@
-"""Combiners that go by when a record happened: the first and the last value of a window, in event time."""
+"""Combiners that go by event time: the first and the last value of a window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ByTime:
 
 @dataclass(frozen=True)
 class _End(ByTime, Combiner):
-    """What `First` and `Last` share."""
+    """The base of `First` and `Last`."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -37,7 +37,7 @@ class _End(ByTime, Combiner):
 
 @dataclass(frozen=True)
 class First(_End):
-    """A column's value in the record that happened first, of those with a value; of several at once the smallest.
+    """A column's value in the record that happened first, of those with a value; of several at one time the smallest.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> o, first = Scalars(), First("page")
@@ -51,11 +51,11 @@ class First(_End):
 
 @dataclass(frozen=True)
 class Last(_End):
-    """A column's value in the record that happened last, of those with a value; of several at once the largest."""
+    """A column's value in the record that happened last, of those with a value; of several at one time the largest."""
 
     _merge: ClassVar[Merge] = Merge.GREATEST
 
 
 def seen(o: Algebra, combiner: Combiner, value: Term, at: Term) -> Term:
-    """What a combiner's `lift` takes of a record that happened at `at`, in microseconds."""
+    """Return the value for a combiner's `lift`: stamped with event time `at`, in microseconds, if it is `ByTime`."""
     return o.stamped(at, value) if isinstance(getattr(combiner, "combiner", combiner), ByTime) else value

@@ -1,4 +1,4 @@
-"""Whether a combiner of one's own obeys the laws that its answers rest on: for the tests of whoever writes one."""
+"""A check that a combiner of one's own obeys the laws that its answers rest on: for the tests of whoever writes one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class LawError(TailraceError, AssertionError):
 
 
 def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
-    """Raises `LawError` where these values, added and merged in another order or grouping, give another result.
+    """Check a combiner's laws on these values.
+
+    Raises `LawError` where adding and merging the values in another order or grouping gives another result, where
+    `zero` is not the unit of `merge`, or where `uncombine` does not undo `merge`.
 
     >>> from tailrace.model.combiners.sketches import ApproxDistinct
     >>> obeys(ApproxDistinct("user"), ["a", "b", "a"])

@@ -13,7 +13,7 @@ from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 
 class Gathering(Combiner):
-    """What they share: an accumulator that is a list of a column's values."""
+    """The base of these combiners: an accumulator that is a list of a column's values."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class Gathering(Combiner):
 class Collect(Gathering):
     """All of a column's values, in order; the accumulator grows with them.
 
-    A column that is several in one (`tailrace.model.definition.joins.Pack`) is ordered by them, the first one first.
+    A packed column (`tailrace.model.definition.joins.Pack`) is ordered by the columns in it, the first one first.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Collect("price").parts("bigint")
@@ -79,8 +79,8 @@ class TopK(Gathering):
 class Highest(Gathering):
     """All of a packed column's values that have the highest value of one of its fields, in order.
 
-    What is alike in that field is all there; what has none is not. The accumulator holds no more than the result, where
-    `Collect` beside `Max` and a condition after `Unpack` hold every value.
+    Values that tie in that field are all kept; a value without that field is left out. The accumulator holds no more
+    than the result, where `Collect` beside `Max` and a condition after `Unpack` hold every value.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> bids = [{"price": price, "bidder": bidder} for price, bidder in ((5, "a"), (7, "b"), (7, "c"))]
@@ -111,7 +111,7 @@ class Highest(Gathering):
 
 @dataclass(frozen=True)
 class Distinct(Gathering):
-    """How many different values a column has, exactly; the accumulator holds each of them once.
+    """The exact number of different values of a column; the accumulator holds each of them once.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Distinct("user").parts("string")

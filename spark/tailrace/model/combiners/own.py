@@ -1,7 +1,8 @@
-"""What a user writes in plain Python where the built-in kinds do not do: windows and combiners of one's own.
+"""Windows and combiners of one's own, in plain Python, for users whom the built-in kinds do not serve.
 
-They run in the reference execution and, on Spark, in the `python` execution; never natively, for nobody can compile
-them. Triggers of one's own need nothing from here: a `Trigger` is written in the algebra, and runs everywhere.
+They run in the reference execution and, on Spark, in the `python` execution; never natively, for plain Python cannot
+be compiled to SQL. Triggers of one's own need nothing from here: a `Trigger` is written in the algebra, and runs
+everywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class OwnWindows(Windowing):
     """
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """What is wrong with its options."""
+        """Find the faults of the windowing's options."""
         if not is_dataclass(self):
             expected = "a frozen dataclass, whose options are part of what the definition means"
             yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")
@@ -32,7 +33,7 @@ class OwnWindows(Windowing):
 
 @dataclass(frozen=True)
 class OwnPart(Part):
-    """The one part of an accumulator of one's own."""
+    """The single part of the accumulator of a combiner of one's own."""
 
     combiner: Any = None
 
@@ -44,7 +45,7 @@ class OwnPart(Part):
 
 
 _COUNTS = "array<struct<value:bigint,n:bigint>>"
-"""How often each of some numbers is there: the one state that is no column type and no list of one."""
+"""Numbers with their counts: the only state type that is neither a column type nor a list of one."""
 
 
 def _is_state(given: object) -> bool:
@@ -70,54 +71,54 @@ class OwnCombiner(Combiner):
     uncombines: ClassVar[bool] = False
 
     def zero(self) -> Any:
-        """The accumulator of no record."""
+        """Return the accumulator of no records."""
         raise NotImplementedError
 
     def add(self, state: Any, value: Any) -> Any:
-        """The accumulator with one value more. It must not change the one that it is given."""
+        """Return the accumulator with one value more; `state` itself must not be changed."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
-        """The accumulator of both."""
+        """Merge two accumulators."""
         raise NotImplementedError
 
     def output(self, state: Any) -> Any:
-        """The result that the accumulator stands for."""
+        """Compute the result that the accumulator stands for."""
         raise NotImplementedError
 
     def uncombine(self, a: Any, b: Any) -> Any:
-        """The accumulator of what is in `a` and not in `b`, all of which is in `a`; set `uncombines` if you write it.
+        """Take the values of `b`, all of which are in `a`, out of `a`; set `uncombines` if you write this method.
 
-        Where a later stage takes records back, one that cannot is computed from all the values, which are kept.
+        Where a later stage takes records back, a combiner without it is computed from all the values, which are kept.
         """
         raise NotImplementedError
 
     def state_type(self, type: str | None) -> str:
-        """The accumulator's type over a column of this type."""
+        """Return the accumulator's type over a column of this type."""
         return self.state
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        """What is wrong with it over a column of this type, besides what every combiner has to have."""
+        """Find the combiner's own faults over a column of this type, besides those that every combiner may have."""
         return ()
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """The one part."""
+        """Return the accumulator's single part."""
         return (OwnPart("state", self.state_type(type), Merge.OWN, combiner=self),)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """The accumulator of one record."""
+        """Return the accumulator of one record."""
         return (self.zero() if value is None and self.column is not None else self.add(self.zero(), value),)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """The result of an accumulator."""
+        """Compute the result of an accumulator."""
         return self.output(parts["state"])
 
     def result_type(self, type: str | None) -> str:
-        """The result's type."""
+        """Return the result's type."""
         return self.gives
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        """What is wrong with it."""
+        """Find the faults of the combiner."""
         if not is_dataclass(self):
             expected = "a frozen dataclass, whose options are part of what the definition means"
             yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")

@@ -1,8 +1,8 @@
-"""Combiners over records that may be taken back: what a later stage makes of another's panes.
+"""Combiners over records that may be taken back, as a later stage needs them over an earlier one's panes.
 
-A combiner whose parts add up takes a record back by adding its opposite. One of a user's own that can uncombine keeps
-what was added and what was taken back side by side. Any other is recomputed from the values, which are kept with how
-often each is there: so no answer is ever wrong because something was taken back.
+A combiner whose parts add up takes a record back by adding its opposite. A combiner of a user's own that can uncombine
+keeps what was added and what was taken back side by side. Any other combiner is recomputed from the values, which are
+kept with their counts: so no answer is ever wrong because something was taken back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.model.combiners.own import OwnCombiner, OwnPart
 
 
 def taking_back(combiner: Combiner, type: str | None) -> Combiner:
-    """The combiner that gives the same results and can take records back; `type` is its column's.
+    """Return a combiner that gives the same results and can take records back; `type` is its column's.
 
     >>> from tailrace.model.combiners.basic import Max, Sum
     >>> taking_back(Sum("price"), "bigint"), taking_back(Max("price"), "bigint")
@@ -37,7 +37,7 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 
 
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
-    """What taking back a record adds to each part, if `terms` is what the record added."""
+    """Return what taking back a record adds to each part; `terms` is what the record itself added."""
     if isinstance(combiner, BothSides):
         return terms[::-1]
     if isinstance(combiner, ByCounts):
@@ -50,7 +50,7 @@ def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: st
 
 @dataclass(frozen=True)
 class _Wrapped(Combiner):
-    """What both kinds take from the combiner that they stand for."""
+    """The base of combiners that stand for another one (`combiner`) and take its column, result type and faults."""
 
     combiner: Any
     uncombines: ClassVar[bool] = True
@@ -67,12 +67,12 @@ class _Wrapped(Combiner):
 
 
 BY_VALUE = (Extreme, Gathering, ByTime)
-"""The kinds of combiners whose one part is a value, or values, of the records' own: counted values give it."""
+"""The kinds of combiners whose single part is one or several of the records' values: counted values give that part."""
 
 
 @dataclass(frozen=True)
 class ByCounts(_Wrapped):
-    """A built-in combiner that is computed from the values of the records that are there, each with how many have it.
+    """A built-in combiner that is computed from the records' values, each with the number of records that have it.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.combiners.basic import Max
@@ -109,7 +109,7 @@ class ByCounts(_Wrapped):
 
 
 def _kept_type(combiner: Combiner, type: str | None) -> str:
-    """The type of the values that are kept for a combiner over a column of this type, each with how many there are."""
+    """Return the type of the list of counted values that is kept for a combiner over a column of this type."""
     value = type or "boolean"
     return (
         f"array<struct<value:{f'struct<at:bigint,value:{value}>' if isinstance(combiner, ByTime) else value},n:bigint>>"
@@ -118,17 +118,17 @@ def _kept_type(combiner: Combiner, type: str | None) -> str:
 
 @dataclass(frozen=True)
 class Kept(_Wrapped):
-    """Any other combiner, which is computed anew from the values, record by record."""
+    """Any other combiner, which is computed anew from the kept values, record by record."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
 
     def zero(self) -> list[dict[str, Any]]:
-        """No value."""
+        """Return the empty list of counted values."""
         return []
 
     def merge(self, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The values of both, with how often each is there; those that are there no more are left out."""
+        """Add up the counts of the values of both; values whose count is 0 are left out."""
         counted: list[dict[str, Any]] = Scalars().counted(a, b, "")
         return counted
 
@@ -154,7 +154,7 @@ class Kept(_Wrapped):
 
 @dataclass(frozen=True)
 class BothSides(_Wrapped):
-    """A combiner of a user's own that can uncombine: the accumulators of all that came and of all that was taken back.
+    """A combiner of a user's own that can uncombine: one accumulator of all that came, one of all that was taken back.
 
     Law: `uncombine(merge(a, b), b)` stands for what `a` stands for (`tailrace.model.combiners.laws` checks it).
     """

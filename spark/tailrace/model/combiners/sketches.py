@@ -1,7 +1,7 @@
-"""Combiners that answer approximately and keep little: how many different values, and quantiles.
+"""Combiners that answer approximately and keep little: the number of different values, and quantiles.
 
-Both are the same in any order and any grouping of the values, as the law of stream and batch asks: of sketches whose
-compaction is random or depends on the order (KLL) the stream's and the backfill's would differ.
+Both give the same in any order and any grouping of the values, as the law of stream and batch asks: with sketches whose
+compaction is random or depends on the order (KLL), the stream's and the backfill's results would differ.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _HASHES = 2**63
 
 @dataclass(frozen=True)
 class ApproxDistinct(OwnCombiner):
-    """About how many different values a column has: the `size` smallest of their hashes are kept.
+    """The approximate number of different values of a column: the `size` smallest of their hashes are kept.
 
-    Exact below `size` different values; above, off by about 1 / sqrt(size): 3 % in two of three cases. What is kept are
-    the k smallest of evenly spread hashes (Bar-Yossef and others, 2002).
+    Exact below `size` different values; above, off by about 1 / sqrt(size): 3 % in two of three cases. The method is
+    that of the k smallest of evenly spread hashes (Bar-Yossef and others, 2002).
 
     >>> many = ApproxDistinct("user", size=256)
     >>> state = many.zero()
@@ -70,7 +70,7 @@ def _hash(value: Any) -> int:
 
 @dataclass(frozen=True)
 class ApproxQuantile(OwnCombiner):
-    """About the smallest of a column's values that a share of them does not exceed, off by at most `error` of it.
+    """About the smallest of a column's values that a share of them does not exceed, off by at most the share `error`.
 
     Values are counted in buckets whose bounds grow by a factor (Masson, Rim and Lee, 2019: DDSketch); so values can be
     taken out again. Null when there are none.
@@ -95,7 +95,7 @@ class ApproxQuantile(OwnCombiner):
         return []
 
     def add(self, state: list[dict[str, int]], value: Any) -> list[dict[str, int]]:
-        # What is no number, or has no end, has no bucket: it is left out as a missing value is.
+        # NaN and the infinities have no bucket: they are left out, as missing values are.
         return self.merge(state, [{"value": self._bucket(float(value)), "n": 1}]) if isfinite(value) else state
 
     def merge(self, a: list[dict[str, int]], b: list[dict[str, int]]) -> list[dict[str, int]]:
@@ -117,7 +117,7 @@ class ApproxQuantile(OwnCombiner):
         return (1 + self.error) / (1 - self.error)
 
     def _bucket(self, value: float) -> int:
-        """The number of a value's bucket: they are in the order of the values, and zero has one of its own."""
+        """Return the number of a value's bucket: buckets are in the order of the values; zero has one of its own."""
         if value == 0:
             return 0
         place = ceil(log(abs(value)) / log(self._growth)) + _SHIFT
@@ -143,7 +143,7 @@ class ApproxQuantile(OwnCombiner):
 
 
 _SHIFT = 1 << 24
-"""More than any bucket's power, so that all of them are positive before the sign is put on."""
+"""More than any bucket's power, so that every bucket's number is positive before the sign is put on."""
 
 
 def _added(a: list[dict[str, int]], b: list[dict[str, int]], sign: int) -> list[dict[str, int]]:

@@ -1,4 +1,4 @@
-"""How far a column's values lie apart: the variance, from totals that are exact in any order.
+"""The variance of a column's values, from totals that are exact in any order.
 
 Values are counted in units of the column's last decimal, so that their total and the total of their squares are whole
 numbers: the one rounding is the division at the end, which makes the result the same in every execution.
@@ -17,14 +17,14 @@ from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 _WHOLE = "decimal(38,0)"
 _DIGITS = 18
-"""More digits than these, and a square would not fit."""
+"""The most digits that a column may have: with more, the squares would not fit."""
 
 
 @dataclass(frozen=True)
 class Variance(Combiner):
-    """The variance of a column's values as a double; of a sample, or of all there are (`population=True`).
+    """The variance of a column's values as a double; of a sample, or of a whole population (`population=True`).
 
-    Null with no value, and of a sample also with one.
+    Null with no value, and for a sample also with one.
 
     Law: moving every value by the same number changes nothing.
 

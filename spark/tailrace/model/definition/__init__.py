@@ -1,1 +1,1 @@
-"""Hold what a user declares: logs, pipelines, computations and maps, how they are checked and what they mean."""
+"""Definitions, as users declare them: logs, pipelines, computations and maps, with their checks and their meaning."""

@@ -1,4 +1,4 @@
-"""Definitions that read one another, from the log that a source fills on: pipelines, computations and maps."""
+"""Chains of definitions that read one another, from the log that a source fills: pipelines, computations and maps."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tailrace.model.definition.pipeline import Pipeline
 Definition: TypeAlias = Pipeline | Computation | Map
 
 Ranged: TypeAlias = Pipeline | Map
-"""A definition of which a range of event time can be computed anew: it says what it gives by the log alone."""
+"""A definition of which a range of event time can be computed anew: its output depends on the log alone."""
 
 
 def before(definition: Definition) -> Definition | None:
-    """The definition whose panes or productions it reads; None where it reads a source's log."""
+    """Find the definition whose panes or productions this one reads; None where it reads a source's log."""
     log = definition.log
     return log.of if isinstance(log, Panes | Productions) else None
 
 
 def chain(definition: Definition) -> tuple[Definition, ...]:
-    """The definition after those that it is made of, the one that reads the source's log first.
+    """List a definition after those that it reads, directly or not; first is the one that reads the source's log.
 
     >>> from tailrace.model.samples.visits import example
     >>> [one.name for one in chain(example())]
@@ -34,9 +34,9 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
 
 
 def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
-    """Name the pipelines whose current answers are kept in a table, where these definitions are deployed.
+    """Name the pipelines whose current answers are kept in a table where these definitions are deployed.
 
-    They are the last stages, for those are what somebody reads, and the earlier ones that ask for it.
+    They are the last stages, for readers read those, and the earlier stages that ask for a table (`answers=True`).
     """
     return frozenset(
         stage.name

@@ -1,9 +1,9 @@
 """MillWheel's computations: code of one's own for each key, with state and timers that last (MillWheel, 4 and 5).
 
-A computation is a class with `process_record` and `process_timer`. What they may touch is the `Context`: the key's
-state, its timers, and what goes out. What an epoch of it means is in `computation_step.step`. One with
-`process_feedback` has a loop: what it feeds back is input of its next epoch, and part of the cut between them
-(asynchronous snapshots of graphs with cycles).
+A computation is a class with `process_record` and `process_timer`. Both may touch only the `Context`: the key's state,
+its timers, and what goes out. `computation_step.step` says what an epoch of a computation means. A computation with
+`process_feedback` has a loop: the records that it feeds back are input of its next epoch, and part of the cut between
+the two epochs (asynchronous snapshots of graphs with cycles).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ OWN = frozenset(
 
 
 class ComputationError(TailraceError, RuntimeError):
-    """A computation that failed, or did what it may not: its epoch fails, and nothing of it is committed."""
+    """A computation that failed, or did what it may not: its epoch fails, and nothing of the epoch is committed."""
 
 
 class NotKeptError(TailraceError, ValueError):
-    """Productions that are wanted again, of a computation that does not keep them."""
+    """An attempt to read productions again that their computation does not keep."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a key's state: its type, a column type or `array<...>` of one, and its value before one was set."""
+    """A field of a key's state: its type, a column type or `array<...>` of one, and its value until code sets one."""
 
     type: str
     default: Any = None
@@ -57,26 +57,29 @@ class Computation:
     """The base of computations: write `process_record`, and `process_timer` where timers are set.
 
     `state` declares the fields of a key's state and `produces` the columns of what goes out, besides the key and
-    `event_time`. Make it a frozen dataclass where it has options, which are part of what it means; its code is not:
-    give it another name as you change that. The code must give the same for the same, whenever it is called, for an
-    epoch that is folded again calls it again.
+    `event_time`. Make the class a frozen dataclass where it has options, which are part of what the computation means.
+    Its code is not part of that: give the computation another name as you change the code. The code must give the same
+    output for the same input, whenever it is called, for an epoch that is folded again calls it again.
 
     `key` names the columns whose values are the key, none for one key. A record whose event time is behind the
-    watermark by more than `allowed_lateness` is too late. With `ordered` records wait in the state until the watermark
-    has passed them, and come in the order of their event times, timers in between: what comes out is then the same
-    however the input arrives and is cut into epochs. Without it they come at once, those of an epoch in that order.
+    watermark by more than `allowed_lateness` is too late. With `ordered`, records wait in the state until the watermark
+    has passed them, and come in the order of their event times, timers in between: the output is then the same however
+    the input arrives and is cut into epochs. Without `ordered`, records come at once, those of an epoch in the order of
+    their event times.
 
-    `feedback` declares the columns of what goes round the loop of one with `process_feedback`, besides the key that it
-    goes to and `event_time`. What the keys feed back in an epoch is in flight between it and the next, in which it
-    comes before that epoch's records. It is in the ledger, in the commit of the state that it comes from, so every
-    epoch is a consistent cut with what was in flight. It is never late, and those who read the productions wait for it.
+    `feedback` declares the columns of the records that go round the loop of a computation with `process_feedback`,
+    besides the key that they go to and `event_time`. Records that are fed back in an epoch are in flight until the next
+    epoch, in which they come before that epoch's records. They are in the ledger, in the commit of the state that they
+    come from, so every epoch is a consistent cut with the records in flight. Records fed back are never late, and
+    readers of the productions wait for them.
 
-    `productions` says whether they are kept in the ledger: "strong" ones are, with the state that they come from and in
-    the same commit; "weak" ones go no further than to the definitions that read them, and are computed again where one
-    of those has to catch up (MillWheel, 6.1.2 and 6.1.3).
+    `productions` says whether productions are kept in the ledger: "strong" ones are, with the state that they come from
+    and in the same commit; "weak" ones go only to the definitions that read them, and are computed again where one of
+    these definitions has to catch up (MillWheel, 6.1.2 and 6.1.3).
 
-    With `once` productions are claimed in a registry that computations elsewhere may share, before they count; what is
-    another's is in the ledger as `claimed`, and goes no further (`model.definition.once`).
+    With `once`, productions are claimed before they count, in a registry that computations elsewhere may share; a
+    production that another computation has claimed is in the ledger as `claimed`, and goes no further
+    (`model.definition.once`).
     """
 
     name: str
@@ -99,7 +102,7 @@ class Computation:
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         """Take a record of the key: its declared columns by name.
 
-        Raise `RecordError` for one that is to be rejected: the key is then as it was before the record.
+        Raise `RecordError` to have the record rejected: the key is then as it was before the record.
         """
         raise NotImplementedError
 
@@ -108,15 +111,15 @@ class Computation:
         raise NotImplementedError
 
     def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
-        """Take what was fed back to the key in the epoch before: the key, the columns of `feedback`, `event_time`.
+        """Take a record fed back to the key in the epoch before: the key, the columns of `feedback`, `event_time`.
 
-        Raise `RecordError` for what is to be rejected.
+        Raise `RecordError` to have the record rejected.
         """
         raise NotImplementedError
 
     @property
     def loops(self) -> bool:
-        """Whether it may feed records back to itself."""
+        """Whether the computation may feed records back to itself."""
         return type(self).process_feedback is not Computation.process_feedback
 
     @cached_property
@@ -127,22 +130,22 @@ class Computation:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The fields' values before one was set."""
+        """The value of each field until code sets one."""
         return {name: one.default for name, one in self.fields.items()}
 
     @cached_property
     def lists(self) -> tuple[str, ...]:
-        """The fields that are lists, which code may change where they are."""
+        """The fields that are lists, which code may change in place."""
         return tuple([name for name, one in self.fields.items() if element_type(one.type)])
 
     @property
     def source(self) -> Log:
-        """The log that a source fills, which it reads, or what is made of it."""
+        """The log that a source fills and that the computation reads, directly or through other definitions."""
         return self.log.source
 
     @property
     def produced(self) -> Productions:
-        """Its productions as the log of another definition."""
+        """The computation's productions as the log of another definition."""
         columns = {name: self.log.columns[name] for name in self.key} | dict(type(self).produces)
         return Productions(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
 
@@ -152,19 +155,22 @@ class Computation:
         return duration(self.allowed_lateness)
 
     def reached(self, watermark: int) -> int:
-        """How far behind the watermark a record may still be, in microseconds: what it makes is not earlier."""
+        """Return the earliest event time that is not too late at this watermark, in microseconds.
+
+        A record produces nothing earlier.
+        """
         if watermark >= END_OF_TIME:
             return END_OF_TIME
         return max(BEGINNING, watermark - self.lateness)
 
     @cached_property
     def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """List the columns that are produced, each with the check that turns a value into its type."""
+        """The columns that are produced, each with the function that converts a value to the column's type."""
         return tuple((name, fitting(type_)) for name, type_ in type(self).produces.items())
 
     @cached_property
     def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """List the columns that are fed back, each with the check that turns a value into its type."""
+        """The columns that are fed back, each with the function that converts a value to the column's type."""
         return tuple((name, fitting(type_)) for name, type_ in type(self).feedback.items())
 
     @cached_property
@@ -172,7 +178,7 @@ class Computation:
         return {name: _kept_as(one.type) for name, one in self.fields.items()}
 
     def stored(self, name: str, given: Any) -> Any:
-        """A value for a field of the state. Raises `ComputationError` where it is none of the field's type."""
+        """Convert a value to the type of a field of the state. Raises `ComputationError` where it does not fit."""
         try:
             return self._storing[name](given)
         except (ValueError, TypeError, ArithmeticError):
@@ -204,7 +210,7 @@ class Computation:
 
 
 def value_of(given: Any, type: str) -> Any:
-    """A value as one of a field's type. Raises `ValueError` or `TypeError` where it is none.
+    """Convert a value to a field's type. Raises `ValueError` or `TypeError` where the value does not fit.
 
     >>> value_of([1, None], "array<bigint>"), value_of(None, "string")
     ([1, None], None)
@@ -214,7 +220,7 @@ def value_of(given: Any, type: str) -> Any:
 
 @cache
 def _kept_as(type: str) -> Callable[[Any], Any]:
-    """Make the check that turns a value into a field's type, or raises."""
+    """Make the function that converts a value to a field's type, or raises."""
     inner = element_type(type)
     return partial(_listed, fitting(inner)) if inner else fitting(type)
 
@@ -228,7 +234,7 @@ def _listed(each: Callable[[Any], Any], given: Any) -> Any:
 
 
 def computation_faults(computation: Computation) -> Iterable[Fault]:
-    """Everything that is wrong with a definition."""
+    """Find all faults of a computation."""
     yield from name_faults("name", computation.name)
     kind, log = type(computation), computation.log
     given: object = log

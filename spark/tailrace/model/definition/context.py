@@ -1,6 +1,6 @@
-"""What the code of a computation may touch as it takes a record or a timer: its key's state, timers, and what goes out.
+"""The context of a computation's code as it takes a record or a timer: its key's state, timers, and what goes out.
 
-Nothing that a call does counts before it has returned: one that rejects its record leaves the key as it was.
+Nothing that a call does counts before the call has returned: a call that rejects its record leaves the key as it was.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tailrace.model.windows.panes import Key
 
 
 class Domain(Enum):
-    """Which time a timer waits for: the watermark's, or the processing time of the epochs (MillWheel, 4.6)."""
+    """The time that a timer waits for: the watermark's, or the processing time of the epochs (MillWheel, 4.6)."""
 
     EVENT = "event"
     PROCESSING = "processing"
 
 
 Fits: TypeAlias = Callable[[Any], Any]
-"""Takes a value as one of a column's type."""
+"""A function that converts a value to a column's type."""
 
 EVENT = Domain.EVENT
 PROCESSING = Domain.PROCESSING
@@ -33,7 +33,7 @@ PROCESSING = Domain.PROCESSING
 class Timer(NamedTuple):
     """A timer of a key, known by its name. `time` and `holds` are microseconds.
 
-    `holds` is the event time that it holds for what it may produce (rule T3); None where it holds none.
+    `holds` is the earliest event time at which the timer may produce, which readers wait for (rule T3); None for none.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Timer(NamedTuple):
 
     @property
     def at(self) -> datetime:
-        """The instant that it was set for."""
+        """The instant that the timer was set for."""
         return moment(self.time)
 
 
@@ -65,10 +65,10 @@ class Values:
         copied = dict(held)
         for name in computation.lists:
             if copied[name] is not None:
-                # It may be changed where it is.
+                # Code may change the list in place.
                 copied[name] = list(copied[name])
         _set_computation(self, computation)
-        # As attributes of its own they are read without a call.
+        # Fields in `__dict__` are read without a call of `__getattr__`.
         _set_fields(self, copied)
 
     def __getattr__(self, name: str) -> Any:
@@ -81,7 +81,7 @@ class Values:
         fields[name] = self._computation.stored(name, value)
 
     def clear(self) -> None:
-        """Let every field have its default again."""
+        """Set every field to its default again."""
         fields = self.__dict__
         for name, one in self._computation.fields.items():
             fields[name] = self._computation.stored(name, one.default)
@@ -96,11 +96,11 @@ class Values:
 
 _set_computation: Any = Values.__dict__["_computation"].__set__
 _set_fields: Any = Values.__dict__["__dict__"].__set__
-"""Set the two attributes that are no fields of the state."""
+"""The setters of the two attributes that are no fields of the state."""
 
 
 class FedBack(NamedTuple):
-    """One record that a call fed back: the key that it goes to, its columns, and its event time in microseconds."""
+    """A record that a call fed back: the key that it goes to, its columns, and its event time in microseconds."""
 
     key: Key
     values: Mapping[str, Any]
@@ -108,10 +108,10 @@ class FedBack(NamedTuple):
 
 
 class Context:
-    """What a call of a computation has at hand.
+    """The key, state, timers and outputs that a call of a computation has at hand.
 
-    `key` is the key. `floor` is the earliest event time that the call may produce at, and `default` the one where it
-    names none; in microseconds. `held` has a value for every field.
+    `floor` is the earliest event time that the call may produce at, and `default` the event time of a production for
+    which the call names none; both in microseconds. `held` has a value for every field of the state.
     """
 
     __slots__ = (
@@ -141,7 +141,11 @@ class Context:
 
     @property
     def watermark(self) -> datetime:
-        """The watermark: for a record that before the epoch, for a timer the epoch's. It depends on the cut."""
+        """The watermark, which depends on the cut into epochs.
+
+        For a record it is the watermark before the epoch; for a timer, and for a record of an `ordered` computation,
+        the epoch's own.
+        """
         return moment(self._watermark)
 
     @property
@@ -150,10 +154,11 @@ class Context:
         return moment(self._now)
 
     def produce(self, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None) -> None:
-        """Send a record on, with the columns that the computation says it produces; the key goes with it.
+        """Send a record on, with columns of the computation's `produces`; the key goes with it.
 
-        It happened at `event_time`: that of the record or timer at hand, if left out, and no earlier than that or than
-        what one of the key's timers holds (MillWheel, 4.5). Raises `ComputationError` otherwise.
+        `event_time` is that of the record or timer at hand, if left out. It may be no earlier, unless one of the key's
+        timers holds an earlier event time: then no earlier than that (MillWheel, 4.5). Raises `ComputationError`
+        otherwise.
         """
         values = self._typed("produced", "produces", self._computation.going_out, record)
         self._given.append((values, self._at("produced", event_time)))
@@ -161,10 +166,11 @@ class Context:
     def feed_back(
         self, key: object, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None
     ) -> None:
-        """Have `process_feedback` of a key, this or another one, take a record in the next epoch.
+        """Feed a record back to a key, this one or another: `process_feedback` takes it in the next epoch.
 
         `key` is a tuple, or a value where the key is one column; the columns are those of `feedback`. `event_time` is
-        as of `produce`. Raises `ComputationError` where a column or the key is not as declared, or it is too early.
+        as in `produce`. Raises `ComputationError` where a column or the key is not as declared, or the event time is
+        too early.
         """
         computation, name = self._computation, self._computation.name
         if not computation.loops:
@@ -184,7 +190,7 @@ class Context:
     def _typed(
         self, did: str, declared: str, fits: Sequence[tuple[str, Fits]], record: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """A record's columns, as they are declared."""
+        """Convert a record's columns to their declared types."""
         given: Mapping[str, Any] = record or {}
         types: Mapping[str, str] = getattr(self._computation, declared)
         if not given.keys() <= types.keys():
@@ -196,7 +202,7 @@ class Context:
         try:
             return {column: fit(given.get(column)) for column, fit in fits}
         except (ValueError, TypeError, ArithmeticError):
-            # Which of them it was is looked for where it is to be told.
+            # The column that does not fit is looked for only here, where the error has to name it.
             return {column: self._value(did, column, given.get(column), type_) for column, type_ in types.items()}
 
     def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
@@ -208,7 +214,7 @@ class Context:
             ) from None
 
     def _at(self, did: str, event_time: datetime | int | None) -> int:
-        """The event time of what goes out."""
+        """Return the event time of a record that goes out, in microseconds; raises `ComputationError` if too early."""
         at = self._default if event_time is None else instant(event_time)
         if not self._floor <= at <= END_OF_TIME:
             raise ComputationError(
@@ -222,9 +228,10 @@ class Context:
     ) -> None:
         """Set a timer of the key: `process_timer` is called once, when the domain's time has reached `at`.
 
-        One of the same name that was set before is no more. `holds` is the earliest event time that it may produce at,
-        and what reads the productions waits for it; if left out, that is `at` in event time, and nothing is held in
-        processing time (MillWheel, 4.5, 4.6 and 5.2). Raises `ComputationError` where that was let go of already.
+        A timer of the same name that was set before is dropped. `holds` is the earliest event time that the timer may
+        produce at, and readers of the productions wait for it; if left out, it is `at` in event time, and nothing is
+        held in processing time (MillWheel, 4.5, 4.6 and 5.2). Raises `ComputationError` where `holds` is so early that
+        readers may be past it.
         """
         if not isinstance(name, str) or not name:
             raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")
@@ -245,11 +252,11 @@ class Context:
         self._set += 1
 
     def delete_timer(self, name: str) -> bool:
-        """Take a timer back; gives whether there was one."""
+        """Delete a timer of the key, and tell whether there was one."""
         found = self._timers.pop(name, None) is not None
         self._dropped += found
         return found
 
     def timer(self, name: str) -> Timer | None:
-        """The pending timer of this name; None where there is none."""
+        """Find the pending timer of this name; None where there is none."""
         return self._timers.get(name)

@@ -1,4 +1,4 @@
-"""Logs that definitions give one another: a stage's panes, and what a computation or a map produces."""
+"""Logs that definitions give one another: a stage's panes, and the productions of a computation or a map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Given(Log):
-    """The log that a definition is to its readers: the rows are in its ledger, and no source lands them."""
+    """A definition's output as its readers' log: the rows are in the definition's ledger, and no source lands them."""
 
     of: Pipeline | Computation | Map = field(kw_only=True)
 
@@ -46,16 +46,16 @@ class Panes(_Given):
 
 @dataclass(frozen=True, kw_only=True)
 class Productions(_Given):
-    """What a computation or a map produces as the log of another definition; their `produced` makes it.
+    """The productions of a computation or a map as the log of another definition; their `produced` makes it.
 
-    Its columns are a computation's key and those that it says it produces, or those that go out of a map, and
-    `event_time`. A stream takes nothing of it back. Its watermark is that of who produces it (rule T3), and no record
-    of a computation is ever late.
+    Its columns are a computation's key and `produces`, or the columns that go out of a map, and `event_time`. A stream
+    takes nothing of it back. Its watermark is that of the definition that produces it (rule T3), and no record of a
+    computation is ever late.
     """
 
     of: Computation | Map = field(kw_only=True)
 
     @property
     def kept(self) -> bool:
-        """Whether the ledger keeps them; else they are computed again where they are wanted again."""
+        """Whether the ledger keeps the productions; else they are computed again where they are needed again."""
         return getattr(self.of, "productions", "strong") == "strong"

@@ -1,7 +1,7 @@
-"""What a pipeline means, part by part: its fingerprint is a digest of it, and a changed one is told by its parts.
+"""The meaning of a pipeline, part by part: the fingerprint is a digest of the parts, and a change is found by them.
 
-A lake keeps the parts as JSON beside the answers, so that a changed definition can be held against the one that gave
-them: whether it only gives more, fires otherwise, or means something else.
+A lake keeps the parts as JSON beside the answers, so that a changed definition can be compared with the one that gave
+the answers: whether it only gives more results, fires otherwise, or means something else.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ Parts: TypeAlias = "Mapping[str, Any]"
 
 
 class Change(Enum):
-    """What a changed definition comes to, the least first."""
+    """The kinds of changes of a definition, the least first."""
 
     NOTHING = "nothing"
     NEW_COLUMNS = "new columns"
-    """It gives more results; those that readers have stay what they are."""
+    """The definition gives more results; the results that readers have stay the same."""
     FIRES = "fires otherwise"
     """Panes come at other times or relate otherwise; the answer of a window with all its records stays."""
     BREAKING = "breaking"
-    """What readers have goes away, or comes to mean something else."""
+    """Results that readers have go away, or come to mean something else."""
     UNKNOWN = "changed"
-    """The lake does not say what the definition was, only that it was another one."""
+    """The lake does not say what the definition was, only that it was a different one."""
 
 
 FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp"})
 """The parts that say when panes fire and how they relate, and not what a window's records add up to."""
 
 FOLLOWS = "watermark"
-"""The part that says how the log's watermark follows its records: it says when, and what is too late, too."""
+"""The part that says how the log's watermark follows its records: so when panes fire, and what is too late, too."""
 
 
 def of_log(log: Log) -> dict[str, Any]:
-    """The parts that say what a definition reads."""
+    """List the parts that say what a definition reads, by their names."""
     found: dict[str, Any] = {"columns": sorted(log.columns.items())}
     if isinstance(log, Panes | Productions):
         return found | {"reads": log.of.name, "of": log.of.fingerprint}
@@ -56,9 +56,9 @@ def of_log(log: Log) -> dict[str, Any]:
 
 
 def parts(pipeline: Pipeline) -> dict[str, Any]:
-    """The parts of a definition that give it its meaning, by their names.
+    """List the parts of a definition that give it its meaning, by their names.
 
-    They are taken as they are written, without what they leave out: a new option changes no digest.
+    Parts are written without the options that are left out: so a new option changes no digest.
     """
     log = pipeline.log
     found = of_log(log) | {
@@ -84,7 +84,7 @@ def parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def fingerprint(pipeline: Pipeline) -> str:
-    """A digest of everything that gives a definition its meaning. Its name and the source do not."""
+    """Compute the digest of everything that gives a definition its meaning. Its name and the source do not."""
     one = parts(pipeline)
     meaning: tuple[object, ...] = (
         one["columns"],
@@ -93,7 +93,7 @@ def fingerprint(pipeline: Pipeline) -> str:
         (one["where"], one["when"], one["how"], one["lateness"]),
         (one["on_time"], one["closing"], one["finishing"]),
     )
-    # As they came to be: what is not there leaves no mark.
+    # In the order in which these options were added; an option that is left out does not change the digest.
     meaning += (one["keep"],) if "keep" in one else ()
     meaning += one.get("each", ())
     meaning += (one["percentiles"],) if "percentiles" in one else ()
@@ -102,7 +102,7 @@ def fingerprint(pipeline: Pipeline) -> str:
 
 
 def digest(meaning: tuple[object, ...]) -> str:
-    """A digest of what is written the same for the same meaning.
+    """Compute the digest of a meaning, which must be written the same wherever it is the same.
 
     >>> digest(("map", ("price",)))
     'dfdf41ab349a059e'
@@ -111,24 +111,24 @@ def digest(meaning: tuple[object, ...]) -> str:
 
 
 def kept(definition: Pipeline | Map) -> str:
-    """The parts as a lake keeps them: JSON, the same for the same meaning."""
+    """Write the parts as a lake keeps them: JSON, the same for the same meaning."""
     return json.dumps({name: _plain(value) for name, value in definition.meaning.items()}, sort_keys=True)
 
 
 def read(text: str) -> Parts:
-    """The parts that a lake has kept."""
+    """Read the parts that a lake has kept."""
     found: Parts = json.loads(text)
     return found
 
 
 def changed(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
-    """The parts that differ, each as it was and as it is; None where there is none."""
+    """Find the parts that differ, each as it was and as it is; None for a part that is not there."""
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def change(before: Parts | None, after: Parts) -> Change:
-    """What it comes to that a definition that meant `before` means `after`; None where the lake does not say."""
+    """Classify the change of a definition from `before`, None where the lake does not say, to `after`."""
     if before is None:
         return Change.UNKNOWN
     different = set(changed(before, after))
@@ -142,7 +142,7 @@ def change(before: Parts | None, after: Parts) -> Change:
 
 
 def _only_more(before: Parts, after: Parts) -> bool:
-    """Whether every result that there was is still the same."""
+    """Tell whether every result from before is still the same."""
     return dict(before["what"]).items() <= dict(after["what"]).items()
 
 

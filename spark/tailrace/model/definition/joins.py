@@ -1,8 +1,8 @@
 """Joins: both sides of a key and window are gathered, and a later stage pairs them (Dataflow Model, 2.1, GroupByKey).
 
-What is joined is in one log, so that one watermark says when both sides are there. A stage packs each side's columns
-(`Pack`) and collects them (`Collect`); the next one makes records of the pairs (`Pairs`). As the stages' answers are
-corrected, so are the pairs: a pair that is none any more is taken back. `Unpack` makes records of one side alone.
+Both sides are in one log, so that one watermark says when both sides are there. A stage packs each side's columns
+(`Pack`) and collects them (`Collect`); the next stage makes records of the pairs (`Pairs`). As the stages' answers are
+corrected, so are the pairs: a pair that is no longer one is taken back. `Unpack` makes records of one side alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KINDS = ("inner", "left", "right", "full")
 
 @dataclass(frozen=True)
 class Pack(ElementWise):
-    """Some columns of a record as one more, of the records that meet a condition; it is null in the others.
+    """Some columns of a record packed into one more column, which is null in records that do not meet `keep`.
 
-    `of` names the columns, or says for each name which column it is of: two sides have no name in common.
+    `of` names the columns, or maps each packed name to its column: the two sides of a join have no name in common.
 
     >>> from tailrace.model.base.conditions import Match
     >>> click = Pack("click", of={"clicked": "ad"}, keep=Match("kind", "==", "click"))
@@ -51,7 +51,7 @@ class Pack(ElementWise):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The column of each name."""
+        """The column of each packed name."""
         return dict(self.of) if isinstance(self.of, Mapping) else {name: name for name in self.of}
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -81,10 +81,10 @@ class Pack(ElementWise):
 
 @dataclass(frozen=True)
 class Near:
-    """That two records lie near each other: the right one from `before` before the left one until `after` after it.
+    """The condition that a right record lies near a left one: from `before` before the left one until `after` after it.
 
-    `left` and `right` are the packed columns that hold their event times. The stage that gathers them must have
-    `windows`: each two records so near are in one of them, and `Pairs` takes them from just one.
+    `left` and `right` are the packed columns that hold their event times. The stage that gathers the records must have
+    these `windows`: any two records that are near share a window, and `Pairs` takes the pair from just one window.
 
     >>> from tailrace.model.base.time import minutes
     >>> Near("asked_at", "clicked_at", after=minutes(10)).windows == Sliding(minutes(20), every=minutes(10))
@@ -98,16 +98,16 @@ class Near:
 
     @property
     def windows(self) -> Sliding:
-        """The windows to gather in: each record is in two of them."""
+        """The windows to gather the records in: each record is in two of them."""
         return Sliding(2 * (self.before + self.after), every=self.before + self.after)
 
     def near(self, left: Record, right: Record) -> bool:
-        """Whether the two are near each other."""
+        """Tell whether two records are near each other."""
         a, b = left[self.left], right[self.right]
         return a is not None and b is not None and -self.before <= b - a <= self.after
 
     def owns(self, window_start: Any, one: Record, *, right: bool = False) -> bool:
-        """Whether a record's window of its own is this one: it has all that may be near, and the others need not.
+        """Tell whether the window with this start is the record's own: the one sure to have all records near it.
 
         Law: each record has one window of its own.
         """
@@ -118,7 +118,7 @@ class Near:
         return 0 <= place < duration(self.before + self.after)
 
     def faults(self, path: str, left: Mapping[str, str], right: Mapping[str, str]) -> Iterable[Fault]:
-        """What is wrong with it between sides with these columns."""
+        """Find the faults of the condition between sides with these columns."""
         for side, name, types in (("left", self.left, left), ("right", self.right, right)):
             if types.get(name) != "timestamp":
                 given = f"{name}: {types[name]}" if name in types else name
@@ -135,8 +135,8 @@ class Near:
 class Pairs(ElementWise):
     """A record of each pair of two collected sides, with the columns of both; the lists themselves are left out.
 
-    `kind` says whether what has no partner gives a record, too, its partner's columns null: of the "left" side, of the
-    "right" one, of both ("full") or of neither ("inner"). `near` leaves pairs out that are not near each other.
+    `kind` says whether an element with no partner gives a record, too, its partner's columns null: on the "left" side,
+    on the "right" one, on both ("full") or on neither ("inner"). `near` leaves out pairs that are not near each other.
 
     >>> types = {"bids": "array<struct<price:bigint>>", "asks": "array<struct<cost:bigint>>"}
     >>> sides = {"bids": [{"price": 5}, {"price": 7}], "asks": [{"cost": 6}]}
@@ -153,16 +153,16 @@ class Pairs(ElementWise):
 
     @property
     def keeps_left(self) -> bool:
-        """Whether what is on the left without a partner gives a record."""
+        """Whether an element of the left side without a partner gives a record."""
         return self.kind in ("left", "full")
 
     @property
     def keeps_right(self) -> bool:
-        """Whether what is on the right without a partner gives a record."""
+        """Whether an element of the right side without a partner gives a record."""
         return self.kind in ("right", "full")
 
     def sides(self, types: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The columns of both sides and their types; none of what is no side."""
+        """Find the columns of both sides and their types; none for a column that is no list of packed columns."""
         return _fields(types, self.left), _fields(types, self.right)
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -209,8 +209,8 @@ class Pairs(ElementWise):
 class Unpack(ElementWise):
     """A record of each element of a collected list, with the columns that were packed; the list itself is left out.
 
-    `first` takes no more than so many, of the beginning of the list: `Collect` has it in the order of the columns, as
-    they were packed. `place` names a column that counts them from 1.
+    `first` takes at most so many elements from the beginning of the list, which `Collect` orders by the packed columns,
+    the first one first. `place` names a column that numbers the elements from 1.
 
     >>> types = {"bids": "array<struct<price:bigint,bidder:string>>"}
     >>> dearest = Unpack("bids", first=1, place="rank")
@@ -223,7 +223,7 @@ class Unpack(ElementWise):
     place: str | None = None
 
     def fields(self, types: Mapping[str, str]) -> dict[str, str]:
-        """The packed columns and their types; none of what is no list of them."""
+        """Find the packed columns and their types; none for a column that is no list of packed columns."""
         return _fields(types, self.name)
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -250,7 +250,7 @@ class Unpack(ElementWise):
 
 
 def _fields(types: Mapping[str, str], name: str) -> dict[str, str]:
-    """The columns that are packed in a list's elements, and their types; none of what is no such list."""
+    """Find the columns packed in a list's elements, with their types; none for a column that is no such list."""
     return struct_fields(element_type(types.get(name, "")) or "") or {}
 
 

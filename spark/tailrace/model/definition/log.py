@@ -1,7 +1,7 @@
-"""What the records of a log look like, and how far out of order they may come.
+"""Logs: the columns of their records, and how far out of order the records may come.
 
-A log is a source's, or it is what another stage's panes are to a later one (`Panes`): its answers, each with its event
-time, and its retractions, which take such a record back. What a computation or a map produces is a log, too
+A log is a source's, or it is the panes of a stage as a later one reads them (`Panes`): answers, each with its event
+time, and retractions, each of which takes an answer back. The productions of a computation or a map are a log, too
 (`Productions`).
 """
 
@@ -25,18 +25,18 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """What the records of a log look like, and how far out of order they may come.
+    """The columns of a log's records, and how far out of order the records may come.
 
     `columns` maps names to types; `event_time` names the timestamp column that says when a record happened, and
     `arrival_time` one that says when it became known, where the source has such a column (else the epoch's processing
-    time stands). Records with an event time outside `[earliest, latest)` are rejected, for one of them would carry the
-    watermark to the end of time. `disorder` bounds how far the watermark trails the latest event of each partition, and
-    is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.definition.watermark_strategies`.
+    time is taken). Records with an event time outside `[earliest, latest)` are rejected, for a single one could carry
+    the watermark to the end of time. `disorder` bounds how far the watermark trails the latest event of each partition,
+    and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.definition.watermark_strategies`.
     `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3). `unknown`
     says what happens to a record with a column that is not declared: "reject" or "ignore". `record_id` names the
-    columns that say which record it is, where a source may bring one again: what comes again within `remembered` of
-    processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without it, a record is known by
-    its place in the source.
+    columns that identify a record, where a source may bring one again: a record that comes again within `remembered`
+    of processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record
+    is known by its place in the source.
     """
 
     name: str
@@ -61,27 +61,27 @@ class Log:
 
     @property
     def landed(self) -> bool:
-        """Whether a source fills it, and a table of its own has its records."""
+        """Whether a source fills the log, and a table of its own has its records."""
         return True
 
     @property
     def source(self) -> Log:
-        """The log that a source fills, which this one is made of in the end."""
+        """The log that a source fills and that this log is made of, directly or through other definitions."""
         return self
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """The columns that say which record it is; none where its place in the source does."""
+        """The columns that identify a record; none where its place in the source does."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
 
     @property
     def strategy(self) -> WatermarkStrategy:
-        """How the watermark of each of the source's partitions follows its records."""
+        """The strategy by which the watermark of each of the source's partitions follows its records."""
         return BoundedDisorder(self.disorder) if self.watermark is None else self.watermark
 
     @property
     def ahead(self) -> dict[int, int]:
-        """How far each percentile's watermark is ahead of the log's, in microseconds."""
+        """The microseconds by which each percentile's watermark is ahead of the log's."""
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
 
     def _faults(self) -> Iterable[Fault]:
@@ -161,14 +161,14 @@ PANE_TIME = "event_time"
 """The column of a stage's panes that says when an answer happened: its timestamp (`Pipeline.timestamp`)."""
 
 SIGN = "_sign"
-"""What a record of a stage's panes carries besides its columns: 1 for an answer, -1 for one that is taken back."""
+"""A field of a stage's panes besides the columns: 1 for an answer, -1 for an answer that is taken back."""
 
 PLACE = ("_epoch", "_source", "_offset")
-"""What a record carries besides its columns: where it came from."""
+"""The fields of a record besides its columns: where it came from."""
 
 
 def sign_of(record: Mapping[str, Any]) -> int:
-    """Whether a record adds (1) or takes back (-1); a record of a source's log adds.
+    """Return 1 for a record that adds, -1 for one that takes back; a record of a source's log adds.
 
     >>> sign_of({"value": 1}), sign_of({"value": 1, SIGN: -1})
     (1, -1)

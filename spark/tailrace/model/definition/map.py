@@ -1,7 +1,7 @@
 """A map: a definition without key and window that turns records into records (the ParDo of Dataflow Model, 2.1).
 
-What it gives of a record depends on that record alone. So it keeps no state, nothing is ever late for it, and it says
-what it has to say in the record's own epoch.
+The output for a record depends on that record alone. So a map keeps no state, no record is ever late for it, and the
+output comes in the record's own epoch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Map:
     as in a `Pipeline`. `what` names the columns that go out, all of them where it is left out; the event time goes out
     with them, as `event_time`. A record that a step cannot take is rejected with the reason.
 
-    It reads a source's log, or what a computation or another map produces; `produced` is its own output as the log of
-    another definition.
+    A map reads a source's log, or the productions of a computation or of another map; `produced` is its own output as
+    the log of another definition.
     """
 
     name: str
@@ -50,44 +50,44 @@ class Map:
 
     @property
     def stages(self) -> tuple[Map, ...]:
-        """Itself: what it reads of another definition is as that has it."""
+        """The map alone: a definition whose productions it reads is no stage of it."""
         return (self,)
 
     @property
     def source(self) -> Log:
-        """The log that a source fills, which it reads, or what it reads is made of."""
+        """The log that a source fills and that the map reads, directly or through other definitions."""
         return self.log.source
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of its records and their types, after the steps."""
+        """The columns of the map's records and their types, after the steps."""
         return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
 
     @property
     def results(self) -> dict[str, str]:
-        """The columns that go out and their types, but for the event time."""
+        """The columns that go out and their types, without the event time."""
         return {name: self.columns[name] for name in self.what or self.columns if name != PANE_TIME}
 
     @property
     def several(self) -> bool:
-        """Whether there may be several rows of one record of the source's log."""
+        """Whether one record of the source's log may give several rows."""
         before = self.log.of if isinstance(self.log, Productions) else None
         return any(one.several for one in self.each) or (isinstance(before, Map) and before.several)
 
     @property
     def produced(self) -> Productions:
-        """What goes out as the log of another definition."""
+        """The map's output as the log of another definition."""
         columns = self.results | {PANE_TIME: "timestamp"}
         return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
 
     def prepared(self, record: Record) -> Prepared:
-        """What the steps make of a record of the log, less what the definition leaves out."""
+        """Take a record of the log through the steps, and leave out the results that do not meet `keep`."""
         made, reasons = taken_through(self.each, record, self.log.columns)
         return Prepared([one for one in made if meets(self.keep, one, self.columns)], reasons)
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The parts that give it its meaning, by their names; what is left out leaves no mark."""
+        """The parts that give the map its meaning, by their names, without the options that are left out."""
         found = of_log(self.log) | {"what": list(self.results)}
         if self.keep is not None:
             found["keep"] = written(self.keep)
@@ -103,7 +103,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A record that a map gave. `at` is its event time, in microseconds; `place` is the one that it was made of."""
+    """A record that a map made. `at` is its event time, in microseconds; `place` is that of the log's record."""
 
     values: Mapping[str, Any]
     at: int
@@ -112,7 +112,7 @@ class Mapped:
 
 
 def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Mapped], list[Rejected]]:
-    """What a map makes of the records of an epoch, and those that a step rejects: the reference for every engine.
+    """Apply a map to an epoch's records; return the records made and the rejected ones: the reference for every engine.
 
     >>> from tailrace.model.base.expressions import Col
     >>> from tailrace.model.definition.record_steps import Derive
@@ -132,5 +132,5 @@ def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Ma
 
 
 def record_of(mapped: Mapped) -> dict[str, Any]:
-    """What a map gave as a record of those who read it."""
+    """Convert a map's output to a record of the definitions that read the map."""
     return {**mapped.values, PANE_TIME: moment(mapped.at), **dict(zip(PLACE, mapped.place, strict=True))}

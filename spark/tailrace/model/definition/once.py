@@ -1,8 +1,9 @@
-"""That of what several computations produce each thing counts once: Photon's registry of ids (Photon, as of 003).
+"""Productions that count once, though several computations produce them: Photon's registry of ids (Photon, as of 003).
 
 Computations in several regions may read copies of one log, each with its own delays, and each must be able to do all of
-the work while another is down. So each claims what it produces in a registry that they share before it counts; what
-another has claimed is left out. What is claimed is claimed for good, so folding an epoch again gives the same.
+the work while another is down. So each computation claims a production in a shared registry before the production
+counts, and leaves out a production that another has claimed. A claim is for good, so folding an epoch again gives the
+same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.model.base.names import name_faults
 
 
 class Id(NamedTuple):
-    """What is known to be the same wherever it is produced: an id as text, and its event time in microseconds."""
+    """The identity of a production, wherever it is produced: its id as text, and its event time in microseconds."""
 
     id: str
     at: int
@@ -26,10 +27,10 @@ class Id(NamedTuple):
 
 @dataclass(frozen=True)
 class Once:
-    """That of the productions with the same id and event time one counts, of all computations with this registry.
+    """The rule that productions with the same id and event time count once, over all computations with this registry.
 
-    `by` names the column that is the id, of the productions or of the key. `keep` says which productions it is about;
-    the others count each, and so do those whose id is null.
+    `by` names the column that is the id, of the productions or of the key. `keep` says which productions the rule is
+    about; each of the others counts, and so does each with a null id.
     """
 
     registry: str
@@ -37,7 +38,7 @@ class Once:
     keep: Condition | None = None
 
     def id_of(self, record: Mapping[str, Any], at: int, types: Mapping[str, str]) -> Id | None:
-        """The id of a production with these columns of these types; None of one that it is not about.
+        """Find the id of a production with these columns of these types; None where the rule is not about it.
 
         >>> from tailrace.model.base.conditions import Match
         >>> joined = Once("joined", by="click", keep=Match("query", ">", 0))
@@ -52,7 +53,7 @@ class Once:
         return Id(str(record[self.by]), at)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """What is wrong with it, of productions with these columns."""
+        """Find the faults of the rule over productions with these columns."""
         yield from name_faults(f"{path}.registry", self.registry)
         if self.by not in types:
             yield unknown_column(f"{path}.by", self.by, types)
@@ -64,7 +65,7 @@ class Once:
 
 @dataclass
 class Claims:
-    """What one computation, `who`, has claimed and counted, in a registry that others may hold, too.
+    """The claims of one computation, `who`, in a registry that others may share, and the ids that it has counted.
 
     Law: however many claim, in whatever order and however often, each id counts once.
 
@@ -79,7 +80,7 @@ class Claims:
     counted: set[Id] = field(default_factory=set)
 
     def claim(self, one: Id) -> bool:
-        """Claim an id; gives whether it counts: it is ours, and this is the first time."""
+        """Claim an id, and tell whether it counts: it does if it is ours, and this is the first time."""
         ours = self.registry.setdefault(one, self.who) == self.who and one not in self.counted
         if ours:
             self.counted.add(one)

@@ -1,8 +1,8 @@
 """A definition: what is computed, where in event time, when in processing time, and how panes relate.
 
-`Pipeline` asks the paper's four questions of a log's records (Dataflow Model, 1 and 2); a log is a source's, or another
-pipeline's panes, and then it is a later stage of one definition. It is frozen and checked as a whole: a definition that
-makes no sense is refused with every fault at once.
+`Pipeline` asks the paper's four questions of a log's records (Dataflow Model, 1 and 2). The log is a source's, or it is
+another pipeline's panes, and then the pipeline is a later stage of one definition. A pipeline is frozen and checked as
+a whole: a definition that makes no sense is refused with every fault at once.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, 
 from tailrace.model.windows.windows import Windowing
 
 MEASURED = "when"
-"""What stands before those parts of the accumulator that the trigger measures, as a result's name before its own."""
+"""The prefix of the accumulator's parts that the trigger measures, as a result's name is that of the result's parts."""
 
 NET = "answer__records"
-"""The part of a later stage's accumulator that counts its records: those that came less those taken back."""
+"""The part of a later stage's accumulator that counts its records: records that came less records taken back."""
 
 
 def is_measure(part: str) -> bool:
-    """Whether a part of the accumulator is one of the trigger's measures, and of no result.
+    """Tell whether a part of the accumulator is one of the trigger's measures, and of no result.
 
     >>> is_measure("when__bytes"), is_measure("total__n")
     (True, False)
@@ -47,21 +47,22 @@ def is_measure(part: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """One windowed definition, the same for stream, backfill and reference.
+    """A windowed definition, the same for stream, backfill and reference.
 
     what: the named results and the combiner of each. where: the windowing. when: the trigger. how: the accumulation.
     `each` are the steps that every record goes through first. `key` names the columns that the records are grouped by;
     none for one group. `keep` leaves out the records that do not meet a condition; the watermark is the log's, and
     follows them all. `on_time` says whether the pane at the watermark fires with nothing fresh, `closing` whether a
     window's last pane does (rule M3). `finishing` must be "close" for a trigger that can be done while records may
-    still come: they are then too late (rule M4). `timestamp` says when an answer happened, for a later stage.
-    `answers=True` keeps its current answers in a table where a later stage alone would read them: the last stage of
-    what is deployed has such a table, an earlier one its ledger. It is no part of what a definition means.
+    still come: these records are then too late (rule M4). `timestamp` says when an answer happened, for a later stage.
+    `answers=True` keeps a stage's current answers in a table, though a later stage alone reads them: without it, only
+    the last stage of a deployed definition has such a table, and an earlier stage has just its ledger. The option is no
+    part of what a definition means.
 
-    The log of a later stage is `earlier.panes`. It takes records back as the earlier stage retracts them, so that its
-    answers are always those of the earlier one's current answers. It waits for corrections at least as long as they may
-    come: `allowed_lateness` is that where it is left out, else none. The log of a pipeline over what a computation
-    produces is `computation.produced`; nothing of it is taken back.
+    The log of a later stage is `earlier.panes`. The later stage takes records back as the earlier stage retracts them,
+    so that its answers are always those of the earlier stage's current answers. It waits for corrections at least as
+    long as they may come, which is its `allowed_lateness` if left out; that of any other pipeline is then none. The log
+    of a pipeline over a computation's productions is `computation.produced`; nothing of it is taken back.
     """
 
     name: str
@@ -88,17 +89,17 @@ class Pipeline:
 
     @property
     def earlier(self) -> Pipeline | None:
-        """The stage whose panes it reads; None for the first stage, which reads a source's log or productions."""
+        """The stage whose panes this one reads; None for the first stage, which reads a source's log or productions."""
         return self.log.of if isinstance(self.log, Panes) else None
 
     @property
     def takes_back(self) -> bool:
-        """Whether a record of its log may be taken back."""
+        """Whether a record of the pipeline's log may be taken back."""
         return self.earlier is not None
 
     @property
     def finished(self) -> Pipeline:
-        """Give the definition over input that is there as a whole, of which nothing is taken back.
+        """The definition over finished input: all of it is there, and nothing of it is taken back.
 
         >>> from tailrace.model.samples import examples
         >>> (first := examples.figure(10)).finished is first
@@ -115,32 +116,32 @@ class Pipeline:
 
     @property
     def source(self) -> Log:
-        """The log that a source fills, which the first stage reads, or what is produced of it."""
+        """The log that a source fills and that the first stage reads, directly or through other definitions."""
         return self.log.source
 
     @property
     def panes(self) -> Panes:
-        """Its panes as the log of a later stage."""
+        """The pipeline's panes as the log of a later stage."""
         spans = {"window_start": "timestamp", "window_end": "timestamp"}
         columns = {name: self.columns[name] for name in self.key} | spans | self.results
         return Panes(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of its records and their types, after the steps."""
+        """The columns of the pipeline's records and their types, after the steps."""
         return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
 
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
-        """What the steps make of a record of the log, less what the definition leaves out."""
+        """Take a record of the log through the steps, and leave out the results that do not meet `keep`."""
         made, reasons = taken_through(self.each, record, self.log.columns)
         return Prepared(list(filter(self.keeps, made)), reasons)
 
     def closes(self, end: int) -> int:
-        """When the watermark closes a window that ends at `end`, in microseconds (rule M1)."""
+        """Return the watermark that closes a window which ends at `end`, in microseconds (rule M1)."""
         return min(END_OF_TIME, end + self.lateness)
 
     def closed_until(self, watermark: int) -> int:
-        """The end of the windows that no record can reach any more at this watermark, in microseconds (rule X4)."""
+        """Return the latest end of windows that no record can reach at this watermark, in microseconds (rule X4)."""
         return END_OF_TIME if watermark >= END_OF_TIME else watermark - self.lateness - self.where.reach
 
     @cached_property
@@ -152,10 +153,10 @@ class Pipeline:
 
     @property
     def trails(self) -> int:
-        """How far a pane's timestamp may be behind the watermark that a later stage has when it comes, in microseconds.
+        """The most by which a pane's timestamp may be behind a later stage's watermark when it comes, in microseconds.
 
-        A window is corrected for as long as it is within reach. A timestamp before its end is further behind by up to
-        the window's length; of windows that merge, the later watermark waits for those that are open.
+        A window is corrected for as long as it is within reach. A timestamp before the window's end is further behind,
+        by up to the window's length; where windows merge, the later stage's watermark waits for open windows.
         """
         within = self.lateness + self.where.reach
         if self.timestamp is END_OF_WINDOW:
@@ -163,12 +164,12 @@ class Pipeline:
         return within + (self.where.reach if self.where.merges else self.where.longest or 0)
 
     def keeps(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record, after the steps, is one of the definition's."""
+        """Tell whether a record, after the steps, meets `keep`."""
         return meets(self.keep, record, self.columns)
 
     @cached_property
     def combiners(self) -> Mapping[str, Combiner]:
-        """How each result is computed: in a later stage, so that records can be taken back."""
+        """The combiner of each result; in a later stage, one that can take records back."""
         if not self.takes_back:
             return self.what
         return {name: taking_back(combiner, self.type_of(combiner)) for name, combiner in self.what.items()}
@@ -177,8 +178,8 @@ class Pipeline:
     def parts(self) -> dict[str, Part]:
         """Every part of the accumulator, by the result's name and the part's: `mean_delay__total`.
 
-        What the trigger measures is added up beside them, and so are what the timestamp is and, in a later stage, how
-        many records there are.
+        Further parts are the trigger's measures, the answer's timestamp (unless it is the window's end) and, in a later
+        stage, the number of records.
         """
         parts = {
             f"{name}__{part.name}": part
@@ -204,12 +205,12 @@ class Pipeline:
         return {name: combiner.result_type(self.type_of(combiner)) for name, combiner in self.what.items()}
 
     def type_of(self, combiner: Combiner) -> str | None:
-        """The type of the column that a combiner reads, None if it reads none."""
+        """Find the type of the column that a combiner reads; None if it reads none."""
         return None if combiner.column is None else self.columns[combiner.column]
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The parts that give it its meaning, by their names (`model.definition.fingerprint`)."""
+        """The parts that give the pipeline its meaning, by their names (`model.definition.fingerprint`)."""
         return parts(self)
 
     @property
@@ -219,7 +220,7 @@ class Pipeline:
 
 
 class _Finished(Pipeline):
-    """A later stage over finished input."""
+    """A later stage over finished input, of which nothing is taken back."""
 
     @property
     def takes_back(self) -> bool:

@@ -1,6 +1,6 @@
-"""What is done with each record before it is grouped: the paper's ParDo (Dataflow Model, 2.1).
+"""The steps that each record goes through before it is grouped: the paper's ParDo (Dataflow Model, 2.1).
 
-A step makes of one record any number of records, and says the types of the columns that it adds. Records that do not
+A step makes any number of records of one, and declares the types of the columns that it adds. Records that do not
 meet a condition are left out by `Pipeline.keep`, after all steps.
 """
 
@@ -27,24 +27,24 @@ class RecordError(TailraceError, ValueError):
 
 
 class NeedsSparkError(TailraceError, NotImplementedError):
-    """A step that only Spark can take, met where there is none."""
+    """A step that only Spark can run, met where there is no Spark."""
 
 
 class ElementWise:
-    """The base of what is done with each record. `several` says whether it may make more than one of it."""
+    """The base of steps that each record goes through. `several` says whether a step may make more records than one."""
 
     several: ClassVar[bool] = False
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
-        """The columns of what it gives, of records with columns of these types."""
+        """Return the columns of the step's output, with their types, for records with columns of these types."""
         raise NotImplementedError
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
-        """What it makes of one record. Raises `RecordError` where it cannot take it."""
+        """Make the step's output of one record. Raises `RecordError` where the step cannot take the record."""
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """What is wrong with it, of records with columns of these types."""
+        """Find the faults of the step, for records with columns of these types."""
         raise NotImplementedError
 
 
@@ -82,9 +82,10 @@ class Derive(ElementWise):
 class Each(ElementWise):
     """A Python function of a record: it gives the new columns as a mapping, several as a list, or None to leave it out.
 
-    `gives` are the new columns' types. A record that makes the function fail, or for which it gives what does not fit,
-    is rejected with the reason; the others go on. The function must give the same for the same record, whenever it is
-    called. Its code is not part of what the definition means: give that another name as you change it.
+    `gives` are the new columns' types. A record that makes the function fail, or for which it returns values that do
+    not fit, is rejected with the reason; the others go on. The function must return the same for the same record,
+    whenever it is called. Its code is not part of what the definition means: give the definition another name as you
+    change the code.
 
     >>> words = Each(lambda record: [{"word": word} for word in record["text"].split()], {"word": "string"})
     >>> [made["word"] for made in words.records({"text": "so it goes"}, {"text": "string"})]
@@ -116,7 +117,7 @@ class Each(ElementWise):
         return [{**record, **self._checked(one)} for one in made]
 
     def _checked(self, given: Record) -> dict[str, Any]:
-        """The new columns' values, each of its type."""
+        """Convert the new columns' values to their types; raises `RecordError` where one does not fit."""
         if not isinstance(given, Mapping) or not set(given) <= set(self.gives):
             raise RecordError(f"it gave {given!r:.200}: expected the columns {', '.join(self.gives)}")
         values = {}
@@ -168,8 +169,8 @@ class SparkColumns(ElementWise):
 class SparkFrame(ElementWise):
     """A function of a DataFrame: it may add the columns of `gives`, leave records out, or make several of one.
 
-    It must keep all the columns that it gets, those whose names begin with _ as well, and look at one record at a time.
-    Only on Spark.
+    The function must keep all the columns that it gets, those whose names begin with _ as well, and look at one record
+    at a time. Only on Spark.
     """
 
     function: Callable[[Any], Any]
@@ -195,21 +196,21 @@ class SparkFrame(ElementWise):
 
 
 def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Mapping[str, str]:
-    """The columns and their types after steps, of records with columns of these types."""
+    """Return the columns and their types after steps, for records with columns of these types."""
     for one in steps:
         types = one.columns(types)
     return types
 
 
 class Prepared(NamedTuple):
-    """What steps made of one record, and of what they rejected the reasons."""
+    """The records that steps made of one record, and the reasons for which they rejected others."""
 
     records: list[Record]
     reasons: list[str]
 
 
 def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Prepared:
-    """Take one record through steps. Where one makes several of it, those that a later one rejects go by themselves."""
+    """Take one record through steps. Where a step makes several records, a later step rejects each by itself."""
     records, reasons = [record], list[str]()
     for one in steps:
         made = list[Record]()
@@ -223,7 +224,7 @@ def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[s
 
 
 def meets(condition: Condition | None, record: Record, types: Mapping[str, str]) -> bool:
-    """Whether a record meets a condition; each does where there is none."""
+    """Tell whether a record meets a condition; every record does where there is none."""
     if condition is None:
         return True
     values = {column: record.get(column) for column in condition.columns}
@@ -231,7 +232,7 @@ def meets(condition: Condition | None, record: Record, types: Mapping[str, str])
 
 
 _MOST = 500
-"""How much of an error's text is kept, in characters."""
+"""The length to which an error's text is cut, in characters."""
 
 
 def _gives_faults(
@@ -247,7 +248,7 @@ def _gives_faults(
 
 
 def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """What is wrong with the name of a column that a step adds to these."""
+    """Find the faults of the name of a column that a step adds to columns of these types."""
     yield from name_faults(path, name)
     if name in RESERVED:
         yield reserved(path, name)
@@ -256,7 +257,7 @@ def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iter
 
 
 def element_faults(path: str, step: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """What is wrong with what stands where a step should."""
+    """Find the faults of a step; a value that is no `ElementWise` is a fault by itself."""
     if isinstance(step, ElementWise):
         return step.faults(path, types)
     return [Fault(path, step, "a step", 'write for example Derive({"euros": Col("cents") // 100})')]

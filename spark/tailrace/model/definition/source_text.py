@@ -1,4 +1,4 @@
-"""The parts of a definition as one would write them: `Every(minutes(15))` and not the repr of its durations."""
+"""The parts of a definition as a user would write them: `Every(minutes(15))` and not the repr of its durations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.model.triggers.combinators import (
 
 
 def written(part: object) -> str:
-    """A windowing, trigger, combiner or duration as a definition says it.
+    """Write a windowing, trigger, combiner or duration as in the source text of a definition.
 
     >>> from tailrace.model.base.time import hours, minutes
     >>> from tailrace.model.triggers.combinators import AfterCount, Every
@@ -45,15 +45,15 @@ def written(part: object) -> str:
             value = getattr(part, field.name)
             if field.default is not MISSING and value == field.default:
                 continue
-            # The first says what it is by itself, as one writes it.
+            # The first option is written without its name, as a user would write it.
             given.append(written(value) if place == 0 else f"{field.name}={written(value)}")
         return f"{type(part).__name__}({', '.join(given)})"
-    # A function has no meaning of its own but its name; its address is another in each run.
+    # A function is written by its name: its repr has an address, which differs from run to run.
     return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
 
 
 def length(micros: int) -> str:
-    """A length of time in the largest unit that says it exactly.
+    """Write a length of time, given in microseconds, in the largest unit that says it exactly.
 
     >>> length(10_800_000_000), length(5_400_000_000), length(0)
     ('3 hours', '90 minutes', '0 seconds')
@@ -73,12 +73,12 @@ def _duration(value: timedelta) -> str:
 
 
 def _after_watermark(trigger: Trigger) -> str | None:
-    """The shorthand that a trigger is, if it is one with an early or a late part."""
+    """Write a trigger as `AfterWatermark(...)`; None where it is no such trigger, or has no early or late part."""
     on_time, late = (trigger, None)
     if isinstance(trigger, Sequence) and len(trigger.parts) == 2:
         on_time, late = trigger.parts
     early = on_time.part if isinstance(on_time, Until) and on_time.stop == AtWatermark() else None
-    # Repeating is implied where it has to be.
+    # `AfterWatermark` repeats its parts by itself where they have to be repeated.
     bare_early, bare_late = (one.part if isinstance(one, Repeat) else one for one in (early, late))
     if (early is None and late is None) or AfterWatermark(early=bare_early, late=bare_late) != trigger:
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with a definition, all of it at once: each fault with its place and what to write instead."""
+"""Validation of a definition: all of its faults at once, each with its place and what to write instead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    """Everything that is wrong with a definition."""
+    """Find all faults of a pipeline."""
     yield from name_faults("name", pipeline.name)
     log: object = pipeline.log
     if not isinstance(log, Log):
@@ -39,7 +39,7 @@ def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
     steps = list(_each_faults(pipeline))
     yield from steps
     if steps:
-        # What the others look at are the columns after the steps.
+        # The other checks need the columns after the steps.
         return
     yield from _key_faults(pipeline)
     if pipeline.keep is not None:
@@ -66,7 +66,7 @@ def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def map_faults(definition: Map) -> Iterable[Fault]:
-    """Everything that is wrong with a map."""
+    """Find all faults of a map."""
     yield from name_faults("name", definition.name)
     log: object = definition.log
     if not isinstance(log, Log):
@@ -89,7 +89,7 @@ def map_faults(definition: Map) -> Iterable[Fault]:
 
 
 def _given_faults(definition: Map) -> Iterable[Fault]:
-    """What is wrong with the columns that go out."""
+    """Find the faults of the columns that go out of a map."""
     columns = definition.columns
     for place, column in enumerate(definition.what or columns):
         path = f"what[{place}]"
@@ -165,7 +165,7 @@ def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _combines(combiner: Combiner, type: str | None) -> bool:
-    """Whether a combiner can be over a column of this type at all."""
+    """Tell whether a combiner can read a column of this type at all."""
     if type is None or is_type(type) or isinstance(combiner, Count):
         return True
     return isinstance(combiner, Collect | Highest) and not element_type(type)
@@ -181,7 +181,7 @@ def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    """What is wrong with how a stage goes with the one whose panes it reads."""
+    """Find the faults of a stage in view of the earlier stage whose panes it reads."""
     earlier, late = pipeline.earlier, pipeline.allowed_lateness
     assert earlier is not None
     if earlier.how is not Accumulation.RETRACTING:
@@ -214,9 +214,9 @@ def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    """What needs records that are kept, over productions that are not (MillWheel, 6.1.3).
+    """Find the options that need records to be kept, over productions that are not (MillWheel, 6.1.3).
 
-    A record that is left out is in the ledger by its place, from which a backfill or a person finds it again.
+    The ledger has only the place of a record that is left out, from which a backfill or a person finds it again.
     """
     if pipeline.finishing == "close" and _weak(pipeline.log):
         remedy = _STRONG.format(pipeline.log.name)
@@ -232,7 +232,7 @@ def _weak_step_faults(definition: Pipeline | Map) -> Iterable[Fault]:
 
 
 def _weak(log: Log) -> bool:
-    """Whether what a log holds is not kept."""
+    """Tell whether a log's records are productions that are not kept."""
     return isinstance(log, Productions) and not log.kept
 
 
@@ -283,7 +283,7 @@ def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
 
 
 def _never_in_time(path: str, trigger: Trigger, late: timedelta) -> Iterable[Fault]:
-    """Parts of a sequence that get their turn only when the window is closed."""
+    """Find the first part of a sequence that gets its turn only when the window is closed."""
     if isinstance(trigger, Sequence) and late == timedelta(0):
         for place, part in enumerate(trigger.parts[:-1]):
             if part.finishes_only_on_time:

@@ -18,50 +18,51 @@ from tailrace.model.base.time import BEGINNING, duration, instant, minutes, wait
 from tailrace.model.base.values import zoned
 
 ENOUGH = 1_000
-"""How many records must have been seen before what they show is gone by."""
+"""The number of records that must have been seen before their lags are used."""
 
 REMEMBERED = 1_000_000
-"""Of about how many records the lags are remembered: beyond, the older ones count half and half again."""
+"""About the number of records whose lags are remembered: beyond it, all counts are halved, so older lags fade."""
 
 IDLE = minutes(5)
-"""After how long without a record nothing waits for a partition any more."""
+"""The time without a record after which nothing waits for a partition any more."""
 
 LAG_STEPS = 8
-"""Buckets of lags for each doubling: a bucket's edges are 9 % apart."""
+"""The number of lag buckets for each doubling of the lag: a bucket's edges are 9 % apart."""
 
 
 class WatermarkStrategy(ABC):
-    """How a partition's watermark follows what its epochs bring. Whatever it says, the watermark never goes back.
+    """The base of the rules by which a partition's watermark follows its records.
 
-    For a rule of one's own, make a frozen dataclass of it and say `reached`.
+    Whatever a strategy says, the watermark never goes back. For a rule of one's own, make it a frozen dataclass and
+    write `reached`.
     """
 
     follows_records = True
-    """Whether it goes by the records at all."""
+    """Whether the strategy goes by the records at all."""
 
     learns = False
-    """Whether it goes by the lags of the records, which are then counted."""
+    """Whether the strategy goes by the lags of the records, which are then counted."""
 
     idle: timedelta | None = None
-    """How long a partition may have nothing new and still hold the log back; None is for ever."""
+    """The time for which a partition may have nothing new and still hold the log back; None is for ever."""
 
     partitions: Sequence[str] = ()
-    """Partitions that are waited for although they have yet to bring their first record."""
+    """The partitions that are waited for even before they bring their first record."""
 
     @abstractmethod
     def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
-        """The watermark of a partition with this latest event time and latest arrival in its epoch, in microseconds.
+        """Return a partition's watermark, given its latest event time and latest arrival in its epoch, in microseconds.
 
-        `lags` are those of the log's records so far, counted by bucket.
+        `lags` counts the lags of the log's records so far, by bucket.
         """
 
     @property
     def bound(self) -> timedelta | None:
-        """How far the watermark trails the latest event at most; None where that cannot be said."""
+        """The most by which the watermark trails the latest event; None where that cannot be said."""
         return None
 
     def learned(self, lags: Mapping[int, int], new: Iterable[Mapping[int, int]]) -> dict[int, int]:
-        """The lags so far with those of an epoch."""
+        """Add the lags of an epoch to the lags so far; beyond `REMEMBERED` records, halve all counts."""
         found = dict(lags)
         for counts in new:
             for bucket, count in counts.items():
@@ -71,11 +72,11 @@ class WatermarkStrategy(ABC):
         return found
 
     def completes(self, file: str) -> tuple[str, int] | None:
-        """The partition, and until when it is complete once this file is read; None where its name does not say."""
+        """Find the partition, and until when it is complete once this file is read; None if the name does not say."""
         return None
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """What is wrong with its settings."""
+        """Find the faults of the strategy's settings."""
         if self.idle is not None and not (waits(self.idle) and self.idle):
             yield Fault(f"{path}.idle", self.idle, "a duration above zero, or None", "write idle=minutes(5)")
 
@@ -109,10 +110,11 @@ class BoundedDisorder(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class ObservedLag(WatermarkStrategy):
-    """The watermark trails the latest arrival by as much as `share` per cent of the records lagged at most.
+    """The watermark trails the latest arrival by the lag that `share` per cent of the records did not exceed.
 
     A record's lag is its arrival less its event time, so arrivals must be known and come in order, as a Kafka
-    partition's do. Until a thousand records have been seen, and wherever more is observed, it is `at_most`.
+    partition's do. Until a thousand records have been seen, and where the observed lag is larger, the watermark trails
+    by `at_most`.
 
     Law: of records that lag as those so far did, about `share` per cent are in time.
 
@@ -156,11 +158,11 @@ class ObservedLag(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class Injected(WatermarkStrategy):
-    """The watermark goes only by what is said: by names of files, or with `tailrace watermark`.
+    """The watermark goes only by what it is told: by names of files, or with `tailrace watermark`.
 
     `files` is a regular expression that is searched for in the path of each file. Its group `until` is an instant in
     ISO 8601, UTC where it names no zone: once the file is read, its partition is complete until then. The partition is
-    the group `partition`, if there is one; `partitions` names those to wait for before they bring their first file.
+    the group `partition`, if there is one; `partitions` names those to wait for even before their first file.
 
     >>> drops = Injected(files=r"(?P<partition>eu|us)/until-(?P<until>[0-9T-]+)", partitions=("eu", "us"))
     >>> drops.completes("file:/drops/eu/until-2026-01-01T06.parquet")
@@ -203,12 +205,12 @@ class Injected(WatermarkStrategy):
 
 
 def lag_bucket(lag: int) -> int:
-    """The bucket of a lag in microseconds; what is not behind at all is in bucket 0."""
+    """Find the bucket of a lag in microseconds; a lag of zero or less is in bucket 0."""
     return math.ceil(LAG_STEPS * math.log2(1 + max(0, lag) / 1000))
 
 
 def lag_edge(bucket: int) -> int:
-    """The largest lag of a bucket, in microseconds.
+    """Return the largest lag of a bucket, in microseconds.
 
     >>> all(lag <= lag_edge(lag_bucket(lag)) <= 1.1 * lag + 1000 for lag in (0, 1, 5_000, 10**6, 10**12))
     True

@@ -1,7 +1,7 @@
 """The paper's ten points and the definitions of its figures 6 to 14 (Dataflow Model, 2.4).
 
-One key; the day is 2015-01-01, times are given as minutes and seconds past 12:00. The observed watermark and the
-processing-time periods are the clocks of epochs of their own, so that a record never shares its epoch.
+There is one key; the day is 2015-01-01, and times are minutes and seconds past 12:00. In `element_at_a_time` each step
+of the watermark and each end of a processing-time period is an epoch of its own, so that no record shares its epoch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POINTS = (
 """Value, event time and arrival of the ten records."""
 
 WATERMARK = (("06:05", "02:00"), ("07:30", "04:00"), ("07:50", "06:00"), ("09:10", "08:00"))
-"""At which processing time the watermark was seen to reach which event time."""
+"""The steps of the observed watermark: a processing time, and the event time that the watermark reached then."""
 
 TICKS = ("05:00", "06:00", "07:00", "08:00", "09:00")
 """The ends of the one-minute periods of processing time."""
@@ -50,7 +50,7 @@ SCORES = Log(
 
 
 def at(clock: str) -> datetime:
-    """An instant so many minutes and seconds past noon.
+    """Return the instant that is `clock` minutes and seconds past noon.
 
     >>> at("02:05").isoformat()
     '2015-01-01T12:02:05+00:00'
@@ -60,12 +60,12 @@ def at(clock: str) -> datetime:
 
 
 def records() -> list[Record]:
-    """The ten records, in the order in which they arrive."""
+    """Return the ten records, in the order in which they arrive."""
     return [{"team": "a", "value": v, "at": at(when), "seen": at(seen)} for v, when, seen in POINTS]
 
 
 def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Clock]]:
-    """An epoch for each record, tick and step of the watermark; with `ends`, a last one that ends the input."""
+    """Make an epoch of each record, tick and step of the watermark; with `ends`, add a last one that ends the input."""
     events: list[tuple[datetime, list[Record], datetime | None]] = [
         *((at(tick), [], None) for tick in TICKS),
         *((at(seen), [], at(reached)) for seen, reached in WATERMARK),
@@ -81,7 +81,7 @@ def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Cloc
 
 
 def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
-    """An epoch for each minute of processing time, with the records that came in it (figures 8 and 11)."""
+    """Make an epoch of each minute of processing time, with the records that came in that minute (figures 8 and 11)."""
     epochs: list[tuple[Sequence[Record], Clock]] = []
     for number, tick in enumerate(TICKS):
         now = at(tick)
@@ -92,7 +92,7 @@ def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
 
 
 def figure(number: int) -> Pipeline:
-    """The definition of one of the paper's figures 6 to 14; figures 6 and 10 are the batch ones.
+    """Build the definition of one of the paper's figures 6 to 14; figures 6 and 10 are the batch ones.
 
     Raises `KeyError` for any other number.
     """

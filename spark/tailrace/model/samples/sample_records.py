@@ -1,7 +1,7 @@
-"""Records out of text, and epochs out of records: how a definition is tried on a sample, with nothing but Python.
+"""Records read from text, and epochs made of records, to try a definition on a sample with plain Python.
 
-A sample is read as the stream reads its source: a value is taken only as what it was declared, what does not fit is
-rejected with its reason. Only the ways to read differ, so the edges of odd input may too.
+A sample is read as the stream reads its source: a value is taken only as its declared type, and a row that does not fit
+is rejected with the reason. Only the parsers differ from the stream's, so odd input may be read differently.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Epochs = list[tuple[Sequence[Record], Clock]]
 
 
 class Rejected(NamedTuple):
-    """What is no record: its line, and why."""
+    """A row of a sample that is not a record: its line, and the reason."""
 
     line: int
     reason: str
@@ -38,14 +38,14 @@ class Rejected(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample came to."""
+    """The records of a sample, and its rejected rows."""
 
     records: Sequence[Record]
     rejected: Sequence[Rejected]
 
 
 def from_json(log: Log, lines: Iterable[str]) -> Sample:
-    """Lines of one JSON object each; blank ones are passed over.
+    """Read records from lines of one JSON object each; blank lines are passed over.
 
     >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
@@ -55,25 +55,26 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
 
 
 def from_csv(log: Log, lines: Iterable[str]) -> Sample:
-    """CSV with a header; an empty value is a missing one."""
+    """Read records from CSV with a header; an empty value is a missing one."""
     rows = csv.DictReader(lines, restkey="", strict=True)
     given = ((rows.line_num, {n: v for n, v in row.items() if v is not None and v != ""}) for row in rows)
     return _sample(log, given, _of_text)
 
 
 def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
-    """Rows that have Python's own values already, those of a Parquet file say."""
+    """Read records from rows that hold Python's own values already, such as those of a Parquet file."""
     return _sample(log, enumerate(rows, 1), of_value)
 
 
 def epochs(
     log: Log, records: Sequence[Record], *, per_epoch: int = 1, every: timedelta | None = None, ends: bool = True
 ) -> Epochs:
-    """The epochs in which a stream would bring the records, with their clocks.
+    """Cut the records into the epochs in which a stream would bring them, with their clocks.
 
-    They come in the order of their arrival times where the log has such a column, else as they are. One that comes
-    again while its id is remembered is dropped (rule X5). An epoch has `per_epoch` records, or all that come within a
-    period of `every`. The watermark follows the log's rule; with `ends` a last epoch brings it to the end of time.
+    Records come in the order of their arrival times where the log has such a column, else in the order given. A record
+    that comes again while its id is remembered is dropped (rule X5). An epoch has `per_epoch` records, or all that come
+    within a period of `every`. The watermark follows the log's strategy; with `ends` a last epoch brings it to the end
+    of time.
 
     Law: with `ends`, no window is left open, however the records are cut into epochs.
     """
@@ -91,7 +92,7 @@ def epochs(
 
 
 def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
-    """The records with when they came: processing time, in microseconds, that never goes back."""
+    """Yield each record after its arrival, a processing time in microseconds that never goes back."""
     column = log.arrival_time
     if column is None:
         now = BEGINNING
@@ -103,7 +104,7 @@ def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record
 
 
 def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
-    """What came, less what came again within the log's horizon."""
+    """Leave out the arrivals whose id came before within the log's horizon."""
     columns, horizon = log.id_columns, duration(log.remembered)
     came: dict[tuple[Any, ...], int] = {}
     for now, record in arrivals:
@@ -147,7 +148,7 @@ def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any] | str]], reads
 
 
 def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | str:
-    """The record, or why it is none."""
+    """Return the record of a row, or the reason why the row is rejected."""
     extra = [name for name in row if name not in log.columns]
     if extra and log.unknown == "reject":
         return f"unknown column {', '.join(map(repr, extra))}: declare it in the log's columns"
@@ -173,7 +174,7 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
 
 def _of_json(given: Any, type: str) -> Any:
     kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
-    # A decimal may be a string, for a JSON number is a double to many who write and read it.
+    # A decimal may also be a string, since many JSON writers and readers hold numbers as doubles.
     numbers = (int, Decimal, str) if decimal_parts(type) else (int, Decimal)
     if isinstance(given, bool) is not (type == "boolean") or not isinstance(given, kinds.get(type, numbers)):
         raise ValueError

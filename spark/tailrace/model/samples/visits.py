@@ -1,4 +1,4 @@
-"""A computation to try things on: visits of clicks, counted when they have ended (MillWheel, 4.6, in small)."""
+"""A sample computation: it counts the clicks of each visit that has ended (MillWheel, 4.6, in small)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_
 
 @dataclass(frozen=True, kw_only=True)
 class Visits(Computation):
-    """A visit ends when nobody has clicked for the `gap`; it happened when it began."""
+    """Clicks counted by visit: a visit ends when its key has not clicked for `gap`, and happened when it began."""
 
     gap: timedelta = timedelta(seconds=30)
 
@@ -38,13 +38,13 @@ class Visits(Computation):
 
 
 def example(**options: Any) -> Visits:
-    """Visits of the log of clicks."""
+    """Build the computation of visits over the log of clicks; `options` replace its fields."""
     given: dict[str, Any] = {"name": "visits", "log": CLICKS, "key": "who"}
     return Visits(**given | options)
 
 
 def clicks(text: str) -> list[Record]:
-    """Who clicked, and so many seconds after 1970.
+    """Parse clicks from text: who clicked, and how many seconds after 1970.
 
     >>> [(one["who"], one["at"].second) for one in clicks("a 0, b 7")]
     [('a', 0), ('b', 7)]

@@ -1,1 +1,1 @@
-"""Hold what an epoch does to windows and keys: the reference that every execution is held against."""
+"""The steps of an epoch over windows and keys: the reference with which every other execution is compared."""

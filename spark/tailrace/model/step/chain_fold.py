@@ -1,7 +1,8 @@
-"""The reference execution of a chain of definitions: pipelines and computations over whole inputs.
+"""The reference execution of a chain of definitions: pipelines, computations and maps over whole inputs.
 
-A definition's records are its log's: those of a source, the panes of a pipeline, or what a computation produced. They
-run in the same epoch, one after the other, each at the watermark that the one before gives on (rule T3).
+A definition reads the records of its log: those of a source, the panes of a pipeline, or what a computation or a map
+produced. The definitions run in the same epoch, one after the other, each at the watermark that the one before passes
+on (rule T3).
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from tailrace.model.windows.panes import Late, Pane, Rejected
 
 @dataclass(frozen=True)
 class Passing:
-    """What a map has between two epochs: nothing but the clock."""
+    """The state of a map between two epochs: nothing but the clock."""
 
     clock: Clock | None = None
 
 
 @dataclass
 class Run:
-    """What a fold over epochs gave of one definition. `late` are of its own kind.
+    """The result of a fold over epochs for one definition. `late` holds late records of the definition's own kind.
 
-    `claimed` are the productions that do not count, as another's by the registry of `claims`, or again.
+    `claimed` are the productions that do not count: by the registry of `claims` another computation has claimed their
+    id, or the id has been counted before.
     """
 
     state: State | computation_state.State | Passing
@@ -50,7 +52,7 @@ class Run:
 def fold_chain(
     definition: Definition, epochs: Iterable[tuple[Sequence[Record], Clock]], runs: Sequence[Run] = ()
 ) -> list[Run]:
-    """Fold every definition of a chain over bundles with their clocks; `runs` are those to go on from.
+    """Fold every definition of a chain over bundles with their clocks; `runs` are earlier results to go on from.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
@@ -75,7 +77,7 @@ def _nothing(definition: Definition) -> State | computation_state.State | Passin
 
 
 def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
-    """Fold one epoch; gives the records that go on, and the watermark of those who read them."""
+    """Fold one epoch into a run; return the records that the next definition reads, and its watermark."""
     if isinstance(definition, Pipeline):
         assert isinstance(run.state, State)
         run.state, panes, late, rejected = step(definition, run.state, records, clock)
@@ -109,9 +111,9 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
 def settled(
     once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
 ) -> tuple[list[Production], list[Production]]:
-    """The productions of an epoch that count, and those that do not, each given with its columns.
+    """Divide the productions of an epoch, each given with its record, into those that count and those that do not.
 
-    Of those with one id the first one counts, in the order in which they are given.
+    Of productions with the same id the first one given counts.
     """
     counting, left_out = list[Any](), list[Any]()
     for one, record in productions:

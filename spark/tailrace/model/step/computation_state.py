@@ -1,4 +1,4 @@
-"""What a computation has between two epochs, and what comes out of one (MillWheel, 4 to 6)."""
+"""The state of a computation between two epochs, and the results of an epoch (MillWheel, 4 to 6)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Record = Mapping[str, Any]
 
 
 class KeyState(NamedTuple):
-    """What one key has between two epochs: its fields, its pending timers, and the records that wait for their turn.
+    """The state of a key between two epochs: its fields, its pending timers, and the records that wait for their turn.
 
-    Timers are in the order in which they are due, records in that of their event times. A key that has the defaults of
-    all fields, no timer and no record is not kept.
+    Timers are in the order in which they are due, records in the order of their event times. A key whose fields all
+    have their defaults, with no timer and no record, is not kept.
     """
 
     fields: Mapping[str, Any] = MappingProxyType({})
@@ -36,7 +36,8 @@ NOTHING = KeyState()
 class Feedback(NamedTuple):
     """A record that a key fed back, in flight to a key. `at` is its event time, in microseconds.
 
-    `place` is its place among those that the key it came `out_of` fed back in the epoch.
+    `out_of` is the sending key as text (`source_of`), `place` the record's place among those that this key fed back in
+    the epoch.
     """
 
     key: Key
@@ -49,9 +50,9 @@ class Feedback(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """What a computation has between two epochs, and the clock of the last one.
+    """The state of a computation between two epochs, and the clock of the last epoch.
 
-    `in_flight` is what it fed back in that epoch.
+    `in_flight` are the records that the computation fed back in that epoch.
     """
 
     keys: Mapping[Key, KeyState] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class State:
 class Production(NamedTuple):
     """A record that a computation produced. `at` is its event time, in microseconds.
 
-    `place` is its place among those that the key produced in the epoch: with the key and the epoch it is unique.
+    `place` is the record's place among those that the key produced in the epoch: key, epoch and place are unique.
     """
 
     key: Key
@@ -73,7 +74,7 @@ class Production(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A record that came too late for its computation, by so many microseconds behind the watermark."""
+    """A record that came too late for its computation: `behind` the watermark by so many microseconds."""
 
     record: Record
     key: Key
@@ -82,9 +83,9 @@ class Late(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What one key did in an epoch: records that were taken, timers that were set, fired, and deleted or set anew.
+    """The counts of a key's work in an epoch: records taken; timers set, fired, and deleted or set anew (`dropped`).
 
-    `returned` is how many records came round the loop, those that it rejected included.
+    `returned` counts the records that came back as feedback, rejected ones included.
     """
 
     taken: int = 0
@@ -95,7 +96,7 @@ class Work(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step gives: the state after it, what was produced, and the records left out; by key what was done."""
+    """The result of a step: the state after it, the productions, the records left out, and the work of each key."""
 
     state: State
     productions: list[Production]
@@ -105,28 +106,28 @@ class Outcome(NamedTuple):
 
 
 def record_of(computation: Computation, production: Production) -> dict[str, Any]:
-    """A production as a record of those who read it."""
+    """Turn a production into the record that its readers get."""
     made = dict(zip(computation.key, production.key, strict=True)) | dict(production.values)
     place = (production.epoch, source_of(production.key), production.place)
     return made | {PANE_TIME: moment(production.at)} | dict(zip(PLACE, place, strict=True))
 
 
 def returned_of(computation: Computation, one: Feedback) -> dict[str, Any]:
-    """What is in flight as the record that the key takes which it goes to."""
+    """Turn a record in flight into the record that the receiving key takes."""
     made = dict(zip(computation.key, one.key, strict=True)) | dict(one.values)
     return made | {PANE_TIME: moment(one.at)} | dict(zip(PLACE, (one.epoch, one.out_of, one.place), strict=True))
 
 
 def source_of(key: Key) -> str:
-    """What stands for a key where a record says which of its source's partitions it came from.
+    """Write a key as the text that stands in its records for a partition of the source (`_source`).
 
     >>> source_of(("a", 1))
     '["a", "1"]'
     """
-    # What `json.dumps` gives; it would make an encoder for each.
+    # This is the text of `json.dumps`, which would make an encoder for each key.
     return f"[{', '.join(['null' if one is None else encode_basestring(str(one)) for one in key])}]"
 
 
 def in_turn(productions: Iterable[Production]) -> list[Production]:
-    """The productions of an epoch in the order in which they are claimed: by the key's text, and as it made them."""
+    """Sort an epoch's productions into the order in which they are claimed: by the key's text, then by place."""
     return sorted(productions, key=lambda one: (source_of(one.key), one.place))

@@ -2,9 +2,9 @@
 
     step(computation, state, bundle, clock) -> state', productions, late, rejected
 
-What was fed back in the epoch before goes key by key to `process_feedback`. A bundle's records are judged, and go to
-`process_record`; then the timers that are due go to `process_timer`, in the order of their instants. Whatever a key has
-is in its state, and what is in flight to it beside that, so an epoch is one commit of it (MillWheel, 6.2).
+Records fed back in the epoch before go, key by key, to `process_feedback`. The bundle's records, less those that are
+too late, go to `process_record`; then the timers that are due go to `process_timer`, in the order of their instants.
+All that a key has is its state and the records in flight to it, so an epoch commits both at once (MillWheel, 6.2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.model.windows.panes import Key
 def step(computation: Computation, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
     """Take an epoch's records and the timers that are due at its clock.
 
-    Law: of a computation that is `ordered`, no cut of the records into epochs changes what comes of them.
+    Law: for an `ordered` computation, no cut of the records into epochs changes its productions.
     Raises `ClockError` if the clock goes back, and `ComputationError` where the computation fails.
 
     >>> from tailrace.model.samples.visits import clicks, example
@@ -45,15 +45,15 @@ def step(computation: Computation, state: State, bundle: Iterable[Record], clock
 
 
 def taken(computation: Computation, state: State, arrivals: Iterable[tuple[Key, int, Given]], clock: Clock) -> Outcome:
-    """Take an epoch's records, of which whoever hands them over has the keys and the event times already."""
+    """Take an epoch's records, each given with its key and its event time in microseconds."""
     return _Step(computation, state, clock.after(state.clock)).run(arrivals)
 
 
 def onward(computation: Computation, state: State) -> int:
-    """The watermark of those who read the productions: the low watermark (MillWheel, 4.5 and 5.2; rule T3).
+    """Return the low watermark, which the readers of the productions have (MillWheel, 4.5 and 5.2; rule T3).
 
-    It is the computation's own less its lateness, or the oldest event time that a pending timer holds or that is in
-    flight, if older: nothing that comes out later is earlier.
+    It is the computation's own watermark less its lateness or, if older, the oldest event time that a pending timer
+    holds or that is in flight: no later production has an earlier event time.
     """
     assert state.clock is not None
     held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
@@ -61,11 +61,11 @@ def onward(computation: Computation, state: State) -> int:
 
 
 NONE: Any = ()
-"""What comes to a key that nothing comes to."""
+"""The arrivals, or the feedback, of a key that gets none."""
 
 
 class _Step:
-    """One run of `step`."""
+    """A run of `step`."""
 
     def __init__(self, computation: Computation, state: State, clock: Clock) -> None:
         self.state, self.epoch = state, Epoch(computation, state.clock, clock)
@@ -94,7 +94,7 @@ class _Step:
         return Outcome(after, epoch.productions, late, epoch.rejected, work)
 
     def _judged(self, arrivals: Iterable[tuple[Key, int, Given]], late: list[Late]) -> dict[Key, list[Arrival]]:
-        """The records by key; what is too late goes to `late` (rules T4, M1)."""
+        """Group the records by key; add those that are too late to `late` (rules T4, M1)."""
         epoch, reached = self.epoch, self.epoch.reached
         arrived: dict[Key, list[Arrival]] = {}
         for key, at, given in arrivals:

@@ -1,9 +1,9 @@
-"""What a backfill makes of windows that are still open to the stream (rule X4).
+"""The correction, by a backfill, of windows that are still open to the stream (rule X4).
 
-What the log holds for a window is put beside what the stream's state says of it. Where both add up to the same the
-window is left alone, state and all. Where they differ the window starts anew with all of its records at once, in the
-backfill's generation: its trigger is asked as in an epoch, and a window that has given an answer, or has closed, fires
-in any case, so that no wrong answer stands. The stream then goes on from that state.
+A window's records in the log are compared with its state in the stream. Where both add up to the same, the window and
+its state are left alone. Where they differ, the window starts anew with all of its records at once, in the backfill's
+generation: its trigger is asked as in an epoch, and a window that has given an answer, or has closed, fires in any
+case, so that no wrong answer stands. The stream then goes on from the corrected state.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
 from tailrace.model.windows.windows import Window
 
 Step = Callable[[Row], Row]
-"""One step of a correction: from the columns so far to those that it makes or changes."""
+"""A step of a correction: a function from the columns so far to the columns that it makes or changes."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """How a window starts anew, in one algebra, column by column; a row also has `window_end` and these columns.
+    """The steps by which a window starts anew, in one algebra; a row also has `window_end` and these columns.
 
-    `arrived` and the accumulator's parts: of everything the log holds for the window. `answered`: whether table `p` has
-    an answer of it. `new_generation`, `watermark` and `now`: the run's generation and the clock of the last epoch.
-    `told` says in the end whether a pane comes out.
+    `arrived` and the accumulator's parts: of all records that the log holds for the window. `answered`: whether the
+    window has an answer. `new_generation`, `watermark` and `now`: the run's generation and the clock of the
+    last epoch. After the last step `told` says whether a pane comes out.
     """
 
     rules: Transition
@@ -43,7 +43,7 @@ class Correction:
         return [self._opened, *(step for phase in Phase for step in self._phase(phase)), *self._phase(None)]
 
     def compared(self, row: Row) -> dict[str, Term]:
-        """What a state's row adds up to, by part; what the trigger measures is of fresh records alone, and left out."""
+        """Return a state row's totals by part, without the trigger's measures, which are of fresh records alone."""
         total = self.rules.contents(row)[0]
         return {name: term for name, term in total.items() if not is_measure(name)}
 
@@ -64,7 +64,7 @@ class Correction:
             return {"fires": rules.advances(row, row["window_end"], always, times, phase)}
 
         def moves(row: Row) -> Row:
-            # Of the window's panes there is one at most, and nothing before it to take back.
+            # A correction fires at most one pane of the window, which has no pane before it to take back.
             never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
             said = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
             fired = rules.fired(state, row["fires"], said, row["window_end"], self._times(row), phase)
@@ -73,17 +73,17 @@ class Correction:
         return [asks, moves]
 
     def _times(self, row: Row) -> Times:
-        """The last epoch's clock, in which nothing passes: the watermark stands, no time goes by, no signal comes."""
+        """Return the last epoch's clock standing still: the watermark stays, no time goes by, no signal comes."""
         silent = self.rules.o.literal(False, "boolean")
         signals = dict.fromkeys(self.rules.pipeline.when.signals(), silent)
         return Times(row["watermark"], row["watermark"], row["now"], row["now"], signals)
 
 
 class Corrected(NamedTuple):
-    """What a correction gives: the panes that put the answers right, and the state that the stream goes on from.
+    """The result of a correction: the panes that put the answers right, and the state that the stream goes on from.
 
-    Where anything was corrected, that state opens windows in the run's generation: what was taken back in it may come
-    again, and is then the later (rule V1).
+    Where anything was corrected, that state opens windows in the run's generation: a window whose answer the run took
+    back may come again, and must then have the higher version (rule V1).
     """
 
     state: State
@@ -102,7 +102,7 @@ def correct(
     """Correct the windows that are in reach of `state` and whose timestamp is in `[first, last)`.
 
     `records` are all that the log holds up to the state's epoch, and `held` the answers that the panes so far give.
-    Windows that merge are corrected together, so of those the range must hold all.
+    Windows that merge are corrected together, so the range must hold all of them.
     """
     return _Correcting(pipeline, state, held, generation, Window(first, last)).run(records)
 
@@ -181,7 +181,7 @@ class _Correcting:
 
 
 def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Window, tuple[int, Row]]]:
-    """Of each key and window how many records there are, and their accumulator; merged where windows merge."""
+    """Count the records of each key and window, and build their accumulator; merge windows that merge."""
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
     found: dict[Key, dict[Window, tuple[int, Row]]] = {}
     for _, record in prepared(pipeline, records):

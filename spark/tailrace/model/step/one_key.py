@@ -1,7 +1,7 @@
-"""One key of a computation through an epoch: its feedback, its records and its timers, call by call (rule T4).
+"""The epoch of one key of a computation: its feedback, its records and its timers, call by call (rule T4).
 
-A record comes with its event time in microseconds, so nobody asks it for that again; and an engine hands it over as the
-row that it has, of which a mapping is made where the user's code, or the state, is to have one.
+A record comes with its event time in microseconds, so that this is converted only once. An engine hands the record over
+as its row, a tuple; a mapping is made of the row only for the user's code or for the state.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from tailrace.model.step.computation_state import (
 from tailrace.model.windows.panes import Key, Rejected
 
 MOST = 1_000_000
-"""So many timers of one key may be due in one epoch: a timer that sets itself again for ever would never end it."""
+"""The most timers of a key that fire in an epoch: a timer that sets itself again for ever would never end it."""
 
 Given: TypeAlias = "Record | tuple[Any, ...]"
-"""A record, or its values: those of the log's columns in their order, and of `PLACE`."""
+"""A record, or a tuple of its values: those of the log's columns in their order, then those of `PLACE`."""
 
 Arrival: TypeAlias = tuple[int, Given]
 """A record with its event time in microseconds."""
 
 
 def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
-    """Records in the order in which a key takes them: by event time, then by their places in the source."""
+    """Sort records into the order in which a key takes them: by event time, then by their places in the source."""
     return sorted(records, key=lambda one: _turn_of((instant(one[event_time]), one)))
 
 
 def _turn_of(one: Arrival) -> tuple[int, str, int]:
-    """The order of records: by event time, then by their places in the source."""
+    """Return the sort key of a record: its event time, then its place in the source."""
     at, given = one
     if isinstance(given, tuple):
         return at, given[-2] or "", given[-1] or 0
@@ -53,7 +53,7 @@ def _turn_of(one: Arrival) -> tuple[int, str, int]:
 
 
 class Epoch:
-    """What the keys of an epoch have in common, and what comes of all of them, one key after the other."""
+    """The clock and the settings that all keys of an epoch share, and the results, to which each key adds its own."""
 
     def __init__(self, computation: Computation, before: Clock | None, clock: Clock) -> None:
         self.computation, self.clock = computation, clock
@@ -69,37 +69,37 @@ class Epoch:
 
     @cached_property
     def reached(self) -> int:
-        """The earliest event time that was not let go of before the epoch, in microseconds."""
+        """The earliest event time that is not too late in the epoch, in microseconds."""
         return self.computation.reached(self.before)
 
     def due(self, held: KeyState) -> bool:
-        """Whether a key has anything to do without a record."""
+        """Tell whether a key has anything to do without a new record."""
         if any(self.fires(timer) for timer in held.timers):
             return True
         return bool(held.waiting) and self.passed(instant(held.waiting[0][self.event_time]))
 
     def fires(self, timer: Timer) -> bool:
-        """Whether a timer is due."""
+        """Tell whether a timer is due."""
         return timer.time <= (self.now if timer.domain is PROCESSING else self.watermark)
 
     def passed(self, at: int) -> bool:
-        """Whether the watermark has passed a record's event time: none that is earlier is to come."""
+        """Tell whether the watermark has passed a record's event time, so that no earlier record is to come."""
         return at < self.watermark
 
     def record(self, given: Given) -> Record:
-        """A record with where it came from."""
+        """Return a record as a mapping, with its place in the source."""
         return dict(zip(self.names, given, strict=True)) if isinstance(given, tuple) else given
 
     def shown(self, given: Given) -> dict[str, Any]:
-        """A record as the user's code sees it: a mapping of its own."""
+        """Return a record as the user's code sees it: a new mapping of the log's columns."""
         if isinstance(given, tuple):
-            # What is left over says where it came from.
+            # The values left over are the record's place in the source.
             return dict(zip(self.columns, given, strict=False))
         return {name: given.get(name) for name in self.columns}
 
 
 class OneKey:
-    """One key's epoch: what it has changes call by call."""
+    """A key in an epoch: its fields, timers and waiting records, which change with each call of the user's code."""
 
     __slots__ = (
         "_made", "_sent", "computation", "dropped", "epoch", "fields", "fired", "key", "returned", "set", "taken",
@@ -116,7 +116,7 @@ class OneKey:
         self.taken = self.set = self.fired = self.dropped = self.returned = 0
 
     def run(self, arrived: Sequence[Arrival], returned: Sequence[Feedback]) -> None:
-        """Take what came back, then the records and timers in their order."""
+        """Take the feedback, then the records and timers in their order."""
         if returned:
             for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
                 self._return(back)
@@ -150,11 +150,11 @@ class OneKey:
 
     @property
     def work(self) -> Work:
-        """What the key did so far."""
+        """The counts of the key's work so far."""
         return Work(self.taken, self.set, self.fired, self.dropped, self.returned)
 
     def after(self) -> KeyState:
-        """What the key has after the epoch: `NOTHING` itself where that is nothing."""
+        """Return the key's state after the epoch; `NOTHING` itself where the key is not kept."""
         timers = self.timers
         if not timers and not self.waiting and self.fields == self.epoch.defaults:
             return NOTHING
@@ -163,7 +163,7 @@ class OneKey:
         return KeyState(self.fields, tuple(pending), waiting)
 
     def _next_timer(self) -> Timer | None:
-        """The timer that fires next, None where none is due."""
+        """Find the timer that fires next; None where none is due."""
         now, watermark = self.epoch.now, self.epoch.watermark
         found: Timer | None = None
         for timer in self.timers.values():
@@ -174,7 +174,7 @@ class OneKey:
         return found
 
     def _next_waiting(self, place: int) -> Arrival | None:
-        """The record at a place among those that wait, None where the watermark has not passed it."""
+        """Return the waiting record at a place; None where there is none or the watermark has not passed it."""
         if place >= len(self.waiting) or not self.epoch.passed(self.waiting[place][0]):
             return None
         return self.waiting[place]
@@ -228,14 +228,14 @@ class OneKey:
         self.fired += 1
 
     def _context(self, at: int, default: int, watermark: int) -> Context:
-        """What a call has at hand, which may produce from `at` on, or from what a pending timer holds."""
+        """Make the context of a call, which may produce from `at` on, or from what a pending timer holds."""
         for timer in self.timers.values():
             if timer.holds is not None and timer.holds < at:
                 at = timer.holds
         return Context(self.computation, self.key, self.fields, self.timers, at, default, watermark, self.epoch.now)
 
     def _checked(self, context: Context) -> dict[str, Any]:
-        """The fields after a call; a list may have been changed where it was."""
+        """Return the fields after a call, having checked the lists, which the code may have changed in place."""
         held = context.state.__dict__
         for name in self.epoch.lists:
             value = held[name]
@@ -270,5 +270,5 @@ class OneKey:
 
 
 def _turn(timer: Timer) -> tuple[bool, int, str]:
-    """The order in which due timers fire: processing time first, for the watermark advances after it (rule T4)."""
+    """Return the sort key of due timers: processing time first, since the watermark advances after it (rule T4)."""
     return (timer.domain is not PROCESSING, timer.time, timer.name)

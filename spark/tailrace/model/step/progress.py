@@ -1,11 +1,12 @@
-"""Low watermarks of a log: how far each partition of its source has come, and with them the log (rule T3).
+"""The low watermark of a log, which is the least watermark of the partitions of its source (rule T3).
 
-A partition's watermark says that the records to come from it will hardly have older event times. Each follows what its
-own epochs bring, by one of the strategies here; the log's is the least of them (MillWheel, 4.5 and 5.2: injectors). So
-a partition that is read slowly holds the log back, and none of its records is late for it. One with nothing new for as
-long as `idle` says holds nothing back, else a partition that is empty or gone would hold every window open.
+A partition's watermark says that the records to come from it will hardly have older event times. It follows the
+partition's own records, by the log's strategy (`watermark_strategies`); the log's watermark is the least of all
+partitions' (MillWheel, 4.5 and 5.2: injectors). So a partition that is read slowly holds the log back, and none of its
+records is late for that. A partition with nothing new for as long as `idle` says holds nothing back, or one that is
+empty or gone would hold every window open.
 
-What has been reached is data (`Progress`): it goes into the log's commits, and a restart goes on from there.
+The progress of a log is data (`Progress`): it goes into the log's commits, and a restart goes on from there.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ ALL = ""
 
 @dataclass(frozen=True)
 class Seen:
-    """What an epoch had of one partition, instants in microseconds.
+    """The summary of a partition's records in an epoch, instants in microseconds.
 
-    The latest event time, the latest arrival, how many records lagged how far behind their arrival (by bucket,
-    `watermark_strategies.lag_bucket`; only where the strategy asks), and until when the source itself says it is
-    complete. None where there was nothing.
+    `latest` is the latest event time and `arrived` the latest arrival. `lags` counts the records by the bucket of their
+    lag, arrival less event time (`watermark_strategies.lag_bucket`; only where the strategy asks). `complete` is the
+    instant until which the source itself says the partition is complete. None where there was nothing.
     """
 
     latest: int | None = None
@@ -38,8 +39,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Partition:
-    """How far a partition has come: its own watermark, its latest event time (None before its first record), and the
-    processing time at which it last had anything new. In microseconds."""
+    """The progress of a partition: its own watermark, its latest event time (None before its first record), and the
+    processing time at which it last had anything new. All are in microseconds."""
 
     watermark: int
     latest: int | None
@@ -48,9 +49,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a log has come: its watermark, which never goes back, its partitions, and how its records lagged.
+    """The progress of a log: its watermark, which never goes back, its partitions, and the lags of its records.
 
-    `now` is the processing time of the epoch that it is of.
+    `now` is the processing time of the epoch that it is of. `idle` is how long a partition may have nothing new and
+    still hold the log back; None is for ever. Both are in microseconds.
 
     Law: a partition more never brings the watermark forward.
 
@@ -77,11 +79,10 @@ class Progress:
         there: Iterable[str] = (),
         complete: int = BEGINNING,
     ) -> Progress:
-        """How far the log has come after an epoch that had `seen` of its partitions, at processing time `now`.
+        """Return the log's progress after an epoch at processing time `now` that had `seen` of its partitions.
 
-        `there` names partitions of which the source knows, whether or not they ever had a record; `complete` is until
-        when someone said the whole log is. `idle` is how long a partition may have nothing new and still hold the log
-        back, in microseconds; None is for ever.
+        `there` names partitions of which the source knows, whether or not they ever had a record; `complete` is the
+        instant until which someone said that the whole log is complete.
         """
         now, idle = max(now, self.now), None if strategy.idle is None else duration(strategy.idle)
         lags = strategy.learned(self.lags, [one.lags for one in seen.values()])
@@ -102,14 +103,15 @@ class Progress:
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """Which partitions hold the watermark back: of those it waits for, the ones furthest behind."""
+        """The partitions that hold the watermark back: of those it waits for, the ones furthest behind."""
         least = min((self.partitions[name].watermark for name in self.holding), default=None)
         return tuple(name for name in self.holding if self.partitions[name].watermark == least)
 
     def stalled(self, after: int) -> dict[str, int]:
-        """Those that hold the watermark back with nothing new for so long, and for how long; in microseconds.
+        """Find the partitions that hold the watermark back and have had nothing new for at least `after`.
 
-        The one partition of a source that has no other holds nothing back.
+        Each comes with how long it has had nothing new; both in microseconds. A source's only partition holds nothing
+        back.
         """
         if len(self.partitions) < 2:
             return {}
@@ -117,20 +119,20 @@ class Progress:
         return {name: length for name, length in silent.items() if length >= after}
 
     def is_idle(self, name: str) -> bool:
-        """Whether a partition has had nothing new for so long that nothing waits for it."""
+        """Tell whether a partition has had nothing new for so long that the watermark does not wait for it."""
         return self.idle is not None and self.now - self.partitions[name].active >= self.idle
 
     def wakes(self) -> int | None:
-        """The processing time at which the next partition will be idle, in microseconds; None if none will.
+        """Return the processing time at which the next partition will be idle, in microseconds; None if none will.
 
-        A log whose partitions are all idle stays where it is.
+        None, too, where fewer than two partitions are not idle: a log whose partitions are all idle stays where it is.
         """
         if self.idle is None or len(self.holding) < 2:
             return None
         return min(self.partitions[name].active for name in self.holding) + self.idle
 
     def text(self) -> str:
-        """As a commit says it; `parsed` reads it."""
+        """Write the progress as JSON, for a commit; `parsed` reads it."""
         partitions = {name: [one.watermark, one.latest, one.active] for name, one in sorted(self.partitions.items())}
         lags = {str(bucket): count for bucket, count in sorted(self.lags.items())}
         data = {"watermark": self.watermark, "now": self.now, "idle": self.idle, "partitions": partitions, "lags": lags}
@@ -138,7 +140,7 @@ class Progress:
 
     @classmethod
     def parsed(cls, text: str) -> Progress:
-        """What a commit says.
+        """Read the progress from the text in a commit.
 
         >>> progress = Progress(5, {"a": Partition(5, 7, 9)}, {3: 1}, 9, 60)
         >>> Progress.parsed(progress.text()) == progress

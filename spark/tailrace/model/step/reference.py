@@ -1,6 +1,6 @@
 """The reference execution over whole inputs: as a stream of epochs, and as the plain batch answer.
 
-`batch` shares nothing with `step` but the combiners and windows: it is what `step` is held against (law L1).
+`batch` shares nothing with `step` but the combiners and windows: `step` is compared with it (law L1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.model.windows.windows import Window
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a fold over epochs gave."""
+    """The result of a fold over epochs: the state after them, the panes, and the records left out."""
 
     state: State
     panes: tuple[Pane, ...]
@@ -31,9 +31,9 @@ class Run:
 
 
 def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: State | None = None) -> Run:
-    """Fold `step` over bundles with their clocks, in order; of a later stage, from the source's records on.
+    """Fold `step` over bundles with their clocks, in order; a later stage is folded from the source's records on.
 
-    `state` is that of a first stage; a later one starts anew (`fold_stages` goes on from any).
+    `state` is the state of a first stage to go on from; a later stage starts anew (`fold_stages` goes on from any).
 
     >>> from tailrace.model.samples import examples
     >>> run = fold(examples.figure(6), examples.element_at_a_time())
@@ -46,9 +46,9 @@ def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], s
 def fold_stages(
     pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], states: Sequence[State] = ()
 ) -> tuple[Run, ...]:
-    """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next one's bundle.
+    """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next stage's bundle.
 
-    `states` are those of the stages to go on from.
+    `states` are the states to go on from, the first stage's first; stages without one start anew.
     """
     stages = pipeline.stages
     at = [*states, *(State() for _ in stages[len(states) :])]
@@ -68,11 +68,12 @@ def fold_stages(
 
 
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
-    """The answer over all the records at once, less the windows of those that came too late.
+    """Compute the answers over all the records at once, leaving each late record out of the windows it was late for.
 
-    What a batch engine would say of a finished input; triggers and accumulation do not come into it. For windows that
-    merge, a record that expired is left out before merging, and one that came to a finished window goes with it. `late`
-    are a first stage's; a later one waits for what is corrected, and is answered from the answers before it.
+    A batch engine would give these answers on a finished input; triggers and accumulation do not come into it. For
+    windows that merge, a late record is left out before merging, whether it expired or came to a finished window.
+    `late` are a first stage's late records; a later stage waits for corrections, and is computed from the answers of
+    the stage before it.
     """
     o = Scalars()
     return {
@@ -84,7 +85,7 @@ def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = 
 def _grouped(
     pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]
 ) -> dict[tuple[Key, Window], list[Record]]:
-    """The records of each key and window, after the steps and after merging."""
+    """Group the records by key and window, after the steps and after merging."""
     if pipeline.earlier is not None:
         records, late = _answered(pipeline.earlier, records, late), ()
     dropped: dict[tuple[int, Key], set[Window]] = {}
@@ -106,13 +107,13 @@ def _grouped(
 
 
 def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Each record of the log with what the steps make of it, less those that they cannot take."""
+    """Yield each record of the log with each record that the steps make of it, less those that they cannot take."""
     for record in records:
         yield from ((record, one) for one in pipeline.prepared(record).records)
 
 
 def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:
-    """The answers of a stage as records of a later one."""
+    """Compute the answers of a stage, as records of a later stage."""
     o, found = Scalars(), []
     choose = {Timestamp.EARLIEST: min, Timestamp.LATEST: max}.get(pipeline.timestamp)
     for (key, window), inside in _grouped(pipeline, records, late).items():
@@ -123,12 +124,12 @@ def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late
 
 
 def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> Run:
-    """One step over all the records as a finished input: the fold that a backfill makes (rule X4)."""
+    """Fold all the records in one step, as a finished input: a backfill makes this fold (rule X4)."""
     return fold(pipeline, [(records, Clock(epoch, END_OF_TIME, now))])
 
 
 def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: int) -> Answers:
-    """The answers that a backfill of `[first, last)` gives: of the windows whose timestamp lies in it (rule V5).
+    """Compute the answers of a backfill of `[first, last)`: of the windows whose timestamp lies in the range (rule V5).
 
     It folds the whole log in one step, as a finished input: no record is late and each window fires once.
     """
@@ -137,7 +138,7 @@ def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: 
 
 
 def _once(pipeline: Pipeline) -> Pipeline:
-    """The definition with each window firing once, on finished input."""
+    """Return the definition changed to fire each window once, on finished input."""
     log, when = pipeline.log, AfterWatermark()
     if pipeline.earlier is not None:
         earlier = _once(pipeline.earlier)

@@ -1,8 +1,8 @@
-"""How the stages of one definition go together: a stage's panes are the next one's records.
+"""The link between the stages of one definition: a stage's panes are the next stage's records.
 
 A pane is a record of its key, its window and its results, and a retraction takes such a record back. So a later stage
-has at any time the records of the earlier one's current answers, whatever was corrected, and wherever a correction puts
-an answer: under another key, in another window (Dataflow Model, 2.3, on several groupings in a row).
+always has the records of the earlier stage's current answers, also where a correction puts an answer under another key
+or in another window (Dataflow Model, 2.3, on several groupings in a row).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.model.windows.windows import Window
 
 
 def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
-    """The records that a later stage reads of a stage's panes, each with its sign."""
+    """Turn a stage's panes into the records that a later stage reads, each with its sign."""
     made = []
     for pane in panes:
         at = pane.window.timestamp if pane.timestamp is None else pane.timestamp
@@ -30,13 +30,13 @@ def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
 
 
 def watermark(pipeline: Pipeline, state: State, before: Clock | None) -> int:
-    """The watermark that a later stage has after an epoch: the stage's own, or its oldest held time if older (T3).
+    """Return a later stage's watermark after an epoch: the stage's own, or its oldest held timestamp if older (T3).
 
-    `state` is the stage's after the epoch, and `before` the later stage's clock, for its watermark never goes back.
+    `state` is the stage's after the epoch, and `before` the later stage's clock, since its watermark never goes back.
 
-    A window that merged away holds the timestamp of the answer it has left, until that is taken back. With another
-    timestamp than the window's end, a window holds it until it has fired on time; one that merges does until it is out
-    of reach, for what it merges with takes back an answer from before.
+    A window that merged away holds the timestamp of its answer until that answer is taken back. Where answers have
+    another timestamp than the window's end, a window holds its answer's timestamp until it has fired on time; a window
+    that merges holds it until it is out of reach, since a merge takes the earlier answer back.
     """
     assert state.clock is not None
     rows = [row for windows in state.windows.values() for row in windows.values()]
@@ -45,7 +45,7 @@ def watermark(pipeline: Pipeline, state: State, before: Clock | None) -> int:
 
 
 def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
-    """The timestamps that an open window holds, in microseconds."""
+    """Yield the timestamps that an open window holds, in microseconds."""
     stamp = pipeline.stamp
     for old in row["predecessors"] if pipeline.where.merges else ():
         yield old.window.timestamp if stamp is None else old.fired[stamp]
@@ -56,7 +56,7 @@ def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
 def record_of(
     pipeline: Pipeline, key: Key, window: Window, values: Mapping[str, Any], at: int, sign: int = 1
 ) -> Record:
-    """An answer as a record of a later stage: it happened at `at`, in microseconds."""
+    """Make the record of an answer for a later stage; `at` is its event time, in microseconds."""
     record = dict(zip(pipeline.key, key, strict=True)) | dict(values)
     record |= {"window_start": moment(window.start), "window_end": moment(window.end)}
     return record | {PANE_TIME: moment(at), SIGN: sign}

@@ -1,4 +1,4 @@
-"""The one function that a stream, a backfill and a replay fold: an epoch of a pipeline (rules T2 to T4, M1 to M5).
+"""The function that streams, backfills and replays fold: an epoch of a pipeline (rules T2 to T4, M1 to M5).
 
     step(pipeline, state, bundle, clock) -> state', panes, late
 
@@ -47,9 +47,9 @@ class State:
 
 
 class Outcome(NamedTuple):
-    """What a step gives: the state after it, the panes in the order they fired, and the records left out.
+    """The result of a step: the state after it, the panes in the order they fired, and the records left out.
 
-    Those came too late for a window, or the definition's steps could not take them.
+    `late` records came too late for a window; `rejected` ones the definition's steps could not take.
     """
 
     state: State
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 class _Arrivals:
-    """What a bundle brings one key for one window."""
+    """The records of a bundle for one key and window, with what each adds to the accumulator."""
 
     __slots__ = ("lifted", "records")
 
@@ -69,7 +69,7 @@ class _Arrivals:
 
 
 class _End(NamedTuple):
-    """What an epoch is for the windows that end then: whether it finds them open, closes them, forgets them."""
+    """The effect of an epoch on the windows with one end: whether it finds them open, closes or drops them."""
 
     open: bool
     closing: bool
@@ -92,7 +92,7 @@ def step(
 
 
 class _Step:
-    """One run of `step`: what it reads does not change, what it gives is gathered in `panes` and `late`."""
+    """A run of `step`: its inputs do not change; its results are gathered in `panes`, `late` and `rejected`."""
 
     def __init__(self, pipeline: Pipeline, state: State, clock: Clock) -> None:
         before = state.clock
@@ -112,7 +112,7 @@ class _Step:
         self.rejected: list[Rejected] = []
 
     def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-        """Each record of the log with what the steps make of it."""
+        """Yield each record of the log with each record that the steps make of it; note those that they reject."""
         for record in bundle:
             made, reasons = self.pipeline.prepared(record)
             self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
@@ -129,9 +129,9 @@ class _Step:
         return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late, self.rejected)
 
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
-        """The records by key, with each of their windows; what is too late for a window goes to `late` (M1).
+        """Group the records by key and window; add those that are too late for a window to `late` (M1).
 
-        A bundle has each record of the log with what the steps made of it.
+        The bundle has each record of the log with each record that the steps made of it.
         """
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
         lifted = lifter_of_parts(self.pipeline)
@@ -154,7 +154,7 @@ class _Step:
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
-        """One key's windows after its records have come: merged where they merge, opened where they are new."""
+        """Add a key's arrivals to its windows, merging windows that merge and opening those that are new."""
         windows = dict(held)
         merges = self.pipeline.where.merges
         spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
@@ -166,23 +166,23 @@ class _Step:
                 for record in (record for one in brought for record in one.records):
                     self._too_late(record, key, span, "finished")
                 continue
-            # All at once: records that merge into one session have come in any order, too (rule M5).
+            # All records count at once: those that merge into one session count as having come in any order (rule M5).
             if lifted := [parts for one in brought for parts in one.lifted]:
                 total = self.rules.total(lifted)
                 windows[span] = self.rules.arrived(windows[span], len(lifted), total, span.end, self.times)
         return windows
 
     def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
-        """The merged windows that the arrivals touch, each with the windows it came from."""
+        """Find the merged windows that the arrivals touch, each with the windows it came from."""
         if not arrived:
             return {}
         spans = self.pipeline.where.gathered({*held, *arrived})
         return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
-        """A window that starts anew with all that the windows it absorbs hold (rules M2, V2, V3).
+        """Start a window anew with all that the windows it absorbs hold (rules M2, V2, V3).
 
-        It waits from now on: what makes it is a record that comes.
+        It waits from this epoch on, since only a record that arrives makes such a window.
         """
         generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
         row = self.rules.opened(generation) | {"predecessors": ()}
@@ -199,7 +199,7 @@ class _Step:
         return self.rules.carried(row)
 
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
-        """One key's windows after the triggers were asked, the watermark advanced, and closed windows fired last."""
+        """Ask the triggers of a key's windows at each phase, then fire last panes; return the windows afterwards."""
         after = {}
         for window, row in sorted(windows.items()):
             at, fired, moved = self._at(window.end), False, row
@@ -213,7 +213,7 @@ class _Step:
         return after
 
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
-        """Whether the trigger of an open window fires at a phase: windows that are alike to it are asked for once."""
+        """Tell whether an open window's trigger fires at a phase, asking once for all windows that look alike to it."""
         if self.rules.measures:
             return bool(self.rules.advances(row, end, True, self.times, phase))
         slots = [row[column] for column in self.rules.slots.values()]
@@ -224,7 +224,7 @@ class _Step:
         return found
 
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
-        """A window after its trigger fired at a phase, or it closed, and whether anything came out."""
+        """Fire a window at a phase, None as it closes; return its row afterwards, and whether anything came out."""
         said, predecessors = self.rules.said(row, True, window.end, self.times, phase), row["predecessors"]
         told, contents = bool(said["emits"] or said["takes"]), self.rules.contents(row)
         if told:
@@ -234,7 +234,7 @@ class _Step:
         return after | {"predecessors": predecessors}, told
 
     def _at(self, end: int) -> _End:
-        """What the epoch is for the windows that end then."""
+        """Return the epoch's effect on the windows that end at `end`."""
         if end not in self._ends:
             rules, times = self.rules, self.times
             gone = rules.out_of_reach(end, times.watermark)
@@ -273,15 +273,15 @@ class _Step:
 
 
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
-    """What makes one record's accumulator, after the steps: a function of it, the trigger's measures included."""
+    """Make the function that turns a record, after the steps, into its accumulator, with the trigger's measures."""
     names, lifted = list(pipeline.parts), lifter_of_parts(pipeline)
     return lambda record: dict(zip(names, lifted(record), strict=True))
 
 
 def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
-    """Make the function that turns a record into its accumulator's parts, in the order of the definition's.
+    """Make the function that turns a record into its accumulator's parts, in the order of the definition's parts.
 
-    A record of an earlier stage's panes that is taken back makes the opposite of what it made as it came.
+    For a record of an earlier stage's panes that is taken back, they are the opposite of those that it came with.
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
@@ -316,5 +316,5 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
             parts[stamp] = instant(record[at])
         return [parts[name] for name in everything]
 
-    # Most definitions want nothing but their columns, and the reference folds a record at a time.
+    # Most definitions need only their columns, and `plain` is quicker: it is called for each record.
     return lifted if later or by_time or measures or stamp is not None else plain

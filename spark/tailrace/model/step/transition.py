@@ -1,9 +1,9 @@
-"""What happens to one window in one epoch, written once for every execution (rule T4).
+"""The transition of one window in one epoch, written once for every execution (rule T4).
 
-A window's state is a row of named terms: `Field` names the fixed ones, `trigger_*` are the trigger's slots, and
-`fired_*` and `pending_*` the two accumulators: of the records in panes that fired, and of those since. Each function
-here takes a row and gives a row, in the algebra it is handed. The reference execution calls them on Python values; the
-native one on SQL expressions, a projection for each.
+A window's state is a row of named terms: `STATE` names the fixed ones, `trigger_*` are the trigger's slots, and
+`fired_*` and `pending_*` the two accumulators: of the records in panes that fired, and of the records since. The rules
+here turn rows into rows or conditions, in the algebra that they are given. The reference execution calls them on Python
+values; the native one on SQL expressions, with a projection for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.model.triggers.combinators import Moment, Phase, slot_types
 from tailrace.model.windows.panes import Accumulation, Timing
 
 Row = dict[str, Term]
-"""A window's state, or what an epoch does to it, by column name."""
+"""A window's state, or other terms that the rules take or give, by column name."""
 
 STATE = {
     "generation": "bigint",
@@ -33,9 +33,9 @@ STATE = {
 }
 """The columns of a window's state besides the trigger's slots and the accumulators.
 
-fresh: records in no pane yet, and fresh_on_time those of them that came before the watermark passed the window.
-waiting_since: the processing time of the first of them. panes: how many panes fired. settled: whether one of them fired
-after the watermark passed.
+fresh: how many records are in no pane yet, and fresh_on_time how many of these came before the watermark passed the
+window. waiting_since: the processing time of the first fresh record. panes: how many panes fired. settled: whether a
+pane fired after the watermark passed the window.
 """
 
 
@@ -51,13 +51,13 @@ class Times:
     """Whether each signal that the trigger waits for came with the epoch."""
 
     def reached(self, phase: Phase | None) -> Term:
-        """The watermark as a phase sees it: after the data still the one before; None is the closing of windows."""
+        """Return the watermark of a phase: at `Phase.DATA` the one before the epoch; None is the closing of windows."""
         return self.watermark_before if phase is Phase.DATA else self.watermark
 
 
 @dataclass(frozen=True)
 class Transition:
-    """The steps of one definition's windows through an epoch, in one algebra."""
+    """The rules that take one definition's windows through an epoch, in one algebra."""
 
     pipeline: Pipeline
     o: Algebra
@@ -74,12 +74,12 @@ class Transition:
 
     @cached_property
     def later(self) -> bool:
-        """Whether it is a later stage, whose records may be taken back."""
+        """Whether the definition is a later stage, whose records may be taken back."""
         return self.pipeline.earlier is not None
 
     @cached_property
     def measures(self) -> tuple[str, ...]:
-        """What the trigger measures of the records."""
+        """The names of the trigger's measures."""
         return tuple(self.pipeline.when.measures())
 
     @cached_property
@@ -87,7 +87,7 @@ class Transition:
         return self.pipeline.log.ahead
 
     def columns(self) -> dict[str, str]:
-        """The types of a state row's columns."""
+        """Return the columns of a state row with their types."""
         slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
         parts = {name: part.type for name, part in self.pipeline.parts.items()}
         fired = {f"fired_{name}": type for name, type in parts.items()}
@@ -95,7 +95,7 @@ class Transition:
         return STATE | slots | fired | pending
 
     def opened(self, generation: Term) -> Row:
-        """The state of a window that holds nothing yet."""
+        """Return the state of a window that holds no record yet."""
         o = self.o
         nothing = o.literal(0, "bigint")
         row: Row = {
@@ -113,16 +113,16 @@ class Transition:
         return row | self._named("fired", zero) | self._named("pending", zero)
 
     def done(self, row: Row) -> Term:
-        """Whether the window's trigger has finished, so that its records are too late (rule M4)."""
+        """Tell whether a window's trigger has finished, so that further records are too late (rule M4)."""
         return self.pipeline.when.done(self.o, self._slots(row))
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """The row with `count` more records, whose accumulator is `parts`; with no record it stays as it is."""
+        """Add `count` records, whose accumulator is `parts`, to a row; with no record it stays as it is."""
         after = self.absorbed(row, count, parts, end, times)
         return after | self._pattern(row, parts) if self.measures else after
 
     def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """The row with `count` more records, which its trigger has not seen yet (`carried`)."""
+        """Add `count` records to a row, without showing them to its trigger yet (`carried`)."""
         o = self.o
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))
@@ -136,11 +136,11 @@ class Transition:
         }
 
     def carried(self, row: Row) -> Row:
-        """A window that has just merged, after its trigger has seen what is fresh in it, as if it had come at once."""
+        """Show the trigger of a window that has just merged its fresh records, as if they had come at once."""
         return row | self._pattern(row, self._acc("pending", row))
 
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
-        """The trigger's slots after records with these measures have come."""
+        """Return the columns of the trigger's slots after records with these measures have come."""
         measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
         arrived = self.pipeline.when.arrived(self.o, self._slots(row), measures)
         return {f"trigger_{name}": term for name, term in arrived.items()}
@@ -150,27 +150,27 @@ class Transition:
         return self.pipeline.lateness
 
     def closed(self, end: Term, watermark: Term) -> Term:
-        """Whether the watermark has closed a window that ends at `end` (rule M1)."""
+        """Tell whether the watermark has closed a window that ends at `end` (rule M1)."""
         o = self.o
         late = o.add(end, o.literal(self._lateness, "bigint"), "bigint")
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:
-        """Whether no record that may still come can touch the window: it leaves the state."""
+        """Tell whether no record that may still come can touch a window, so that it leaves the state."""
         o = self.o
         margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
         return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
 
     def open(self, end: Term, times: Times) -> Term:
-        """Whether the epoch finds a window that ends at `end` open: not closed before it."""
+        """Tell whether a window that ends at `end` is open in the epoch: not closed before the epoch."""
         return self.o.no(self.closed(end, times.watermark_before))
 
     def closing(self, end: Term, times: Times) -> Term:
-        """Whether the epoch closes a window that ends at `end` (rule M3)."""
+        """Tell whether the epoch closes a window that ends at `end` (rule M3)."""
         return self.o.every(self.closed(end, times.watermark), self.open(end, times))
 
     def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
-        """Whether the trigger of a window, `open_` or not, fires at a phase, so that its state moves."""
+        """Tell whether the trigger of a window, `open_` or not, fires at a phase, so that the window's state moves."""
         o = self.o
         moment = self._moment(row, end, times.reached(phase), times, phase)
         ready = self.pipeline.when.ready(o, self._slots(row), moment)
@@ -178,7 +178,7 @@ class Transition:
         return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
 
     def closes(self, row: Row, closing: Term, fired: Term) -> Term:
-        """Whether a window's last pane fires as it closes (rule M3); `fired` if one fired at this watermark."""
+        """Tell whether a window fires a last pane as it closes (rule M3); `fired` if one fired at this watermark."""
         o = self.o
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
         if self.pipeline.closing != "always":
@@ -186,7 +186,7 @@ class Transition:
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
     def stirs(self, row: Row, end: Term, times: Times) -> Term:
-        """Whether an epoch that brings a window nothing does something to it: a pane fires, or it leaves the state."""
+        """Tell whether an epoch without records for a window changes it: a pane fires, or it leaves the state."""
         o, open_ = self.o, self.open(end, times)
         last = self.closes(row, self.closing(end, times), o.literal(False, "boolean"))
         stirs = o.some(last, self.out_of_reach(end, times.watermark))
@@ -195,12 +195,12 @@ class Transition:
         return stirs
 
     def said(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
-        """What comes out of a window that `advances` at a phase, or as it closes.
+        """Tell whether a window that `advances` at a phase, or as it closes, emits a pane or takes its answer back.
 
-        `emits`: a pane. `takes`: the retraction of the answer before. `timing`: the pane's.
+        `emits`: whether a pane comes out. `takes`: whether the answer before is retracted. `timing`: the pane's timing.
 
-        In a later stage a window whose records were all taken back has no answer any more: there is nothing to say of
-        it but that the answer it had is taken back (rule V4 has the same of backfills).
+        In a later stage a window whose records were all taken back has no answer any more: only the answer that it had
+        is retracted (rule V4 has the same of backfills).
         """
         o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
         wanted, timing = advances, self._timing(row, end, times.reached(phase))
@@ -216,7 +216,7 @@ class Transition:
         return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
-        """The accumulators of a pane that fires now: of everything, of what is fresh, and of what fired before."""
+        """Return the accumulators of a pane that fires now: of all records, of fresh ones, and of those that fired."""
         fired, pending = self._acc("fired", row), self._acc("pending", row)
         return self.merged(fired, pending), pending, fired
 
@@ -230,10 +230,10 @@ class Transition:
         phase: Phase | None,
         everything: Row | None = None,
     ) -> Row:
-        """The row after the phase: as it was, or, where it `advances`, with its records in the fired part."""
+        """Return the row after a phase: as it was or, where it `advances`, with all its records in the fired part."""
         o = self.o
         watermark, nothing = times.reached(phase), o.literal(0, "bigint")
-        # Where windows take their answer back for good there is a retraction and no pane; it has a version, too.
+        # In a later stage a retraction may come without a pane, and counts as one, since it has a version, too.
         told = said["emits"] if not self.later else o.some(said["emits"], said["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero
@@ -254,11 +254,11 @@ class Transition:
         return after
 
     def merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
-        """The accumulator of both accumulators' records."""
+        """Merge two accumulators into that of the records of both."""
         return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
 
     def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
-        """The accumulator of all the records whose parts these are, of which there is at least one."""
+        """Merge the parts of records, of which there is at least one, into the accumulator of them all."""
         columns = zip(*lifted, strict=True)
         return {
             name: balanced_merge.total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)
@@ -269,7 +269,7 @@ class Transition:
         return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
 
     def results(self, parts: Mapping[str, Term]) -> Row:
-        """The named results that an accumulator stands for."""
+        """Compute the named results of an accumulator."""
         return {
             name: combiner.result(self.o, {part: parts[column] for part, column in own}, type_)
             for name, combiner, type_, own in self._answering
@@ -277,7 +277,7 @@ class Transition:
 
     @cached_property
     def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
-        """Each result's combiner, the type that it is over, and its parts with their columns."""
+        """Each result's name, combiner, the type of the combiner's column, and its parts with their columns."""
         found = []
         for name, combiner in self.pipeline.combiners.items():
             type_ = self.pipeline.type_of(combiner)
@@ -292,7 +292,7 @@ class Transition:
 
     @property
     def discards(self) -> bool:
-        """Whether a pane holds only what is fresh."""
+        """Whether a pane holds only the fresh records."""
         return self.pipeline.how is Accumulation.DISCARDING
 
     def _timing(self, row: Row, end: Term, watermark: Term) -> Term:

@@ -1,1 +1,1 @@
-"""Say when in processing time: triggers, those made of others, and what is checked of a user's own."""
+"""Triggers, which say when in processing time: simple ones, those made of others, and the check of a user's own."""

@@ -1,9 +1,9 @@
-"""What a trigger of a user's own can come to, found out by asking it: a static analysis at definition time.
+"""A static analysis of a user's own trigger at definition time, which asks the trigger when it fires.
 
 A trigger is a machine over a few slots. It is asked at the moments that matter (nothing fresh or a lot, the watermark
 before and past the window, a period's end or not, every measure or none), and its slots are followed wherever they go,
-up to a bound. So one that can never fire, fires for ever on nothing, says that it is done and fires, or does not keep
-its slots, is refused before it runs. The built-in triggers say such things of themselves.
+up to a bound. So a trigger that can never fire, fires for ever on nothing, says that it is done and fires, or does not
+keep its slots, is refused before it runs. The built-in triggers declare such properties themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tailrace.model.base.errors import Fault
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_type
 
 MOST = 500
-"""How many states of the slots are followed."""
+"""The most states of the slots that are followed."""
 
 _END, _HOUR, _MANY = 1_000_000_000, 3_600_000_000, 1_000_000_000
 _NOW = 1_000_000 * _HOUR
@@ -26,7 +26,7 @@ Slots = dict[str, Any]
 
 
 def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
-    """What is wrong with a trigger, as far as asking it tells."""
+    """Find what is wrong with a trigger, as far as asking it shows."""
     try:
         yield from _Explored(path, trigger).faults()
     except Exception as error:
@@ -35,7 +35,7 @@ def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
 
 
 class _Explored:
-    """One exploration: the states that the slots can have, and what happens in each."""
+    """An exploration of a trigger: the states that its slots can have, and what happens in each."""
 
     def __init__(self, path: str, trigger: Trigger) -> None:
         self.path, self.trigger, self.o = path, trigger, Scalars()
@@ -69,7 +69,7 @@ class _Explored:
             yield self._fault("a trigger that waits for records: it fires again and again with nothing new", remedy)
 
     def _states(self) -> Iterator[Slots]:
-        """The slots, wherever panes and arrivals take them."""
+        """Yield the states of the slots to which panes and arrivals lead, up to the bound."""
         seen: set[tuple[tuple[str, Any], ...]] = set()
         left = [self.start]
         while left and len(seen) < MOST:
@@ -105,7 +105,7 @@ class _Explored:
             )
 
     def _restless(self) -> bool:
-        """Whether it fires in every epoch after the watermark has passed, with nothing fresh and no time going by."""
+        """Tell whether it fires in every epoch after the watermark passed, with nothing fresh and no time going by."""
         for slots in self._states():
             at, still = slots, 0
             for _ in range(8):

@@ -1,6 +1,6 @@
-"""When in processing time a window's pane is emitted: the algebra of triggers (Dataflow Model, 2.3 and 3.3).
+"""The algebra of triggers, which say when in processing time a window's pane fires (Dataflow Model, 2.3 and 3.3).
 
-The ones that stand on their own come from `trigger` and `punctuation`; those here are made of others.
+Triggers that stand on their own come from `trigger` and `punctuation`; those defined here are made of others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 
 class AnyOf(Many):
-    """When any part is ready; done when any part that fired is.
+    """Fires when any part is ready; is done when any part that fired is done.
 
     Law: `AnyOf(t)` fires just when `t` does.
     """
@@ -88,7 +88,7 @@ class AnyOf(Many):
 
 
 class AllOf(Many):
-    """When every part is ready or done; done when every part is.
+    """Fires when every part is ready or done; is done when every part is done.
 
     Law: `AllOf(t)` fires just when `t` does.
     """
@@ -120,7 +120,7 @@ class AllOf(Many):
 
 
 class Sequence(Many):
-    """One part after the other: the next is asked once the one before is done; done when the last is."""
+    """Asks its parts one after the other, each once the one before is done; is done when the last part is done."""
 
     def slots(self) -> dict[str, bool | int]:
         return super().slots() | {"at": 0}
@@ -174,7 +174,7 @@ class Sequence(Many):
 
 @dataclass(frozen=True)
 class Repeat(Composite):
-    """The part over and over: it starts anew each time it is done. Never done."""
+    """Fires as its part does, over and over: the part starts anew each time it is done. Is never done."""
 
     part: Trigger
 
@@ -214,7 +214,7 @@ class Repeat(Composite):
 
 @dataclass(frozen=True)
 class Until(Composite):
-    """The part until `stop` is ready, which fires once more and ends it; done when either is."""
+    """Fires as its part does until `stop` is ready, which fires once more and ends it; is done when either is done."""
 
     part: Trigger
     stop: Trigger
@@ -264,9 +264,9 @@ class Until(Composite):
 def AfterWatermark(  # noqa: N802  (it reads as one of the triggers)
     early: Trigger | None = None, late: Trigger | None = None
 ) -> Trigger:
-    """Early panes until the watermark passes the window, one on time, then late panes (Dataflow Model, 2.3).
+    """Build the trigger of early panes until the watermark passes the window, one on time, then late panes.
 
-    `early` and `late` are repeated by themselves. It is shorthand:
+    `early` and `late` are repeated without a `Repeat` around them (Dataflow Model, 2.3). It is shorthand:
 
     >>> AfterWatermark() == AtWatermark()
     True

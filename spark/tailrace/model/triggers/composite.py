@@ -1,4 +1,4 @@
-"""What the triggers that are made of others share: their parts' slots side by side, and their parts' faults."""
+"""The base of triggers that are made of others: it keeps their parts' slots side by side, and finds their faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigg
 
 
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
-    """What is wrong with what stands where a trigger should."""
+    """Find what is wrong with an object that is given as a trigger."""
     if isinstance(trigger, Trigger):
         own = not type(trigger).__module__.startswith("tailrace.model.")
         return [*trigger.faults(path), *(explored_faults(path, trigger) if own else ())]
@@ -20,7 +20,7 @@ def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
 
 
 class Composite(Trigger):
-    """A trigger made of others, whose slots are theirs with the part's place before the name."""
+    """A trigger made of others: its slots are those of its parts, with the part's place before each name."""
 
     @property
     def of(self) -> tuple[Trigger, ...]:
@@ -28,7 +28,7 @@ class Composite(Trigger):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What a fault calls each part, after the trigger's own path."""
+        """The name of each part in a fault, after the trigger's own path."""
         return tuple(f"[{place}]" for place in range(len(self.of)))
 
     @property
@@ -56,7 +56,7 @@ class Composite(Trigger):
     def part_arrived(
         self, o: Algebra, slots: Slots, measures: Mapping[str, Term], only: Mapping[int, Term] | None
     ) -> dict[str, Term]:
-        """The parts' slots after a bundle, of those whose turn it is."""
+        """Return the slots after a bundle: only parts whose condition in `only` holds see it, or all parts if None."""
         after = dict(slots)
         for place, part, own in self._split(slots):
             seen = {name: measures[f"{place}_{name}"] for name in part.measures()}
@@ -70,19 +70,19 @@ class Composite(Trigger):
 
     @cached_property
     def _own_slots(self) -> list[tuple[int, Trigger, list[tuple[str, str]]]]:
-        """Each part with the names of its slots, and what they are called here."""
+        """Each part with the names of its slots, and the names that these have here."""
         return [
             (place, part, [(name, f"{place}_{name}") for name in part.slots()]) for place, part in enumerate(self.of)
         ]
 
     def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
-        """The moment with the part's own measures."""
+        """Return the moment with the part's own measures alone."""
         if not moment.measures:
             return moment
         return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
 
     def part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
-        """The parts' slots, each as after a pane where its condition in `only` holds."""
+        """Return the slots after a pane, in which just the parts whose condition in `only` holds have fired."""
         after = dict(slots)
         for place, part, own in self._split(slots):
             for name, value in part.fired(o, own, self._seen_by(place, part, moment)).items():
@@ -114,12 +114,12 @@ class Composite(Trigger):
             yield from part.percentile_faults(path + place, known)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
-        """What is wrong with how its parts, each of them sound, go together."""
+        """Find what is wrong with the combination of its parts, each of which is sound."""
         return ()
 
 
 class Many(Composite):
-    """Any number of parts, given one after the other; at least one."""
+    """A trigger of any number of parts, at least one, given one after the other."""
 
     def __init__(self, *parts: Trigger) -> None:
         self.parts = parts

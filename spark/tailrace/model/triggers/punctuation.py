@@ -1,7 +1,7 @@
 """Triggers that look at the records themselves: their bytes, punctuation, a pattern of arrivals (Dataflow Model, 2.3).
 
-What such a trigger wants to know of a record is a `Measure`, a number that is added up beside the accumulators over
-what is fresh; so it never sees a record again.
+Such a trigger sees a record through a `Measure`, a number that is added up over the fresh records beside the
+accumulators; so it needs no record again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class AfterBytes(Once):
-    """Once, when the values of a string column in the fresh records come to `size` bytes of UTF-8 or more."""
+    """Fires once, when the values of a string column in the fresh records come to `size` bytes of UTF-8 or more."""
 
     size: int
     column: str
@@ -62,7 +62,7 @@ class _Matches:
 
 @dataclass(frozen=True)
 class AfterMatch(Once):
-    """Once, when a fresh record meets the condition: punctuation in the data (Dataflow Model, 2.3)."""
+    """Fires once, when a fresh record meets the condition: punctuation in the data (Dataflow Model, 2.3)."""
 
     condition: Condition
 
@@ -78,11 +78,11 @@ class AfterMatch(Once):
 
 
 class AfterPattern(Once):
-    """Once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
+    """Fires once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
 
-    Others may come between. The records of one bundle count as having come in any order, as it is asked once a bundle
-    (rule M5); with bundles of one record it is the sequence of the arrivals to the letter. In a window that merges the
-    pattern starts anew, with what is fresh.
+    Other records may come between. The trigger is asked once a bundle, so the records of one bundle count as having
+    come in any order (rule M5); with bundles of one record the pattern is met by the sequence of the arrivals to the
+    letter. In a window that merges the pattern starts anew, with the fresh records.
     """
 
     def __init__(self, *conditions: Condition) -> None:
@@ -117,7 +117,7 @@ class AfterPattern(Once):
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         fires = self.ready(o, slots, moment).fires
-        # Fired with others, the pattern starts anew: what it has met is in a pane.
+        # A pane of other triggers restarts the pattern, too: the records that it has met are in that pane.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
 
     def faults(self, path: str) -> Iterable[Fault]:

@@ -1,13 +1,13 @@
-"""What a trigger is, and those that stand on their own (Dataflow Model, 2.3 and 3.3); `combinators` composes them.
+"""The base of triggers and the simple ones, which `combinators` composes (Dataflow Model, 2.3 and 3.3).
 
 A trigger is asked once per window and epoch after the bundle has arrived (`Phase.DATA`), and once more after the
 watermark has advanced (`Phase.WATERMARK`). It answers whether it is ready; if the pane then fires, `fired` gives the
 trigger's next state. Its whole state is a few named slots of numbers and truth values, and its rules are terms of the
 algebra, so the same text runs in every execution.
 
-Fresh records are those in no pane yet. They, the time since the first of them, and the window itself are the
-window's own (`Moment`); a trigger's slots only remember which of its parts are done. What a trigger wants to know of
-the fresh records beyond their number it says as a `Measure`, which is added up beside the accumulators.
+Fresh records are those in no pane yet. Their number, the time since the first of them, and the window's end are kept
+with the window (`Moment`); a trigger's slots only remember which of its parts are done. Anything else that a trigger
+needs to know of the fresh records is a `Measure`, which is added up beside the accumulators.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Phase(Enum):
 
 
 class Moment(NamedTuple):
-    """What a trigger sees of its window and the clock, as terms of the algebra."""
+    """The window and the clock as a trigger sees them, as terms of the algebra."""
 
     phase: Phase
     fresh: Term
-    """How many records of the window are in no pane yet."""
+    """The number of fresh records: those of the window in no pane yet."""
     waiting_since: Term
-    """The processing time at which the first of them came; null when there is none."""
+    """The processing time at which the first fresh record came; null when there is none."""
     end: Term
     """The window's end."""
     watermark: Term
@@ -50,9 +50,9 @@ class Moment(NamedTuple):
     before: Term
     """The processing time of the epoch before."""
     measures: Mapping[str, Term] = {}
-    """What each of the trigger's measures adds up to over the fresh records."""
+    """The total of each of the trigger's measures over the fresh records."""
     ahead: Mapping[int, int] = {}
-    """How far the watermark of each percentile that the log declares is ahead, in microseconds."""
+    """The lead over the log's watermark, in microseconds, of the watermark of each percentile that the log declares."""
     signals: Mapping[str, Term] = {}
     """Whether each signal that the trigger waits for came with this epoch."""
 
@@ -61,7 +61,7 @@ class Measure(Protocol):
     """A number of each record that is added up over a window's fresh records."""
 
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """What one record adds, a bigint; `record` has its columns' values, `types` their types."""
+        """Return what one record adds, a bigint; `record` has its columns' values, `types` their types."""
 
 
 class Ready(NamedTuple):
@@ -75,39 +75,39 @@ class Trigger:
     """The base of every trigger: no slots, no measures, never done."""
 
     def slots(self) -> dict[str, bool | int]:
-        """The slots' names and what they start at."""
+        """Name the slots, each with the value that it starts at."""
         return {}
 
     def measures(self) -> dict[str, Measure]:
-        """What it wants to know of the fresh records besides how many they are."""
+        """Name the measures of the fresh records that the trigger needs besides their number."""
         return {}
 
     def signals(self) -> frozenset[str]:
-        """The signals that it waits for, by name."""
+        """Name the signals that the trigger waits for."""
         return frozenset()
 
     def periods(self) -> frozenset[tuple[int, int]]:
-        """The periods of processing time at whose ends it may fire, with their offsets, in microseconds."""
+        """List the periods of processing time at whose ends it may fire, with their offsets, in microseconds."""
         return frozenset()
 
     def delays(self) -> frozenset[int]:
-        """The delays of processing time after a first fresh record at which it may fire, in microseconds."""
+        """List the delays of processing time after a first fresh record at which it may fire, in microseconds."""
         return frozenset()
 
     def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
-        """The slots after a bundle has come, whose records' measures these are; whether it fires is asked after."""
+        """Return the slots after a bundle whose records have these measures; `ready` is asked after that."""
         return dict(slots)
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        """Whether it fires at this moment."""
+        """Tell whether the trigger fires at this moment."""
         raise NotImplementedError
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """The slots after a pane that it was ready for."""
+        """Return the slots after a pane that the trigger was ready for."""
         return dict(slots)
 
     def done(self, o: Algebra, slots: Slots) -> Term:
-        """Whether it will never fire again. Law: a trigger that is done is not ready."""
+        """Tell whether the trigger will never fire again. Law: a trigger that is done is not ready."""
         return o.literal(False, "boolean")
 
     @property
@@ -136,15 +136,15 @@ class Trigger:
         return False
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """What is wrong with it or its parts, each with the sub-expression at fault."""
+        """Find what is wrong with the trigger or its parts, each fault with its sub-expression."""
         return ()
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """What is wrong with the columns that it looks at, in a log with columns of these types."""
+        """Find what is wrong with the columns that the trigger looks at, in a log with columns of these types."""
         return ()
 
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
-        """What is wrong with the percentiles that it looks at, in a log that declares these."""
+        """Find what is wrong with the percentiles that the trigger looks at, in a log that declares these."""
         return ()
 
 
@@ -178,7 +178,7 @@ class Once(Trigger):
 
 @dataclass(frozen=True)
 class AtWatermark(Once):
-    """Once, when the watermark reaches the window's end (rule M1)."""
+    """Fires once, when the watermark reaches the window's end (rule M1)."""
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         passed = o.at_least(moment.watermark, moment.end)
@@ -199,16 +199,17 @@ class AtWatermark(Once):
 
 @dataclass(frozen=True)
 class AtPercentile(Once):
-    """Once, early, when the watermark of a percentile reaches the window's end: so many per cent are thought complete.
+    """Fires once, early, when a percentile's watermark reaches the window's end: so many per cent are thought complete.
 
-    The log says how much less they trail (`Log.percentiles`). It does not wait for stragglers (Dataflow Model, 2.3).
+    The log says how much less this share of the records trails (`Log.percentiles`). The trigger does not wait for
+    stragglers (Dataflow Model, 2.3).
     """
 
     percent: int
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         ahead = o.literal(moment.ahead.get(self.percent, 0), "bigint")
-        # The two ends of time are no watermarks to count from.
+        # The beginning of time is no watermark to count from.
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
@@ -231,7 +232,7 @@ class AtPercentile(Once):
 
 @dataclass(frozen=True)
 class AfterCount(Once):
-    """Once, when at least `count` records are fresh. It is asked once per bundle (rule M5)."""
+    """Fires once, when at least `count` records are fresh. It is asked once per bundle (rule M5)."""
 
     count: int
 
@@ -246,7 +247,7 @@ class AfterCount(Once):
 
 @dataclass(frozen=True)
 class AfterDelay(Once):
-    """Once, when `delay` of processing time has gone by since the first fresh record."""
+    """Fires once, when `delay` of processing time has gone by since the first fresh record."""
 
     delay: timedelta
 
@@ -254,7 +255,7 @@ class AfterDelay(Once):
         return frozenset({duration(self.delay)})
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        # Nothing waits: measured from now, no delay has gone by, as long as the delay is more than zero.
+        # Where no record waits, the delay counts from now, so that it has not gone by: it is more than zero.
         since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
         due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
         return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
@@ -265,10 +266,10 @@ class AfterDelay(Once):
 
 @dataclass(frozen=True)
 class AfterSignal(Once):
-    """Once, in the epoch in which a signal of this name comes: a row in the log's table of signals.
+    """Fires once, in the epoch in which a signal of this name comes: a row in the log's table of signals.
 
     It is the model's external signal (Dataflow Model, 2.3). A window fires what it has then; a signal that finds
-    nothing fresh fires nothing, and does not wait.
+    no fresh record fires nothing, and is not kept for later records.
     """
 
     name: str
@@ -286,10 +287,10 @@ class AfterSignal(Once):
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """At every period of processing time, aligned to 1970 plus `offset`, when there are fresh records.
+    """Fires at every period of processing time, aligned to 1970 plus `offset`, when there are fresh records.
 
-    The period's end must lie after the epoch before and no later than this one. The first epoch of all counts a
-    period's end only if it falls on it.
+    The period's end must lie after the processing time of the epoch before and no later than that of this epoch. The
+    first epoch of all counts a period's end only if its processing time falls on it.
     """
 
     period: timedelta
@@ -312,12 +313,12 @@ class Every(Trigger):
 
 
 def slot_type(start: bool | int) -> str:
-    """The column type of a slot that starts at this."""
+    """Return the column type of a slot that starts at this value."""
     return "boolean" if isinstance(start, bool) else "bigint"
 
 
 def slot_types(trigger: Trigger) -> dict[str, str]:
-    """The column type of each of the trigger's slots.
+    """Return the column type of each of the trigger's slots.
 
     >>> slot_types(AfterCount(2))
     {'done': 'boolean'}

@@ -1,1 +1,1 @@
-"""Say where in event time: windows, calendars, and the panes that come of them."""
+"""Windows, which say where in event time: windowings, calendars, and the panes that windows fire."""

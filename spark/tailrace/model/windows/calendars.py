@@ -1,7 +1,7 @@
-"""Windows as a place's clocks and calendars cut time: days, weeks and more in a time zone.
+"""Calendar windows: days, weeks and more, as the clocks of a time zone show them.
 
-The paper's windows are any function of an event time (Dataflow Model, 1.2 and 2.2); a bill's day is the customer's, of
-23 or 25 hours where the clocks are changed. Zones are the IANA database's, by name.
+The paper's windows are any function of an event time (Dataflow Model, 1.2 and 2.2); a bill, for example, goes by the
+customer's day, which has 23 or 25 hours where the clocks are changed. Zones are those of the IANA database, by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _LONGEST: dict[Unit, int] = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 UNITS: tuple[Unit, ...] = tuple(_LONGEST)
 _CHANGE = days(2)
-"""More than clocks were ever set back by: a day that a zone had twice over is still within it."""
+"""A time longer than any by which clocks were set back: even a zone that had a day twice stays within it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Calendar(Windowing):
         return ZoneInfo(self.zone)
 
     def _instant(self, local: datetime) -> int:
-        # Of a time that the clocks show twice the first; one that they skip is when they skip it.
+        # A time that the clocks show twice is the first of the two; one that they skip is the instant of the skip.
         return instant(local.replace(tzinfo=self._zone))
 
 

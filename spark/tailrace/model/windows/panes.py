@@ -1,4 +1,4 @@
-"""What comes out: panes, the record of every answer a window has given (Dataflow Model, 2.3)."""
+"""Panes, the output of windows: the record of every answer that a window has given (Dataflow Model, 2.3)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Key = tuple[Any, ...]
 
 
 class Accumulation(Enum):
-    """How the panes of one window relate to each other (Dataflow Model, 2.3).
+    """The way in which the panes of one window relate to each other (Dataflow Model, 2.3).
 
     DISCARDING: a pane holds what came since the pane before. ACCUMULATING: a pane holds everything so far.
-    RETRACTING: the same, and the pane before is taken back first.
+    RETRACTING: a pane holds everything so far, and the pane before is taken back first.
     """
 
     DISCARDING = "discarding"
@@ -40,10 +40,10 @@ class Timing(Enum):
 
 
 class Timestamp(Enum):
-    """When a window's answer happened, for a later stage: the timestamp combiner (Dataflow Model, 2.2).
+    """The event time that a window's answer has in a later stage: the timestamp combiner (Dataflow Model, 2.2).
 
-    END_OF_WINDOW: at its last microsecond. EARLIEST and LATEST: with the first or last of its records; a later stage's
-    watermark then waits for windows that have not fired (rule T3).
+    END_OF_WINDOW: the window's last microsecond. EARLIEST and LATEST: the event time of its first or last record; a
+    later stage's watermark then waits for windows that have not fired (rule T3).
     """
 
     END_OF_WINDOW = "end_of_window"
@@ -57,20 +57,20 @@ LATEST = Timestamp.LATEST
 
 
 class Version(NamedTuple):
-    """What orders the panes of one key and window (rule V1)."""
+    """The version of a pane: versions order the panes of one key and window (rule V1)."""
 
     generation: int
     epoch: int
-    index: int  # type: ignore[assignment]  # of the pane; nobody looks for an item of a version
+    index: int  # type: ignore[assignment]  # the pane's; nobody calls `tuple.index` of a version
 
 
 @dataclass(frozen=True)
 class Pane:
-    """One answer of one key and window, or the taking back of one.
+    """An answer of one key and window, or the retraction of one.
 
     `values` are the named results: of what came since the pane before when discarding, else of everything so far.
     `answer` is always of everything so far. A retraction takes back the window's whole answer, which it repeats.
-    `watermark` and `processing_time` are the clock's when it fired, in microseconds.
+    `watermark` and `processing_time` are the clock's when the pane fired, in microseconds.
     """
 
     key: Key
@@ -84,14 +84,14 @@ class Pane:
     processing_time: int
     writer: str = "stream"
     timestamp: int | None = None
-    """When the answer happened, in microseconds; the window's end but for one, where it is left out."""
+    """The answer's event time, in microseconds; None stands for the window's last microsecond."""
     parts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """The accumulator that `values` are the results of."""
+    """The accumulator from which `values` are computed."""
 
 
 @dataclass(frozen=True)
 class Late:
-    """A record that came too late for one of its windows: expired, or its trigger was done (rules M1, M4).
+    """A record that came too late for one of its windows: it had expired, or its trigger was done (rules M1, M4).
 
     `behind` says how far the watermark was past the window's end, in microseconds.
     """
@@ -106,7 +106,7 @@ class Late:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that one of the definition's steps could not take, and why; `returned` is one that was fed back."""
+    """A record that a step of the definition could not take, and why; `returned` is true of one that was fed back."""
 
     record: Mapping[str, Any]
     reason: str
@@ -115,11 +115,11 @@ class Rejected:
 
 
 Answers = dict[tuple[Key, Window], Mapping[str, Any]]
-"""The current answer of every key and window: what table `p` holds."""
+"""The current answer of every key and window: the contents of the answers table."""
 
 
 def answers(panes: Iterable[Pane]) -> Answers:
-    """The current answers after these panes: of each key and window the highest version, unless it was taken back.
+    """Find the current answers after these panes: the highest version of each key and window, unless it was retracted.
 
     Of a retraction and a pane with the same version the pane is the later. The order of the input does not matter.
     """

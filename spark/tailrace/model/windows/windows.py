@@ -1,8 +1,8 @@
-"""Where in event time: how a record is assigned to windows and which windows merge (Dataflow Model, 2.2).
+"""Windowings, which say where in event time: the windows of a record, and which windows merge (Dataflow Model, 2.2).
 
-Windows are half open, `[start, end)`, in microseconds (rule T1). Assignment looks at one record alone, and of the
-built-in kinds only `Fixed` with a phase at more of it than its event time; merging looks at one key's windows alone.
-All the built-in kinds say their parts as data, so that each execution can compile them.
+Windows are half open, `[start, end)`, in microseconds (rule T1). Assignment looks at one record alone, merging at one
+key's windows alone. Of the built-in kinds only `Fixed` with a phase looks at more of a record than its event time. All
+built-in kinds hold their options as data, so that each execution can compile them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Window(NamedTuple):
         return self.end - 1
 
     def overlaps(self, other: Window) -> bool:
-        """Whether they share an instant. Windows that just touch do not (rule M2).
+        """Tell whether two windows share an instant. Windows that just touch do not (rule M2).
 
         >>> Window(0, 2).overlaps(Window(2, 4)), Window(0, 3).overlaps(Window(2, 4))
         (False, True)
@@ -42,18 +42,18 @@ class Window(NamedTuple):
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""No record: all that windows which look at the event time alone need to know of one."""
+"""An empty record, for windowings that look at the event time alone."""
 
 
 class Windowing:
-    """The base of ways to put records into windows, which stay apart or merge just where they overlap."""
+    """The base of windowings, which put records into windows that stay apart, or merge just where they overlap."""
 
-    # Type checkers see what is only read, so that a kind may have it as an attribute or as an option, or compute it.
+    # Type checkers see read-only properties, so that a kind may have an attribute or an option instead, or compute it.
     if TYPE_CHECKING:
 
         @property
         def columns(self) -> tuple[str, ...]:
-            """The log's columns that it looks at besides the event time."""
+            """The log's columns that the windowing looks at besides the event time."""
             return ()
 
         @property
@@ -63,14 +63,14 @@ class Windowing:
 
         @property
         def longest(self) -> int | None:
-            """How long a window can be, in microseconds; None where that depends on the records."""
+            """The greatest length of a window, in microseconds; None where that depends on the records."""
             return None
 
         @property
         def reach(self) -> int:
-            """How long after it closes a window can still be reached by a record that is not too late, in microseconds.
+            """The time after a window closes in which a record that is not too late can reach it, in microseconds.
 
-            Only windows that merge have a reach: an admissible record may overlap one that closed before it came.
+            Only windows that merge have a reach: a record in time may overlap a window that closed before it came.
             """
             return 0
 
@@ -78,24 +78,24 @@ class Windowing:
         columns, merges, longest, reach = (), False, None, 0
 
     def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
-        """The windows of a record with event time `at`, by start."""
+        """Return the windows of a record with event time `at`, by start."""
         raise NotImplementedError
 
     def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
-        """The windows of one key after merging, by start, each with those it came from.
+        """Merge the windows of one key; return the merged windows by start, each with those it came from.
 
         Laws: the order of the input does not matter, and merging again changes nothing.
         """
         return gathered(windows)
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """What is wrong with its parts."""
+        """Find what is wrong with the windowing's options."""
         return ()
 
 
 @dataclass(frozen=True)
 class Global(Windowing):
-    """One window for all of event time (Dataflow Model, figures 6 to 9).
+    """A single window for all of event time (Dataflow Model, figures 6 to 9).
 
     >>> Global().assign(0) == [Window(BEGINNING, END_OF_TIME)]
     True
@@ -109,8 +109,8 @@ class Global(Windowing):
 class Fixed(Windowing):
     """Windows of one size, end to end, aligned to 1970 plus `offset` (figures 10 to 13).
 
-    `phase` names a column of the key by whose value they are moved further: unaligned windows, which spread the load of
-    completing them over time (Dataflow Model, 1.2).
+    `phase` names a column of the key by whose value the windows are moved further: unaligned windows, which spread the
+    load of completing them over time (Dataflow Model, 1.2).
 
     Law: every instant is in exactly one window.
 
@@ -146,7 +146,7 @@ class Fixed(Windowing):
 
 @dataclass(frozen=True)
 class Sliding(Windowing):
-    """Windows of one size, one starting every `period`, so that each record is in size / period of them.
+    """Windows of one size, which start one period (`every`) apart, so that each record is in size / period of them.
 
     With a period above the size there are gaps: a record in a gap is in no window.
 
@@ -205,16 +205,16 @@ class Sessions(Windowing):
 
 
 PHASE_TYPES = ("string", "boolean", "int", "bigint", "date")
-"""The types of column whose values are written the same everywhere, so that a phase can be made of them."""
+"""The column types whose values are written alike in every execution, so that a phase can be made of them."""
 
 PHASE_STEP = 1_000_003
-"""Spreads a checksum of 32 bits over 136 years of microseconds: more than any window."""
+"""The factor that spreads a checksum of 32 bits over 136 years of microseconds: more than any window."""
 
 
 def phase_of(value: object) -> int:
-    """How far the windows of a key with this value are moved, in microseconds, before it is taken by their size.
+    """Compute how far the windows of a key with this value are moved, in microseconds, before reduction by their size.
 
-    A checksum of the value as it is written, so that it is the same in every execution and in every year.
+    It is a checksum of the value as text, and so the same in every execution and in every year.
 
     >>> phase_of("a") == phase_of("a") != phase_of("b"), phase_of(None)
     (True, 0)
@@ -224,7 +224,7 @@ def phase_of(value: object) -> int:
 
 
 def merge(windows: Iterable[Window]) -> list[Window]:
-    """The spans of windows that overlap, directly or through others, by start (Dataflow Model, 2.2.2).
+    """Merge windows that overlap, directly or through others, into spans, by start (Dataflow Model, 2.2.2).
 
     Laws: the order of the input does not matter, and merging again changes nothing.
 
@@ -235,7 +235,7 @@ def merge(windows: Iterable[Window]) -> list[Window]:
 
 
 def gathered(windows: Iterable[Window]) -> dict[Window, list[Window]]:
-    """The merged spans by start, each with the windows that it came from.
+    """Merge windows that overlap into spans, by start, each with the windows that it came from.
 
     >>> gathered([Window(4, 6), Window(0, 3), Window(2, 4)])[Window(0, 4)]
     [Window(start=0, end=3), Window(start=2, end=4)]

@@ -1,1 +1,1 @@
-"""Draw panes as the paper does, of tables or of a sample."""
+"""Draw panes as the paper does, from tables or from a sample."""

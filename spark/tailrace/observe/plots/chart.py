@@ -1,4 +1,4 @@
-"""Draws a laid-out plot with Vega-Lite (altair), and turns it into SVG and PNG (vl-convert)."""
+"""Draw a laid-out plot with Vega-Lite (altair), and turn it into SVG and PNG (vl-convert)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "midd
 
 
 def svg(plot: PanePlot) -> str:
-    """The chart as an SVG element whose marks carry their description as a title: the browser's own tooltip."""
+    """Draw the chart as an SVG element whose marks have their descriptions as titles: the browser's own tooltips."""
     drawn = vl_convert.vegalite_to_svg(_specification(_chart(scene(plot))), allowed_base_urls=[])
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(drawn)
@@ -43,7 +43,7 @@ def svg(plot: PanePlot) -> str:
     for mark in list(root.iter()):
         for name in ("id", "clip-path"):
             if found := re.search(r"clip\d+", mark.get(name, "")):
-                # Vega counts its clips on from chart to chart; the same plot is to give the same page.
+                # Vega numbers its clips across charts; number them anew, so that the same plot gives the same page.
                 number = numbers.setdefault(found[0], f"frame{len(numbers)}")
                 mark.set(name, mark.get(name, "").replace(found[0], number))
         tip = mark.get("aria-label", "")
@@ -55,7 +55,7 @@ def svg(plot: PanePlot) -> str:
 
 
 def png(plot: PanePlot, scale: float) -> bytes:
-    """The chart as a PNG, with the plot's title and subtitle on it."""
+    """Draw the chart as a PNG, with the plot's title and subtitle on it."""
     title = alt.Title(plot.title, subtitle=[plot.subtitle, f"{plot.value} for {plot.key}"], anchor="start")
     spec = _specification(_chart(scene(plot)).properties(title=title))
     return vl_convert.vegalite_to_png(spec, scale=scale, allowed_base_urls=[])
@@ -63,7 +63,7 @@ def png(plot: PanePlot, scale: float) -> bytes:
 
 def _specification(chart: alt.VConcatChart) -> dict[str, Any]:
     specification = chart.to_dict()
-    # Legends one under the other: Vega knows the setting, and altair's schema of Vega-Lite leaves it out.
+    # Put legends one under the other: Vega has this setting, but altair's schema of Vega-Lite lacks it.
     below = {"anchor": "start", "direction": "vertical", "margin": 6}
     specification["config"]["legend"]["layout"] = {"bottom": below}
     return specification
@@ -104,7 +104,7 @@ def _chart(laid: Scene) -> alt.VConcatChart:
             rowPadding=4,
         ),
     )
-    # Scales of their own, or the rows' missing legend would do away with the chart's.
+    # Each chart has scales of its own: were they shared, the rows, which have no legend, would remove the chart's.
     own: dict[str, Any] = dict.fromkeys(("fill", "stroke", "shape"), "independent")
     chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10, config=look).resolve_scale(**own)
     return chart
@@ -126,7 +126,7 @@ def _main(laid: Scene) -> list[alt.Chart]:
         line.mark_line(clip=True, strokeWidth=1.6, color=_INK).encode(across, up, _dash(laid), alt.Order("order:Q")),
         *_records(laid, laid.dots, across, up),
         *(_produced(laid, across, up) if laid.produced else ()),
-        # Twice: first a white rim, so that the text reads on lines and edges.
+        # Draw the text twice, the first time as a white rim, so that it is legible on lines and edges.
         text.mark_text(**_BOLD, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
         text.mark_text(**_BOLD).encode(across, up, _text(), alt.Color("ink:N", scale=None)),
     ]
@@ -146,7 +146,7 @@ def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
 
 
 def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
-    """The records as dots: with their label inside while there are few, else small."""
+    """Draw the records as dots: with their labels inside while there are few, else small."""
     shape = _shape(laid, legend)
     wrong = alt.datum.kind == RECORDS[True]
     ink = alt.when(wrong).then(alt.value(_WRONG)).otherwise(alt.value(_INK))
@@ -162,7 +162,7 @@ def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend:
 
 
 def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
-    """What a computation produced as triangles, each with its label beside it, white-rimmed to be read on dots."""
+    """Draw productions as triangles, each with its label beside it, white-rimmed to be legible on dots."""
     rows = _data(laid.produced)
     mark = rows.mark_point(filled=True, opacity=1, size=220, color=_MADE)
     text = {**_BOLD, "align": "right", "dx": -12}
@@ -174,7 +174,7 @@ def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
 
 
 def _shape(laid: Scene, legend: bool) -> alt.Shape:
-    """A shape for each kind of what is drawn as a point."""
+    """Choose a shape for each kind of point that is drawn."""
     marks = {RECORDS[False]: "circle", RECORDS[True]: "diamond" if laid.numbered else "cross", PRODUCED: "triangle-up"}
     drawn = {row["kind"] for row in (*laid.dots, *laid.far_dots, *laid.produced)}
     names = [name for name in marks if name in drawn]
@@ -190,7 +190,7 @@ def _data(rows: Sequence[Row]) -> alt.Chart:
 
 
 def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
-    """A UTC axis over the domain: a round step, the clock as fine as the step, the date where the day changes."""
+    """Make a UTC axis over the domain: a round step, labels as fine as the step, the date where the day changes."""
     low, high = domain
     step = next((step for step in _STEPS if (high - low) / step <= _MOST_TICKS), (high - low) / _MOST_TICKS)
     ticks = [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
@@ -204,7 +204,7 @@ def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
 
 
 def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
-    """A pale fill and a full stroke per kind of pane, with one legend for both."""
+    """Choose a pale fill and a full stroke for each kind of pane, with one legend for both."""
     used = {row["kind"] for row in [*laid.boxes, *laid.far_boxes]}
     kinds = [(name, ink) for name, ink in KINDS.values() if name in used]
     names = [name for name, _ in kinds]
@@ -216,7 +216,7 @@ def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
 
 
 def _pale(ink: str) -> str:
-    """The colour with three quarters of white in it."""
+    """Mix a colour with three quarters of white."""
     parts = (int(ink[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)
 

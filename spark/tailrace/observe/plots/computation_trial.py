@@ -1,6 +1,6 @@
-"""A computation tried on a sample: the reference execution, and what there is to see of it (MillWheel, 4.1).
+"""A computation run over a sample by the reference execution, and its plot (MillWheel, 4.1).
 
-No Spark, no lake: what it produces of a few records, before it is shipped.
+It needs neither Spark nor a lake: it shows what a computation produces from a few records before it is shipped.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tailrace.observe.plots.simulation import shown
 
 @dataclass(frozen=True)
 class Producing:
-    """One computation over a source's log, folded over epochs by the reference execution."""
+    """A computation over a source's log, folded over epochs by the reference execution."""
 
     computation: Computation
     epochs: Epochs
 
     @cached_property
     def run(self) -> Run:
-        """What it gives: the productions, and the records left out, in order."""
+        """The result of the fold: the productions, and the records left out, in order."""
         return fold_chain(self.computation, self.epochs)[-1]
 
     @property
     def keys(self) -> list[Key]:
-        """The keys that something was produced for, the one with the most first."""
+        """The keys that something was produced for, those with the most productions first."""
         return [key for key, _ in Counter(one.key for one in self.run.productions).most_common()]
 
     def productions(self, key: Key | None) -> list[Production]:
-        """Those of one key or of all, in the order in which they were produced."""
+        """Return the productions of one key, or of all, in the order in which they were produced."""
         return [one for one in self.run.productions if key is None or one.key == key]
 
     @property
     def records(self) -> int:
-        """How many records came, each once."""
+        """The number of records that came, each counted once."""
         return sum(len(bundle) for bundle, _ in self.epochs)
 
     def again(self, sample: Sample) -> int:
-        """How many records of the sample were dropped, as they came again (rule X5)."""
+        """Count the records of the sample that were dropped because they came again (rule X5)."""
         return len(sample.records) - self.records
 
     @property
@@ -60,7 +60,7 @@ class Producing:
         return {clock.epoch: clock.processing_time for _, clock in self.epochs}
 
     def plot(self, key: Key, result: str) -> PanePlot:
-        """Where the records and productions of one key lie in both times; labels are of one column."""
+        """Plot the records and productions of one key over both times; `result` names the column of the labels."""
         computation = self.computation
         named = ", ".join(f"{name} = {value}" for name, value in zip(computation.key, key, strict=True))
         made = self.productions(key)

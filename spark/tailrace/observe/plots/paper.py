@@ -1,4 +1,4 @@
-"""The paper's figures 5 to 14, drawn from its ten points by what Tailrace computes (Dataflow Model, 2.4)."""
+"""The paper's figures 5 to 14, computed by Tailrace from the paper's ten points (Dataflow Model, 2.4)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SAID = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One of the paper's figures: its number, what it shows, and the plot. Figure 5 has no definition."""
+    """A figure of the paper: its number, what it shows, and the plot. Figure 5 has no definition."""
 
     number: int
     title: str
@@ -54,7 +54,7 @@ class Figure:
 
 
 def figures() -> Iterator[Figure]:
-    """Figures 5 to 14, computed."""
+    """Compute figures 5 to 14."""
     for number in NUMBERS:
         title, text = _SAID[number]
         pipeline = examples.figure(max(number, 6))
@@ -73,7 +73,7 @@ def figures() -> Iterator[Figure]:
 
 
 def page() -> str:
-    """All the figures on one self-contained page, each with its definition. It fetches and runs nothing."""
+    """Write all figures on one self-contained page, each with its definition. The page fetches and runs nothing."""
     template = Template(files("tailrace.observe.plots").joinpath("paper.html").read_text(encoding="utf-8"))
     return template.substitute(figures="\n".join(_section(one) for one in figures()))
 
@@ -87,7 +87,7 @@ def _section(one: Figure) -> str:
 
 
 def _apart(drawing: str, prefix: str) -> str:
-    """The drawing with names of its own, for what is named alike on one page is the same thing to a browser."""
+    """Prefix the names in a drawing: to a browser, equal names on one page are one thing."""
     named = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', drawing)
     return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', named))
 

@@ -1,4 +1,4 @@
-"""What there is to see of one key, as the paper plots it: panes, records, watermark (Dataflow Model, 2.4)."""
+"""The data of a plot of one key, as the paper draws it: panes, records, watermark (Dataflow Model, 2.4)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PlotMissingError(TailraceError, ImportError):
 
 @dataclass(frozen=True)
 class PlotPane:
-    """One pane of the key: an answer of one window, or the taking back of one.
+    """A pane of the key: an answer of one window, or the retraction of one.
 
-    `value` is what the pane says; of a retraction, the value that is taken back (not negated: the plot puts the
+    `value` is the pane's value; for a retraction, the value that is taken back (not negated: the plot adds the
     minus sign). `window_start` and `window_end` bound the window in event time, half open; the years 1 and 9999
     stand for no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the version (V1).
     """
@@ -43,9 +43,9 @@ class PlotPane:
 
 @dataclass(frozen=True)
 class PlotRecord:
-    """One record of the key, where it lies in both times.
+    """A record of the key, by event time and arrival.
 
-    `label` is what it adds (shown in its dot when there are few). `too_late`: in none of its windows any more.
+    `label` is what the record adds (shown in its dot when there are few). `too_late`: too late for all its windows.
     """
 
     event_time: datetime
@@ -56,7 +56,7 @@ class PlotRecord:
 
 @dataclass(frozen=True)
 class PlotProduction:
-    """One record that a computation produced for the key: of which event time it is, and when it was produced."""
+    """A record that a computation produced for the key: its event time, and when it was produced."""
 
     event_time: datetime
     produced_at: datetime
@@ -75,11 +75,11 @@ class PlotTable:
 
 @dataclass(frozen=True)
 class PanePlot:
-    """What there is to see of one key.
+    """The data of a plot of one key.
 
-    `key` names it (`origin = EWR`), `value` what the panes count (`departures`), or which column of what a computation
-    produced the labels are. `watermark` holds pairs of
-    (processing time, watermark from then on). `facts` become the cards above the chart, `tables` follow below it.
+    `key` names the key (`origin = EWR`), `value` what the panes count (`departures`), or the column of a computation's
+    productions that the labels show. `watermark` holds pairs of (processing time, watermark from then on). `facts`
+    become the cards above the chart, `tables` follow below it.
     """
 
     title: str
@@ -94,7 +94,7 @@ class PanePlot:
     productions: Sequence[PlotProduction] = ()
 
     def __post_init__(self) -> None:
-        """Raises `PlotError` for an instant with no zone, a timing that is none of `Timing`, a ragged table."""
+        """Raise `PlotError` for an instant without a zone, a timing that is not in `Timing`, or a ragged table."""
         instants = [moment for pane in self.panes for moment in (pane.window_start, pane.window_end, pane.fired_at)]
         instants += [moment for record in self.records for moment in (record.event_time, record.arrived_at)]
         instants += [moment for one in self.productions for moment in (one.event_time, one.produced_at)]
@@ -111,7 +111,7 @@ class PanePlot:
 
 
 def written(value: object) -> str:
-    """A value as it is shown: numbers with thousands apart and four places at most, instants to the second, UTC.
+    """Write a value as text: numbers with thousands apart and at most four decimal places, instants in UTC.
 
     >>> written(12345), written(2.50000), written(None), written(datetime(2013, 3, 8, 15, tzinfo=UTC))
     ('12,345', '2.5', '–', '2013-03-08 15:00:00')

@@ -14,7 +14,7 @@ from tailrace.observe.plots.plot import PanePlot, PlotError, PlotTable, written
 
 
 def render(plot: PanePlot) -> str:
-    """One self-contained page: title, facts, chart, how to read it, tables. It fetches and runs nothing.
+    """Render a self-contained page: title, facts, chart, how to read it, tables. The page fetches and runs nothing.
 
     With no pane and no record the page says so in the chart's place. All text is escaped. The same plot gives the
     same page.
@@ -41,7 +41,7 @@ def render(plot: PanePlot) -> str:
 
 
 def render_png(plot: PanePlot, scale: float = 2.0) -> bytes:
-    """The chart alone as a PNG with the title on it, about 1,200 times `scale` pixels wide.
+    """Render the chart alone as a PNG with the title on it, about 1,200 times `scale` pixels wide.
 
     Raises:
         PlotError: neither a pane nor a record.

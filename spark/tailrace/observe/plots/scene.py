@@ -1,4 +1,4 @@
-"""Where everything of a plot goes: the scales, the boxes, and which labels there is room for. It draws nothing.
+"""The layout of a plot: the scales, the boxes, and the labels that there is room for. Nothing is drawn here.
 
 Positions are in milliseconds since 1970 on both axes (what Vega takes for an instant); sizes are in pixels.
 """
@@ -29,7 +29,7 @@ KINDS = {
     "correction": ("correction: by a backfill", "#7a3fb0"),
     "retraction": (f"{MINUS} retraction: taken back", "#c2203f"),
 }
-"""The kinds of panes in the order of the legend: what they are called, and their colour."""
+"""The kinds of panes in the order of the legend: their names, and their colours."""
 
 RECORDS = {False: "record", True: "record, too late for its window"}
 PRODUCED = "produced"
@@ -38,7 +38,7 @@ LINES = ("watermark", "ideal watermark: no skew")
 
 @dataclass(frozen=True)
 class Scene:
-    """What `chart` draws. `far` are the rows above the break, latest first, `far_note` says how far."""
+    """The layout that `chart` draws. `far` are the rows above the break, latest first; `far_note` says how far."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -56,7 +56,7 @@ class Scene:
 
 
 def scene(plot: PanePlot) -> Scene:
-    """Lays the plot out. What came much later than all the rest goes to rows of its own, not to squash the scale."""
+    """Lay a plot out. Panes and records much later than the rest get rows of their own, not to squash the scale."""
     panes = sorted(plot.panes, key=lambda pane: (pane.fired_at, not pane.retraction, pane.window_start))
     limit = _break(plot)
     near = [pane for pane in panes if pane.fired_at <= limit]
@@ -85,7 +85,7 @@ def scene(plot: PanePlot) -> Scene:
 
 @dataclass(frozen=True)
 class _Place:
-    """The scales: which instant lies how many pixels from the left and from the bottom."""
+    """The scales, which convert pixels to milliseconds of event time (`across`) and processing time (`up`)."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -110,17 +110,17 @@ def _bounded(moment: datetime) -> bool:
 
 
 def _break(plot: PanePlot) -> datetime:
-    """The last moment below the break: most has happened by then, and what follows is far off.
+    """Find the last moment below the axis's break: most panes and records come by then, and the next is far off.
 
-    Far off is farther than one and a half times all that lies below. Corrections have no say in what most is: a
-    backfill of a quiet key may fire more panes than the stream did.
+    Far off is a gap of more than one and a half times the span below it. Corrections do not count towards what is
+    most: a backfill of a quiet key may fire more panes than the stream did.
     """
     corrections = sorted(pane.fired_at for pane in plot.panes if pane.timing == "correction")
     moments = sorted(
         [pane.fired_at for pane in plot.panes if pane.timing != "correction"]
         + [record.arrived_at for record in plot.records]
     )
-    # What is produced is drawn where it is: it is never far off.
+    # Productions are drawn at their own time: they are never far off.
     produced = [one.produced_at for one in plot.productions]
     moments = moments or corrections or sorted(produced)
     last = moments[-1]
@@ -133,7 +133,7 @@ def _break(plot: PanePlot) -> datetime:
 
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
-    """All records, and the windows' bounds as long as they are near them: a global window has none."""
+    """Return the range of event time: of all records, and of windows' bounds near them. A global window has none."""
     bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if _bounded(b)]
     events = [record.event_time for record in plot.records] or bounds
     events += [one.event_time for one in plot.productions]
@@ -150,7 +150,7 @@ def _event_domain(plot: PanePlot) -> tuple[float, float]:
 def _processing_domain(
     panes: Sequence[PlotPane], records: Sequence[PlotRecord], produced: Sequence[PlotProduction]
 ) -> tuple[int, tuple[float, float]]:
-    """The height in pixels and the range: high enough for the panes of a window to stand apart, as far as it goes."""
+    """Return the height in pixels, enough to keep a window's panes apart (within limits), and the range of time."""
     moments = [_ms(pane.fired_at) for pane in panes] + [_ms(record.arrived_at) for record in records]
     moments += [_ms(one.produced_at) for one in produced]
     low, high = min(moments), max(moments)
@@ -164,7 +164,7 @@ def _processing_domain(
 
 
 def _bottom(pane: PlotPane, panes: Sequence[PlotPane], records: Sequence[PlotRecord]) -> float:
-    """Where a pane's box begins: the window's pane before, else the window's first record, else its own edge."""
+    """Return a box's lower edge: the window's pane before, else the window's first record, else the pane itself."""
     window = (pane.window_start, pane.window_end)
     fired = [
         other.fired_at
@@ -209,7 +209,7 @@ def _tip(plot: PanePlot, pane: PlotPane) -> str:
 
 
 def _boxes(plot: PanePlot, panes: Sequence[PlotPane], records: Sequence[PlotRecord], place: _Place) -> list[Row]:
-    """The boxes, those with the widest windows first: what lies within another is to lie upon it."""
+    """Make the boxes, those with the widest windows first, so that a box within another is drawn on top of it."""
     wide = sorted(panes, key=lambda pane: pane.window_start - pane.window_end)
     return [_box(plot, pane, place, _bottom(pane, panes, records)) for pane in wide]
 
@@ -217,7 +217,7 @@ def _boxes(plot: PanePlot, panes: Sequence[PlotPane], records: Sequence[PlotReco
 def _box(plot: PanePlot, pane: PlotPane, place: _Place, bottom: float) -> Row:
     left, right = place.clip(pane.window_start, pane.window_end)
     top = _ms(pane.fired_at)
-    if pane.retraction:  # a strip upon the edge of the pane that takes its place
+    if pane.retraction:  # a strip on the edge of the pane that replaces it
         bottom, top = top, top + place.up(_STRIP)
     name, ink = KINDS[_kind(pane)]
     tip = _tip(plot, pane)
@@ -226,7 +226,7 @@ def _box(plot: PanePlot, pane: PlotPane, place: _Place, bottom: float) -> Row:
 
 
 def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _Place) -> list[Row]:
-    """The labels that find room, the more important first; one that finds none is left to the tooltip."""
+    """Place the labels that find room, the more important first; a label without room is left to the tooltip."""
     taken = [(_ms(record.event_time), _ms(record.arrived_at), place.across(11), place.up(11)) for record in obstacles]
     dots = len(taken)
     rank = {"correction": 0, "late": 1, "on_time": 1, "retraction": 2, "early": 3}
@@ -240,7 +240,7 @@ def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _
         middle, inner = (left + right) / 2, max((right - left) / 2 - half[0] * 1.3, 0)
         spots = [middle + inner * side for side in (0, -0.5, 0.5, -1, 1)]
         free = [spot for spot in spots if not _meets((spot, at, *half), taken)]
-        # Upon a dot is better than nowhere, upon another label is not.
+        # A label on a dot is better than none, a label on another label is not.
         free = free or [spot for spot in spots if not _meets((spot, at, *half), taken[dots:])]
         if free:
             taken.append((free[0], at, *half))
@@ -270,7 +270,7 @@ def _produced(plot: PanePlot, one: PlotProduction) -> Row:
 
 
 def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
-    """The watermark as corners of a stair, held within the frame, and the diagonal of no skew."""
+    """Make the lines: the watermark as the corners of a stair, kept near the frame, and the diagonal of no skew."""
     beyond = x[1] - x[0]  # out of the frame, which clips, but not by thousands of years
     moments = [(_ms(at), min(max(_ms(mark), x[0] - beyond), x[1] + beyond)) for at, mark in sorted(steps)]
     before = [mark for at, mark in moments if at < y[0]]
@@ -287,9 +287,9 @@ def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y
 
 
 def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[str], str, list[Row], list[Row]]:
-    """The rows above the break, latest first, a note on them, and what is in them.
+    """Return the rows above the axis's break, latest first, a note on them, and the boxes and dots in them.
 
-    A row holds one minute and kind. A window that would lie upon itself there gets a row of its own.
+    A row holds one minute and one kind. A second pane of a window in the same row gets a row of its own.
     """
     place = _Place(x, (0.0, 1.0), 1)
     order = [*KINDS, *RECORDS.values()]

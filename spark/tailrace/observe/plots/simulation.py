@@ -1,6 +1,6 @@
-"""A definition tried on a sample: the reference execution, and what there is to see of it (Dataflow Model, 2.4).
+"""A definition run over a sample by the reference execution, and its plot (Dataflow Model, 2.4).
 
-No Spark, no lake: what a definition says of a few records, pane by pane, before it is shipped.
+It needs neither Spark nor a lake: it shows a definition's panes for a few records before the definition is shipped.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTabl
 
 @dataclass(frozen=True)
 class Simulation:
-    """One definition folded over epochs by the reference execution."""
+    """A definition folded over epochs by the reference execution."""
 
     pipeline: Pipeline
     epochs: Epochs
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """What each stage gives: its panes, and the records left out, in order."""
+        """The results of the stages, the first stage first: panes, and the records left out, in order."""
         return fold_stages(self.pipeline, self.epochs)
 
     @property
     def run(self) -> Run:
-        """That of the last stage."""
+        """The result of the last stage."""
         return self.runs[-1]
 
     @cached_property
     def bundles(self) -> Epochs:
-        """The epochs of the last stage: of a later one, the panes of the stage before it, as records."""
+        """The epochs that the last stage folds: the source's, or else the panes of the stage before, as records."""
         earlier = self.pipeline.earlier
         if earlier is None:
             return self.epochs
@@ -53,15 +53,15 @@ class Simulation:
 
     @property
     def keys(self) -> list[Key]:
-        """The keys that have panes, the one with the most first."""
+        """The keys that have panes, those with the most panes first."""
         return [key for key, _ in Counter(pane.key for pane in self.run.panes).most_common()]
 
     def panes(self, key: Key) -> list[Pane]:
-        """The panes of one key, in the order in which they fired."""
+        """Return the panes of one key, in the order in which they fired."""
         return [pane for pane in self.run.panes if pane.key == key]
 
     def plot(self, key: Key, result: str, title: str = "", subtitle: str = "") -> PanePlot:
-        """The paper's plot of one key and one of the results."""
+        """Build the paper's plot of one key and one of the results."""
         own = self.panes(key)
         named = ", ".join(f"{name} = {value}" for name, value in zip(self.pipeline.key, key, strict=True))
         return PanePlot(
@@ -94,7 +94,7 @@ class Simulation:
 
 
 def answers(pipeline: Pipeline) -> str:
-    """The four answers of a definition in one line: what, where, when and how.
+    """Write a definition's four answers in one line: what, where, when and how.
 
     >>> from tailrace.model.samples import examples
     >>> answers(examples.figure(12))
@@ -106,7 +106,7 @@ def answers(pipeline: Pipeline) -> str:
 
 
 def table(panes: Sequence[Pane]) -> PlotTable:
-    """Panes as a table, one a row, in the order in which they fired."""
+    """Make a table of panes, one a row, in the order in which they fired."""
     names = list(panes[0].values)
     columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
     rows = []
@@ -119,7 +119,7 @@ def table(panes: Sequence[Pane]) -> PlotTable:
 
 
 def shown(value: Any) -> Value:
-    """A result as a plot and a table take it: numbers as numbers, anything else as text."""
+    """Convert a result for plots and tables: numbers stay numbers (a `Decimal` becomes a float), the rest is text."""
     if isinstance(value, Decimal):
         return float(value)
     return (

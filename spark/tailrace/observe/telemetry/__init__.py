@@ -1,1 +1,1 @@
-"""Tell of runs: metrics, structured logs and lineage."""
+"""Report on runs: metrics, structured logs and lineage."""

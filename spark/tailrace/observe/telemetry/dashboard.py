@@ -1,6 +1,6 @@
 """The Grafana dashboard over the metrics, as data; `python -m tailrace.observe.telemetry.dashboard` writes its file.
 
-Which data source it reads, which logs and which pipelines it shows, is chosen in the dashboard. Durations are seconds.
+The data source, logs and pipelines are chosen in the dashboard itself. Durations are in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RATE = "$__rate_interval"
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of Prometheus, and the name of each line; `{{label}}` stands for a label's value."""
+    """A query of Prometheus, and the name of each line that it gives; `{{label}}` stands for a label's value."""
 
     expression: str
     legend: str
@@ -27,7 +27,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: its title, what it tells, its queries, its unit as Grafana names it, and its kind and width of 24."""
+    """A panel: title, description (`tells`), queries, unit as Grafana names it, kind, and width out of 24."""
 
     title: str
     tells: str
@@ -173,7 +173,7 @@ _HEIGHT = {"stat": 4}
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana imports it."""
+    """Build the dashboard as the data that Grafana imports."""
     panels: list[dict[str, Any]] = []
     top = 0
     for row in ROWS:
@@ -200,7 +200,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def dashboard_text() -> str:
-    """The text of the dashboard's file."""
+    """Write the JSON text of the dashboard's file."""
     return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Lineage: what a run reads and writes, told to whoever collects OpenLineage events.
+"""Lineage: the data that a run reads and writes, sent as OpenLineage events.
 
-A stream is one run of a job: START, RUNNING now and then, COMPLETE or FAIL. A backfill is one for each stage: START as
-it takes its generation, COMPLETE, ABORT where it gave way, or FAIL. Where events go is the client's own configuration
-(OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); with none of it nothing is sent. Events are sent by
-a thread of their own, and one that cannot be sent is said once: no run waits for it, or fails by it.
+A stream is one run of a job: START, RUNNING now and then, COMPLETE or FAIL. A backfill is one run for each stage: START
+as it takes its generation, then COMPLETE, ABORT where it gave way, or FAIL. The client's own configuration says where
+events go (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); without any, nothing is sent. A thread of
+its own sends the events; a failure to send is reported once, and no run waits for lineage or fails because of it.
 Needs the extra `observe` (openlineage-python).
 """
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from openlineage.client.facet_v2 import DatasetFacet, JobFacet, RunFacet
 
 EVERY = 60.0
-"""A running stream says so at most this often, in seconds."""
+"""The least time between two RUNNING events of a stream, in seconds."""
 
 PRODUCER = f"urn:tailrace:{tailrace.__version__}"
 
 FACET = "tailrace"
-"""The run facet of our own: the run's id, pipelines with their generations and fingerprints, the epochs from first to
-last, what became of a backfill's windows, and which engine computed it."""
+"""The run facet of our own: the run's id, pipelines with their generations and fingerprints, the first and the last
+epoch, what became of a backfill's windows, and the engines that computed the results."""
 
 
 class Lineage:
-    """The lineage of one run. It is a watcher; `close` waits until what was told is sent, or could not be.
+    """The lineage of one run: a watcher. `close` waits until every event is sent, or has failed to be.
 
-    `warn` is called once, with why, should an event not be sent. Raises `ObserveMissingError` where the client is not
-    installed.
+    `warn` is called once, with the reason, if an event cannot be sent. Raises `ObserveMissingError` where the client is
+    not installed.
     """
 
     def __init__(self, subject: Subject, warn: Callable[[str], None], every: float = EVERY) -> None:
@@ -60,7 +60,7 @@ class Lineage:
             raise missing("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
         self._events, self._facets = events, facets
         events.set_producer(PRODUCER)
-        # It tells the same in its own words, each time.
+        # The client would log every event that it cannot send, which `warn` reports once.
         logging.getLogger("openlineage").setLevel(logging.CRITICAL)
         self.subject, self.every, self._warn = subject, every, warn
         self._client: Any = None
@@ -85,7 +85,7 @@ class Lineage:
                 self._stream("COMPLETE" if error is None else "FAIL", error)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the events that are left, and close the client."""
         if self._client is not None:
             self._sending.submit(self._client.close)
         self._sending.shutdown()
@@ -105,7 +105,7 @@ class Lineage:
         log, job = stages[0].source, f"stream.{subject.log}"
         written: list[Contract] = []
         if subject.source is None:
-            # It reads the log that another one lands.
+            # This stream reads the log that another stream lands.
             inputs, job = [self._input(log_contract(log))], f"{job}.from_log"
         else:
             inputs, written = [self._source()], [log_contract(log), rejected_contract(log)]
@@ -138,7 +138,7 @@ class Lineage:
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
     def _written(self, stage: Definition) -> list[Contract]:
-        """The tables of its own that a run of a stage writes."""
+        """Return the contracts of the stage's own tables that a run of the stage writes."""
         if not isinstance(stage, Pipeline):
             return [ledger_of(stage)]
         answered = self.subject.answered(Lake(self.subject.settings))
@@ -170,7 +170,7 @@ class Lineage:
                 self._client = OpenLineageClient()
             self._client.emit(event)
         except Exception as error:
-            # Whatever it is, the run has nothing to do with it.
+            # Whatever the error is, it must not reach the run.
             if not self._warned:
                 self._warned = True
                 said = next(iter(str(error).splitlines()), "")
@@ -207,7 +207,7 @@ class Lineage:
         return self._events.OutputDataset(*self._named(contract), facets=self._schema(contract))
 
     def _named(self, contract: Contract) -> tuple[str, str]:
-        """A table as OpenLineage names those of an Iceberg warehouse: the warehouse, and the table in its namespace."""
+        """Name a table as OpenLineage names Iceberg tables: by the warehouse, and by the table in its namespace."""
         settings = self.subject.settings
         return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
 

@@ -1,4 +1,4 @@
-"""Structured logs: a line for each epoch and each run, and for what somebody should look at.
+"""Structured logs: a line for each epoch and each run, and for whatever needs attention.
 
 The standard library's logging, on a logger of our own; as JSON by python-json-logger (extra `observe`), or as text.
 Every line has the log and the run, and where known the pipeline, epoch, generation and token.
@@ -34,7 +34,7 @@ LOGGER = "tailrace.run"
 
 
 class Logs:
-    """The log lines of one run. It is a watcher; `close` lets go of the file.
+    """The writer of one run's log lines: a watcher. `close` closes its file.
 
     Raises `ObserveMissingError` for JSON where python-json-logger is not installed, and `ObserveError` where the file
     cannot be written.
@@ -51,7 +51,7 @@ class Logs:
         self._held: tuple[str, ...] = ()
 
     def close(self) -> None:
-        """Log no more."""
+        """Stop logging, and close the file."""
         self._logger.removeHandler(self._handler)
         self._handler.close()
 
@@ -80,11 +80,11 @@ class Logs:
                 self._say(logging.ERROR, "failed", error=type(error).__name__, reason=said)
 
     def served(self, url: str) -> None:
-        """Where metrics are served."""
+        """Log the address at which metrics are served."""
         self._say(logging.INFO, "metrics_served", url=url)
 
     def warned(self, text: str) -> None:
-        """Something that was to be observed could not be."""
+        """Log that something could not be observed, and why."""
         self._say(logging.WARNING, "not_observed", reason=text)
 
     def _epoch(self, report: EpochReport) -> None:
@@ -93,7 +93,7 @@ class Logs:
             data["pipelines"][name] |= {"open": folded.open, "generation": folded.generation, "token": folded.token}
         lags = [lag for folded in report.folded.values() if (lag := lag_seconds(folded.clock)) is not None]
         if lags:
-            # The stage that is furthest behind: one number, for what reads lines and not tables.
+            # The lag of the stage furthest behind: one number, for tools that read lines and not tables.
             data["watermark_lag_seconds"] = round(max(lags), 3)
         self._say(logging.INFO, data.pop("event"), **data)
         for name, folded in report.folded.items():
@@ -155,7 +155,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _Text(logging.Formatter):
-    """Lines for people: time, level, event, and what there is to say of it."""
+    """Formats lines for people: time, level, event, and the event's values as `name=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

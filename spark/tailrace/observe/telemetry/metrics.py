@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: what the epochs, commits and backfills of a run come to, served over HTTP or put into a file.
+"""Metrics for Prometheus, of a run's epochs, commits and backfills, served over HTTP or put into a file.
 
-Nothing is counted per record here: an epoch's numbers come with its report, out of the jobs that it runs anyway. Labels
-are names that a definition or a source has (log, pipeline, table, partition), or one of a few words; never a key.
+Nothing is counted per record here: an epoch's numbers come with its report, from the jobs that it runs anyway. Labels
+are names that a definition or a source has (log, pipeline, table, partition), or words of a small set; never a key.
 Needs the extra `observe` (prometheus-client).
 """
 
@@ -33,15 +33,15 @@ BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram's buckets, in seconds."""
 
 WHOLE = "all"
-"""What stands for the one partition of a source that does not tell partitions apart."""
+"""The label of the one partition of a source that does not tell partitions apart."""
 
 ENDS = ("committed", "gave_way", "failed")
-"""How a backfill's run ends."""
+"""The statuses in which a backfill's run ends."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name as Prometheus has it, its kind, what it means, its labels, and which commands have it."""
+    """A metric: its name in Prometheus, its kind, its labels, its meaning, and the commands that have it."""
 
     name: str
     kind: Kind
@@ -109,11 +109,11 @@ METRICS = (
         "tailrace_backfill_timestamp_seconds", "gauge", _PIPELINE, "when this backfill ended, Unix time", _BACKFILL
     ),
 )  # fmt: skip
-"""Every metric that there is, in the order in which docs and dashboards tell of them."""
+"""Every metric, in the order in which docs and dashboards list them."""
 
 
 class Metrics:
-    """The metrics of one run. It is a watcher, and holds a registry of its own.
+    """The metrics of one run: a watcher with a registry of its own.
 
     Raises `ObserveMissingError` where prometheus-client is not installed.
     """
@@ -123,7 +123,7 @@ class Metrics:
             import prometheus_client as client
         except ImportError as error:
             raise missing("metrics (--metrics-port, TAILRACE_METRICS_PORT, TAILRACE_METRICS_FILE)", error) from None
-        # When a counter was made says nothing that its first sample does not.
+        # The time at which a counter was made adds nothing to its first sample.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.subject, self.log = subject, subject.log
         self.registry = client.CollectorRegistry()
@@ -156,7 +156,7 @@ class Metrics:
                 self._backfills()
 
     def write(self, path: Path) -> None:
-        """Put the metrics into a file as they are now, all at once; into one of this run's own where it is a folder.
+        """Write the metrics as they are now to a file, atomically; in a folder, to a file of this run's own.
 
         Raises `OSError` where the file cannot be written.
         """
@@ -169,7 +169,7 @@ class Metrics:
         )
 
     def _begin(self) -> None:
-        """What there is before the first epoch. What has not happened yet is zero, so that rates start with it."""
+        """Set the metrics that exist before the first epoch; counters start at zero, so that rates start there."""
         if self.subject.command != "stream":
             return
         lake, log = Lake(self.subject.settings), self.log
@@ -269,7 +269,7 @@ class Metrics:
             self._set("tailrace_backfill_timestamp_seconds", time.time(), self.log, noted.pipeline)
 
     def _backfills(self) -> None:
-        """How all backfills ended, as the tables of runs have it: a process sees but its own."""
+        """Count how all backfills ended, from the tables of runs: a process sees only its own runs."""
         lake = Lake(self.subject.settings)
         for stage in (one for one in self.subject.stages if isinstance(one, Ranged)):
             runs = Runs(lake, stage)
@@ -289,14 +289,14 @@ class Metrics:
 
 
 def _lag(now: int, watermark: int) -> float:
-    """How far the watermark is behind, in seconds; input that is complete is not behind at all."""
+    """Return the seconds by which the watermark is behind; 0 for input that is complete."""
     return 0.0 if watermark >= END_OF_TIME else (now - watermark) / 1e6
 
 
 class Endpoint:
-    """Metrics served over HTTP until it is closed. Port 0 is any that is free.
+    """An HTTP server of metrics, until it is closed. Port 0 stands for any free port.
 
-    Raises `ObserveError` where the port is taken, or the host is none of this machine's.
+    Raises `ObserveError` where the port is taken, or the host is no address of this machine.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
@@ -318,7 +318,7 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

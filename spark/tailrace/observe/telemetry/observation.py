@@ -1,4 +1,4 @@
-"""What is observed of a command's run, as the settings ask for it: metrics, structured logs, lineage."""
+"""The observation of a command's run, as the settings ask for it: metrics, structured logs, lineage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observing:
-    """A run that is observed: `tell` it what happens. `stopped` is to be set where the run was told to stop."""
+    """A run that is observed: call `tell` with what happens. Set `stopped` where the run was told to stop."""
 
     tell: Watcher
     stopped: bool = False
@@ -26,11 +26,11 @@ class Observing:
 
 @contextmanager
 def observing(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observing]:
-    """Observe a run from its beginning to its end, which is told whatever it is.
+    """Observe a run from its beginning to its end, and tell the watchers of the end even where it is an error.
 
-    `say` is given lines for people: where metrics are served, and what could not be observed.
+    `say` gets lines for people: where metrics are served, and what could not be observed.
 
-    Raises `ObserveMissingError` where the extra is not installed that is needed, and `ObserveError` where a port or a
+    Raises `ObserveMissingError` where an extra that is needed is not installed, and `ObserveError` where a port or a
     file cannot be had.
     """
     settings = subject.settings
@@ -48,7 +48,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
         if port is not None or settings.metrics_file is not None:
             metrics = _metrics(subject)
             if settings.metrics_file is not None:
-                # After its end was told, which is the last thing that they count.
+                # Write the metrics after the run's end was told: it is the last thing that they count.
                 stack.callback(_write, metrics, settings.metrics_file, warn)
             if port is not None:
                 from tailrace.observe.telemetry.metrics import Endpoint
@@ -57,7 +57,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
                 say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.served(endpoint.url)
-            # Before the logs: who reads there of an epoch finds it counted.
+            # Metrics come before the logs: an epoch that the logs tell of is counted already.
             watchers.insert(0, metrics)
         if lineage_wanted():
             from tailrace.observe.telemetry.lineage import Lineage
@@ -76,7 +76,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
 
 
 def lineage_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether OpenLineage is configured: a URL, a file of configuration, or a transport.
+    """Tell whether OpenLineage is configured: a URL, a file of configuration, or a transport.
 
     >>> lineage_wanted({"OPENLINEAGE_URL": "http://localhost:5000"}), lineage_wanted({"OPENLINEAGE_NAMESPACE": "prod"})
     (True, False)

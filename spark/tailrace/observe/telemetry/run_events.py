@@ -1,4 +1,4 @@
-"""What is observed of one run of a command, and what happens in it: the engine's reports, and how it began and ended.
+"""The events of one run of a command, for observation: the engine's reports, and the run's beginning and end.
 
 Metrics, logs and lineage are each a `Watcher`: called with one happening after the other, on the thread on which it
 happened. The engine knows none of them; it tells a lake's listener and a stream's watch.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from tailrace.stream.landing_stream import EpochReport
 
 HELD_BACK = 60_000_000
-"""A partition that holds the watermark back with nothing new for so many microseconds is told of."""
+"""The microseconds without anything new after which a partition that holds the watermark back is reported."""
 
 OUTCOMES = ("changed", "untouched", "retracted")
-"""What becomes of the windows of a backfill's range."""
+"""The outcomes of a backfill for the windows of its range."""
 
 
 class ObserveMissingError(TailraceError, ImportError):
@@ -40,13 +40,13 @@ class ObserveError(TailraceError, ValueError):
 
 
 def missing(what: str, error: ImportError) -> ObserveMissingError:
-    """What to say where a library is not there. `what` is what needs it, and which setting asked for it."""
+    """Make the error for a missing library. `what` names what needs it, and the setting that asked for that."""
     return ObserveMissingError(f"{what} needs the extra 'observe': install tailrace[observe] ({error})")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One run of a command: what it runs, from which source and on which lake. `run` tells it from every other."""
+    """A run of a command: its stages, its source, and the settings that name the lake. `run` is a unique id."""
 
     command: Literal["stream", "backfill"]
     settings: Settings
@@ -60,7 +60,7 @@ class Subject:
         return tuple(stage for stage in self.stages if isinstance(stage, Pipeline))
 
     def answered(self, lake: Lake) -> tuple[Pipeline, ...]:
-        """The stages that have a table of their current answers in a lake, or are about to make it."""
+        """Return the stages that have a table of current answers in a lake, or are about to make one."""
         read = {earlier.name for stage in self.stages if (earlier := before(stage)) is not None}
         return tuple(one for one in self.pipelines if one.name not in read or one.answers or lake.has(one.name))
 
@@ -77,7 +77,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Mended:
-    """The stream's checkpoint was written anew, for it had this flaw."""
+    """The stream's checkpoint was written anew, because it had this flaw."""
 
     flaw: str
 
@@ -95,8 +95,9 @@ Watcher: TypeAlias = "Callable[[Happening], None]"
 
 
 def told(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
-    """One watcher that tells them all, in their order. No run fails by what is observed of it: one that fails is left
-    out from then on, and `warn` is called with why.
+    """Join watchers into one that calls them in their order.
+
+    No run fails because it is observed: a watcher that fails is left out from then on, and `warn` is called with why.
     """
     left = list(watchers)
 
@@ -113,8 +114,9 @@ def told(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
 
 
 def lag_seconds(clock: Clock) -> float | None:
-    """How far an epoch's watermark is behind its processing time; None where there is no watermark yet, and 0 for input
-    that is complete.
+    """Return the seconds by which an epoch's watermark is behind its processing time.
+
+    None where there is no watermark yet, and 0 for input that is complete.
     """
     if clock.watermark <= BEGINNING:
         return None
@@ -122,7 +124,7 @@ def lag_seconds(clock: Clock) -> float | None:
 
 
 def epoch_data(report: EpochReport) -> dict[str, Any]:
-    """An epoch as JSON data: seconds, instants as text, and by pipeline what it folded."""
+    """Build the JSON data of an epoch: durations in seconds, instants as text, and by pipeline what was folded."""
     pipelines = {
         name: {
             "panes": folded.panes,

@@ -1,4 +1,4 @@
-"""The clock of an epoch in SQL: a row that every window goes by, and what the rules read of it."""
+"""The clock of an epoch in SQL: a row that is joined to every window, and its columns as the rules read them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 
 
 def clock_columns(pipeline: Pipeline) -> list[str]:
-    """Name the row's columns: those of `TIMES`, and for each signal that the trigger waits for whether it came."""
+    """Name the row's columns: those of `TIMES`, and one for each signal that the trigger waits for: whether it came."""
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
 
 def times(pipeline: Pipeline) -> Times:
-    """Give the row's columns as the terms that the rules read."""
+    """Return the row's columns as the terms that the rules read."""
     signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
     return Times("watermark_before", "watermark_after", "before", "now", signals)
 
 
 def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
-    """Give the row of an epoch that follows the one with the clock `before`, by its columns."""
+    """Return the row of an epoch that follows the one with the clock `before`, by column."""
     values: dict[str, int | bool] = {
         "watermark_before": before.watermark if before else BEGINNING,
         "watermark_after": clock.watermark,
@@ -39,11 +39,11 @@ def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generat
 
 
 def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> str:
-    """Write the row of an epoch that follows the one with the clock `before`, as a query."""
+    """Write the query of the row of an epoch that follows the one with the clock `before`."""
     return row_of(clock_values(pipeline, before, clock, generation))
 
 
 def row_of(values: Mapping[str, int | bool]) -> str:
-    """Write a table of one row: literals in the step's own text would be compiled anew in every epoch."""
+    """Write the query of a table of one row; literals in the step's own text would be compiled anew in every epoch."""
     terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
     return f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})"

@@ -1,4 +1,4 @@
-"""What open windows wait for, in SQL: the watermark that they hold back, and when one may fire without a record."""
+"""The waiting of open windows, in SQL: the watermark that they hold back, and when one may fire without a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.sql.terms import quoted
 def oldest_held(pipeline: Pipeline) -> str:
     """Write the oldest timestamp that open windows hold for a later stage (rule T3), as an aggregate of the state.
 
-    As `tailrace.model.step.stages.watermark` has it, in microseconds.
+    It is in microseconds; `tailrace.model.step.stages.watermark` is the reference.
     """
     stamp, terms = pipeline.stamp, []
     if pipeline.where.merges:
@@ -25,14 +25,17 @@ def oldest_held(pipeline: Pipeline) -> str:
 
 
 def due_terms(now: int, delays: Iterable[int]) -> list[str]:
-    """Write when windows with fresh records have waited long enough, for each delay, as aggregates of the state."""
+    """Write for each delay an aggregate of the state: when, after `now`, the next window has waited that long.
+
+    Times and delays are in microseconds.
+    """
     return [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
 
 
 def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
-    """Give the first processing time after `now` at which windows with fresh records may fire; None if none may.
+    """Find the first processing time after `now` at which windows with fresh records may fire; None if none may.
 
-    `count` is how many such windows there are, `waits` when the first of them has waited long enough for each delay.
+    `count` is how many such windows there are; `waits` is, for each delay, when the first of them has waited that long.
 
     >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
     (90, None, None)
@@ -44,5 +47,5 @@ def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: i
 
 
 def holds_back(pipeline: Pipeline) -> bool:
-    """Whether open windows can hold a later stage's watermark at all (rule T3)."""
+    """Tell whether open windows can hold a later stage's watermark at all (rule T3)."""
     return pipeline.where.merges or pipeline.stamp is not None

@@ -1,7 +1,7 @@
-"""What the keys of a computation have between two epochs, as a table: its columns, and how the ledger restores them.
+"""The state of a computation's keys between two epochs as a table: its columns, and the SQL that restores it.
 
-A key's row has the ledger's columns, and beside them what is looked at over all keys: when the key has next something
-to do, and what its timers hold. So keys at rest are not read but for that.
+A key's row has the ledger's columns, and beside them those that are read over all keys (`LOOKED_AT`): when the key next
+has something to do, and what its timers hold. Of a key at rest nothing else is read.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.terms import quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
-"""When a key has next something to do in event time and in processing time, and the oldest event time that one of its
+"""When a key next has something to do in event time and in processing time, and the oldest event time that one of its
 timers holds; in microseconds, null where there is none."""
 
 LOOKED_AT = (DUE, WALL, HOLDS)
 
 SOURCE = ("source_epoch", "source_partition", "source_offset")
-"""The ledger's columns for where a record came from."""
+"""The ledger's columns for a record's place in its source."""
 
 STIRS = f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)"
-"""Whether a key has something to do without a record, by the columns of a clock."""
+"""The condition that a key has something to do without a record, by the columns of a clock."""
 
 
 def ledger_types(computation: Computation) -> dict[str, str]:
-    """The types of a ledger's columns."""
+    """Return the types of the ledger's columns, by name."""
     return {name: spark_type(column.shape) for name, column in computation_contract(computation).columns.items()}
 
 
 def kept_columns(computation: Computation) -> list[str]:
-    """The columns of a key's row that the ledger has, too."""
+    """Name the columns of a key's row that the ledger has, too."""
     state = ["state"] if computation.fields else []
     return [*computation.key, *state, "timers", *(["waiting"] if computation.ordered else [])]
 
 
 def kept_types(computation: Computation) -> dict[str, str]:
-    """The types of a key's row."""
+    """Return the types of the columns of a key's row, by name."""
     types = ledger_types(computation)
     return {name: types[name] for name in kept_columns(computation)} | dict.fromkeys(LOOKED_AT, "bigint")
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
-    """The types of what is in flight: the ledger's columns of what was fed back."""
+    """Return the types of the ledger's columns for records in flight, which were fed back, by name."""
     types = ledger_types(computation)
     fed_back = ["feedback"] if "feedback" in types else []
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
 def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
-    """The rows of the keys after an epoch: the latest partial of each, of a view of a ledger; none that is gone."""
+    """Write the SQL of the keys' rows after an epoch: each key's latest partial in a view of a ledger, unless gone."""
     keys = [quoted(name) for name in computation.key]
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     latest = f"ROW_NUMBER() OVER ({by}ORDER BY epoch DESC) AS _place"
@@ -66,12 +66,12 @@ def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
 
 
 def restored_loop(computation: Computation, ledger: str, epoch: int) -> str:
-    """What is in flight after an epoch, of a view of a ledger."""
+    """Write the SQL of the records in flight after an epoch, from a view of a ledger."""
     items = ", ".join(map(quoted, loop_types(computation)))
     return f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L"
 
 
 def _least(items: str, where: str | None, at: str) -> str:
-    """The least instant of a list's elements, in microseconds."""
+    """Write the least instant of a list's elements `t`, in microseconds; `where` is a condition on them."""
     some = items if where is None else f"FILTER({items}, t -> {where})"
     return f"ARRAY_MIN(TRANSFORM({some}, t -> UNIX_MICROS({at})))"

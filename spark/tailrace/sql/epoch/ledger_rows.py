@@ -1,7 +1,8 @@
-"""What an epoch writes into the ledger, in Spark SQL: the partials, panes and retractions of its transitions.
+"""The ledger rows that an epoch writes, in Spark SQL: the partials, panes and retractions of its transitions.
 
-For Spark one pass over the transitions gives them all, by an array of what each row has to say, which is unrolled: a
-plan of many branches takes long to make. DuckDB, which plans in no time, reads the transitions once for each kind.
+For Spark one pass over the transitions gives all rows: each transition has an array of the rows that it writes, which
+is exploded, since a plan of many branches takes long to make. DuckDB, which plans in no time, reads the transitions
+once for each kind of row.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from tailrace.sql.terms import Sql, null, quoted
 
 
 def state_types(pipeline: Pipeline) -> dict[str, str]:
-    """The columns of an open window, by name."""
+    """Return the columns of an open window with their types."""
     types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
     types |= Transition(pipeline, Sql()).columns()
     return types | ({"predecessors": spark_type([predecessor_shape(pipeline)])} if pipeline.where.merges else {})
 
 
 class Rows:
-    """The ledger rows of one definition."""
+    """The SQL of the ledger rows of one definition."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -45,7 +46,7 @@ class Rows:
         self.keys = list(pipeline.key)
 
     def of_transitions(self, transitions: str) -> str:
-        """The partials, panes and retractions of view `transitions`, in the ledger's columns."""
+        """Write the SQL of the partials, panes and retractions of view `transitions`, in the ledger's columns."""
         entries = self._entries()
         numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
         items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
@@ -53,12 +54,12 @@ class Rows:
         said = f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL"
         if not self.pipeline.where.merges:
             return said
-        # What merged away comes in arrays of its own, one element for each window.
+        # The rows of windows that merged away come in arrays of their own, one element for each window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
         return f"{said} UNION ALL {self._inlined(transitions, merged)}"
 
     def apart(self, transitions: str) -> list[str]:
-        """Write a query of each kind of row that `of_transitions` has: partials and panes, each without the other."""
+        """Write the rows of `of_transitions` as two queries: one of the partials, one of the panes and retractions."""
         (holds, partial), *panes = self._entries()
         partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
         if self.pipeline.where.merges:
@@ -67,7 +68,7 @@ class Rows:
         return [" UNION ALL ".join(rows) for rows in (partials, fired)]
 
     def _inlined(self, transitions: str, merged: str) -> str:
-        """Write a query of the rows that are in an array of each transition: what merged away into its window."""
+        """Write the query of the rows in array `merged` of each transition: of windows that merged into its window."""
         inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return f"SELECT {self._ordered()} FROM ({inlined})"
 
@@ -77,14 +78,14 @@ class Rows:
         return f"SELECT {', '.join(items)} FROM {transitions} WHERE {holds}"
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
-        """The rows that a window may write: on what condition each is written, and its columns that are not null.
+        """List the rows that a window may write: the condition of each, and its columns that are not null.
 
-        A window that leaves the state has no partial: by the watermark alone nobody would take it up again.
+        A window that leaves the state has no partial: the watermark alone keeps readers from taking it up again.
         """
         return [("touched AND remains", self._partial()), *self._panes()]
 
     def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
-        """A ledger column: what the entry at hand has for it."""
+        """Write the value of a ledger column by the entry, the number of the row that is written."""
         if name in self.keys:
             return quoted(name)
         by_term: dict[str, list[str]] = {}
@@ -99,7 +100,7 @@ class Rows:
         return f"CAST(CASE {branches} END AS {type})"
 
     def of_late(self, late: str) -> str:
-        """The late records of a query in the shape of `partials.late`, in the ledger's columns."""
+        """Write the SQL of the late records of a query in the shape of `partials.late`, in the ledger's columns."""
         values = {
             "kind": f"'{LATE}'",
             "window_start": "TIMESTAMP_MICROS(window_start)",
@@ -119,7 +120,7 @@ class Rows:
         return f"SELECT {', '.join(items)} FROM ({late})"
 
     def of_rejected(self, rejected: str, clock: Clock) -> str:
-        """The records of a view that a step rejected, in the ledger's columns."""
+        """Write the SQL of the records of a view that a step rejected, in the ledger's columns."""
         values = {
             "kind": f"'{REJECTED}'",
             "epoch": f"{clock.epoch}L",
@@ -134,7 +135,7 @@ class Rows:
         return f"SELECT {', '.join(items)} FROM {rejected}"
 
     def restored(self, ledger: str) -> str:
-        """The open windows as the ledger's view `ledger` has them: the latest partial of each, none that is gone."""
+        """Write the SQL of the open windows in a ledger's view `ledger`: the latest partial of each, unless gone."""
         by = listed([f"l.{name}" for name in names(self.pipeline)], ["l.window_start", "l.window_end"])
         latest = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY l.generation DESC, l.epoch DESC, l.gone) AS _place"
         rows = f"SELECT l.*, {latest} FROM {ledger} l WHERE kind = '{PARTIAL}'"
@@ -155,14 +156,15 @@ class Rows:
         return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT COALESCE(gone, false)"
 
     def within_reach(self, ledger: str, watermark: int) -> str:
-        """The open windows that a record may still come for at a watermark, in microseconds."""
+        """Write the SQL of the open windows that a record may still reach at a watermark, in microseconds."""
         gone = self.rules.out_of_reach("window_end", f"{watermark}L")
         return f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}"
 
     def of_corrected(self, corrected: str, remains: str, leaves: str) -> str:
-        """The partials of a backfill's view of corrected windows: the state of those that remain, the end of others.
+        """Write a backfill's partials of corrected windows: states of those that remain, ends of those that leave.
 
-        The view has the state's columns, `epoch`, `now` and `new_generation`; the other two are conditions on it.
+        View `corrected` has the state's columns, `epoch`, `now` and `new_generation`; `remains` and `leaves` are
+        conditions on it.
         """
         own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
         if self.pipeline.where.merges:
@@ -181,7 +183,7 @@ class Rows:
         return " UNION ALL ".join(texts)
 
     def state(self, transitions: str) -> str:
-        """The state after the epoch: what remains of view `transitions`."""
+        """Write the SQL of the state after the epoch: the windows of view `transitions` that remain."""
         columns = [quoted(name) for name in self.rules.columns()]
         if self.pipeline.where.merges:
             emitted = any_emits(self.pipeline)
@@ -234,12 +236,12 @@ class Rows:
         return results
 
     def _stamped(self, prefix: str) -> dict[str, str]:
-        """When an answer happened, where that is not its window's end."""
+        """Return the column of an answer's event time, where that is not its window's end."""
         stamp = self.pipeline.stamp
         return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
 
     def _fired(self, letter: str) -> dict[str, str]:
-        """What is common to a pane and its retraction."""
+        """Return the columns that a pane and a retraction have in common, at the phase of this letter."""
         watermark = "watermark_before" if letter == "a" else "watermark_after"
         return {
             "kind": f"'{PANE}'",
@@ -271,7 +273,7 @@ class Rows:
             yield f"{letter}_emits", pane
 
     def _taken_back(self) -> str:
-        """The retractions of the windows that merged into one that fires now (rule V3)."""
+        """Write the array of the retractions of windows that merged into one that fires now (rule V3)."""
         emitted = any_emits(self.pipeline)
         early = "a" in phases(self.pipeline)
         watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
@@ -294,7 +296,7 @@ class Rows:
         return f"TRANSFORM({old}, old -> {self._struct(values)})"
 
     def _absorbed(self) -> str:
-        """The windows that merged away leave the state."""
+        """Write the array of the partials by which windows that merged away leave the state."""
         values = {
             "kind": f"'{PARTIAL}'",
             "window_start": "TIMESTAMP_MICROS(old.window_start)",

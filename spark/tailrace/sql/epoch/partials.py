@@ -15,15 +15,15 @@ from tailrace.sql.terms import quoted, total
 
 
 def merged(pipeline: Pipeline) -> list[str]:
-    """The accumulator of a group of lifted rows, as select-list items."""
+    """Write the accumulator of a group of lifted rows, as select-list items."""
     return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
 
 
 def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = False) -> str:
-    """The partials of a bundle; `by_slices` has windows that overlap put together as `finished` does.
+    """Write the SQL of a bundle's partials; with `by_slices` windows that overlap are put together as in `finished`.
 
-    Windows that do not merge are judged by the watermark later, as groups: their lateness depends on the window alone.
-    Records of windows that merge are judged here, each by its own window before any merging (rule M1).
+    Windows that do not merge are judged by the watermark later, as groups, since their lateness depends on the window
+    alone. Records of windows that merge are judged here, each by its own window before any merging (rule M1).
     """
     if not pipeline.where.merges:
         return finished(pipeline, source) if by_slices else _grouped(pipeline, assigned(pipeline, source))
@@ -33,7 +33,7 @@ def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = F
 
 
 def aggregated(pipeline: Pipeline, rows: str) -> str:
-    """The accumulator of every window of finished input, merged where windows merge: what a backfill reads.
+    """Write the SQL of each window's accumulator on finished input, merged where windows merge, for backfills.
 
     `rows` is a query of assigned records.
     """
@@ -41,10 +41,10 @@ def aggregated(pipeline: Pipeline, rows: str) -> str:
 
 
 def finished(pipeline: Pipeline, source: str) -> str:
-    """The accumulator of every window of a relation of records that have been through the steps, as `aggregated`.
+    """Write the SQL of each window's accumulator, as `aggregated`, of a relation of records after the steps.
 
-    Of windows that overlap the records of a slice of time are put together first, and then the slices of each window:
-    so a record is not looked at once for every window that it is in.
+    For windows that overlap, the records of a slice of time are put together first, and then the slices of each window:
+    so a record is not read once for every window that it is in.
     """
     if not overlapping(pipeline):
         return aggregated(pipeline, assigned(pipeline, source))
@@ -63,7 +63,7 @@ def _grouped(pipeline: Pipeline, rows: str, arrived: str = "COUNT(*)") -> str:
     if end is None:
         by = listed(keys, ["window_start", "window_end"])
         return f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
-    # A key less to group by, which is a quarter of the time that grouping takes.
+    # The end follows from the start; without it as a key, grouping takes a quarter less time.
     by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
     grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     items = listed(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
@@ -82,9 +82,9 @@ def _sessions(pipeline: Pipeline, rows: str) -> str:
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
-    """Whether a bundle may hold late records, by the end of the first window that it touches and the clock before it.
+    """Tell whether a bundle may hold late records, by the end of the first window it touches and the clock before it.
 
-    Partials of windows that merge do not say: records of theirs that are late are not among them.
+    With windows that merge it always may: their partials leave out late records, so `closest` does not show them.
     """
     if pipeline.where.merges:
         return True
@@ -94,7 +94,7 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
 
 
 def late(pipeline: Pipeline, source: str, clock: str) -> str:
-    """The records of a bundle that came too late for one of their windows (rule M1).
+    """Write the SQL of a bundle's records that came too late for one of their windows (rule M1).
 
     Columns: the keys, `at`, the window, where the record came from, the clock's columns, and the `reason`.
     """
@@ -105,20 +105,20 @@ def late(pipeline: Pipeline, source: str, clock: str) -> str:
 
 
 def may_have_passed(pipeline: Pipeline, source: str, clock: str) -> str:
-    """The records of a view that may be too late, for the others need not be put into their windows to find out.
+    """Write the relation of a view's records that may be too late, so that only these are put into windows.
 
-    A window ends after its records, but for one that code of one's own tells.
+    It compares event times, as a window ends after its records; a user's own windows may not, so all records are kept.
     """
     if type(pipeline.where) not in NATIVE:
         return source
     at = f"UNIX_MICROS(b.{quoted(pipeline.log.event_time)})"
-    # At the end of time there is no window that has not ended, however late records may be.
+    # At the end of time every window has ended, whatever the allowed lateness.
     passed = f"{at} < c.watermark_before - {pipeline.lateness}L OR c.watermark_before >= {END_OF_TIME}L"
     return f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})"
 
 
 def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> str:
-    """The records of a bundle that came to a window whose trigger is done (rule M4); columns as in `late`."""
+    """Write the SQL of a bundle's records that came to a window with a done trigger (rule M4); columns as in `late`."""
     alive = f"LEAST(r.window_end + {pipeline.lateness}L, {END_OF_TIME}L) > c.watermark_before"
     if pipeline.where.merges:
         inside = "r.window_start >= t.window_start AND r.window_end <= t.window_end"

@@ -1,4 +1,4 @@
-"""How an epoch's partials meet the open windows, in Spark SQL: grouped where windows stay apart, else merged.
+"""The meeting of an epoch's partials and the open windows, in Spark SQL: grouped where windows stay apart, or merged.
 
 Either way the result has one row for each window that is open or touched, with the state columns of
 `model.step.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
@@ -19,7 +19,7 @@ from tailrace.sql.terms import Sql, null, quoted, total
 
 
 def met(pipeline: Pipeline, state: str, partials: str, clock: str, *, joined: bool = False) -> str:
-    """The open windows of view `state` with the partials of view `partials`, each row with the clock's columns.
+    """Write the SQL of the open windows of view `state` with the partials of view `partials` and the clock's columns.
 
     `joined` has windows that stay apart meet by a join, which in one process is quicker than grouping.
     """
@@ -30,9 +30,9 @@ def met(pipeline: Pipeline, state: str, partials: str, clock: str, *, joined: bo
 
 
 def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
-    """Each window with what arrived for it; rows of windows that closed before the epoch are left out (rule M1).
+    """Write the SQL of each window with its arrivals, less those of windows that closed before the epoch (rule M1).
 
-    `both` is a query of what is held of each window and of what came for it, null where there is none.
+    `both` is a query of each window's state and of its arrivals, null where there is none.
     """
     rules = Transition(pipeline, Sql())
     columns, window = rules.columns(), [*names(pipeline), "window_start", "window_end"]
@@ -48,7 +48,7 @@ def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
 
 
 def _joined(pipeline: Pipeline, state: str, partials: str) -> str:
-    """What is held of each window beside what came for it, by a join of both."""
+    """Write the SQL of each window's state beside its arrivals, by a join of both."""
     span = ["window_start", "window_end"]
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
@@ -58,7 +58,7 @@ def _joined(pipeline: Pipeline, state: str, partials: str) -> str:
 
 
 def _grouped(pipeline: Pipeline, state: str, partials: str) -> str:
-    """What is held of each window beside what came for it, by a group of both.
+    """Write the SQL of each window's state beside its arrivals, by grouping the union of both.
 
     State and partials are both partitioned by key and window, so grouping their union moves no rows, and leaves the
     next state partitioned alike. A group has at most one row of each, so any aggregate that skips nulls picks it.
@@ -84,7 +84,7 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
 
 
 def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
-    """Spans of overlapping windows, by key. A span that equals a window held goes on; any other starts anew."""
+    """Write the SQL of spans of overlapping windows, by key: one that is a held window goes on, others start anew."""
     rules = Transition(pipeline, Sql())
     keys, columns = names(pipeline), rules.columns()
     shape = spark_type([predecessor_shape(pipeline)])
@@ -111,7 +111,7 @@ def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
 
 
 def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """A span's window, whether it is one held alone, its arrivals, and what the windows held in it add up to."""
+    """List the items of a span: its window, whether it is a single held one, its arrivals, its held windows' totals."""
     same = "(COUNT_IF(held) = 1 AND MIN(IF(held, window_start, NULL)) = MIN(window_start) AND "
     same += "MAX(IF(held, window_end, NULL)) = MAX(window_end))"
     items = [
@@ -153,7 +153,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
     opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
     opened["waiting_since"] = "now"
     for name, part in pipeline.parts.items():
-        # The trigger measures what is fresh; of the answer everything has yet to be told.
+        # Measures are of fresh records alone; for the results all records are pending, as the new window has not fired.
         held = ("pending",) if is_measure(name) else ("fired", "pending")
         both = reduce(
             partial(part.merged, o),

@@ -17,10 +17,10 @@ PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 
 
 def phases(pipeline: Pipeline) -> list[str]:
-    """The phases in which a pane of this definition may fire at all; the others are left out of the text.
+    """List the phases in which a pane of this definition may fire at all; the others are left out of the text.
 
-    After the watermark only a trigger that looks at it can have become ready. Nothing is left to fire as a window
-    closes where every fresh record fires at once.
+    After the watermark only a trigger that looks at it can have become ready. Where every fresh record fires at once, a
+    window that closes has nothing left to fire.
     """
     letters = ["a"]
     if pipeline.when.looks_at_watermark:
@@ -31,7 +31,7 @@ def phases(pipeline: Pipeline) -> list[str]:
 
 
 def any_emits(pipeline: Pipeline) -> str:
-    """Whether a window fires in any phase of the epoch."""
+    """Write the condition that a window fires in any phase of the epoch."""
     return "(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")"
 
 
@@ -41,8 +41,8 @@ _END = "window_end"
 class Chain:
     """A growing chain of projections: each names every column it passes on.
 
-    Each is written around the one before, in brackets. As a chain of named queries (`WITH`) Spark takes the relations
-    of each apart from all others, again and again, which is two fifths of planning an epoch.
+    Each is written around the one before, in brackets. In a chain of named queries (`WITH`) Spark would resolve the
+    relations of each query by itself, again and again, which is two fifths of planning an epoch.
     """
 
     def __init__(self, start: str, columns: list[str]) -> None:
@@ -59,7 +59,7 @@ class Chain:
 
 
 def transitions(pipeline: Pipeline, met: str) -> str:
-    """The transitions of every window in the rows `met` (from `tailrace.sql.epoch.state_merge`), as one query."""
+    """Write the query of the transitions of every window in the rows `met` (`tailrace.sql.epoch.state_merge`)."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}
     extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]

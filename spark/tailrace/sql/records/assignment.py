@@ -1,4 +1,4 @@
-"""A bundle's records with the windows they are in, in Spark SQL: each kind of window is an expression of a record.
+"""The assignment of a bundle's records to windows, in Spark SQL: each kind of window is an expression of a record.
 
 Windows are microseconds in here. `NATIVE` lists the kinds; a definition with another one has no native execution.
 """
@@ -21,17 +21,17 @@ from tailrace.sql.terms import Sql, quoted
 
 
 def names(pipeline: Pipeline) -> list[str]:
-    """The key columns, quoted."""
+    """Name the key columns, quoted."""
     return [quoted(name) for name in pipeline.key]
 
 
 def listed(*groups: list[str]) -> str:
-    """Select-list items of several groups, with commas."""
+    """Join the select-list items of several groups with commas."""
     return ", ".join(item for group in groups for item in group)
 
 
 def lifted(pipeline: Pipeline) -> list[str]:
-    """What each record adds to each part of the accumulator, as select-list items."""
+    """Write what each record adds to each part of the accumulator, as select-list items."""
     o, items = Sql(), []
     later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
@@ -54,12 +54,11 @@ def lifted(pipeline: Pipeline) -> list[str]:
 
 
 def assigned(pipeline: Pipeline, source: str) -> str:
-    """A bundle's records with the windows each is in: one row for a record and window.
+    """Write the SQL of a bundle's records with the windows each is in: one row for a record and window.
 
-    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and where it came from.
-    `source` is a view of records that have been through the definition's steps
-    (`engines.spark.executions.preparation`); where its windows are of one's own, they are in the records' column
-    `WINDOWS`.
+    Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's place in the
+    source. `source` is a view of records that have been through the definition's steps
+    (`engines.spark.executions.preparation`); windows of one's own are in its column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
     carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
@@ -74,19 +73,20 @@ WINDOWS = "_windows"
 
 
 def overlapping(pipeline: Pipeline) -> bool:
-    """Whether a record is in so many windows that it pays to put those of a slice of time together first."""
+    """Tell whether a record is in so many windows that it pays to put the records of a slice of time together first."""
     where = pipeline.where
     return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
 
 
 LEAST_WINDOWS = 3
-"""Of fewer windows to a record, putting together first may take longer than it saves."""
+"""The windows to a record from which on slices pay: with fewer, putting slices together may cost more than it saves."""
 
 
 def sliced(pipeline: Pipeline, source: str) -> str:
-    """A bundle's records, lifted, each at the beginning of its slice of time (`at`), which windows have all of or none.
+    """Write the SQL of a bundle's lifted records, each at the beginning of its slice of time (`at`).
 
-    A slice is as long as the greatest common divisor of a window's size and period, and begins where a window does.
+    A window has all of a slice or none of it: a slice is as long as the greatest common divisor of a window's size and
+    period, and begins where a window does.
     """
     where = pipeline.where
     assert isinstance(where, Sliding)
@@ -95,7 +95,7 @@ def sliced(pipeline: Pipeline, source: str) -> str:
 
 
 def spread(pipeline: Pipeline, carried: list[str], slices: str) -> str:
-    """The rows of a query of slices, once for each window that has them; `carried` are the columns to carry on."""
+    """Write the SQL of the rows of query `slices`, once for each window that has them; `carried` are their columns."""
     return NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices)
 
 
@@ -109,7 +109,7 @@ def _lifted_records(pipeline: Pipeline, source: str, at: str, places: list[str])
 
 
 def kept(pipeline: Ranged) -> str:
-    """The clause that leaves out the records that the definition does; empty where it keeps all."""
+    """Write the clause that leaves out the records that the definition leaves out; empty where it keeps all."""
     if pipeline.keep is None:
         return ""
     return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)}"
@@ -120,7 +120,7 @@ def _columns(pipeline: Ranged) -> dict[str, str]:
 
 
 def end_by_start(where: Windowing) -> str | None:
-    """Write a window's end as a term of its start, where that is simpler than to find it.
+    """Write a window's end as a term of its start; None where the end does not follow from the start that simply.
 
     >>> from tailrace.model.base.time import seconds
     >>> end_by_start(Fixed(seconds(2)))
@@ -128,7 +128,7 @@ def end_by_start(where: Windowing) -> str | None:
     """
     match where:
         case _ if type(where) not in NATIVE:
-            # Its windows are what its code says, whatever it is derived from.
+            # The code of a user's windowing decides on its windows, whatever class it is derived from.
             return None
         case Global():
             return f"{END_OF_TIME}L"
@@ -149,7 +149,7 @@ def _global(where: Global, carried: str, records: str) -> str:
 def _fixed(where: Fixed, carried: str, records: str) -> str:
     size, since = duration(where.size), f"{duration(where.offset)}L"
     if where.phase is not None:
-        # As `model.windows.windows.phase_of` has it.
+        # This must give the phase of `model.windows.windows.phase_of`.
         since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
     start = f"(at - PMOD(at - {since}, {size}L))"
     return f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})"
@@ -173,8 +173,8 @@ def _sessions(where: Sessions, carried: str, records: str) -> str:
 
 def _calendar(where: Calendar, carried: str, records: str) -> str:
     zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
-    # Local times pass for UTC ones in between; Spark takes the first of two instants that a clock shows alike, and for
-    # a time that clocks skip the instant at which they do, as the model does.
+    # Local times are written as UTC ones in between. As the model does, Spark takes the first of two instants that a
+    # clock shows alike, and for a time that clocks skip the instant of the skip.
     local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
     ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
         ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip
@@ -196,4 +196,4 @@ NATIVE: dict[type, Callable[[Any, str, str], str]] = {
     Sessions: _sessions,
     Calendar: _calendar,
 }
-"""How each kind of window is written in SQL: the windowing, the columns to carry on, and the query of the records."""
+"""The writer of each kind of window in SQL; it takes the windowing, the columns to carry on, and the records' query."""

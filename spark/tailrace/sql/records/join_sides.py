@@ -10,7 +10,7 @@ from tailrace.sql.terms import Sql, quoted
 
 
 def packed(one: Pack, types: Mapping[str, str]) -> str:
-    """A side's columns as one, as a select-list item."""
+    """Write a side's columns as one column, as a select-list item."""
     struct = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(column)}' for name, column in one.fields.items())})"
     terms = {name: quoted(name) for name in types}
     term = struct if one.keep is None else f"IF({one.keep.holds(Sql(), terms, types)}, {struct}, NULL)"
@@ -18,7 +18,7 @@ def packed(one: Pack, types: Mapping[str, str]) -> str:
 
 
 def paired(one: Pairs, types: Mapping[str, str]) -> str:
-    """The pairs of a row's two lists, as one list."""
+    """Write the list of the pairs of a row's two lists."""
     left, right = one.sides(types)
     lists = {"a": quoted(one.left), "b": quoted(one.right)}
     near = one.near
@@ -51,12 +51,12 @@ def paired(one: Pairs, types: Mapping[str, str]) -> str:
 
 
 def unpacked(one: Unpack, types: Mapping[str, str]) -> str:
-    """The elements of a row's list, those that are taken, as one list."""
+    """Write the list of those elements of a row's list that are taken."""
     held = quoted(one.name) if one.first is None else f"SLICE({quoted(one.name)}, 1, {one.first})"
     if one.place is None:
         return held
     terms = [f"'{name}', a.{quoted(name)}" for name in one.fields(types)]
-    # Such a function counts from 0.
+    # The function's index `i` counts from 0, the place from 1.
     terms.append(f"'{one.place}', CAST(i + 1 AS bigint)")
     return f"TRANSFORM({held}, (a, i) -> NAMED_STRUCT({', '.join(terms)}))"
 

@@ -14,16 +14,16 @@ from tailrace.sql.records.join_sides import packed, paired, unpacked
 from tailrace.sql.terms import Sql, quoted
 
 FAILED = "_failed"
-"""The column that says why a step could not take a record; null where they all could."""
+"""The column that says why a step could not take a record; null where all steps could."""
 
 
 def may_fail(pipeline: Ranged) -> bool:
-    """Whether a step may reject records."""
+    """Tell whether a step may reject records."""
     return any(isinstance(one, Each) for one in pipeline.each)
 
 
 def leaves_out(pipeline: Ranged) -> bool:
-    """Whether a step may make no record of one."""
+    """Tell whether a step may leave a record out, by making none of it."""
     return any(not isinstance(one, Derive | SparkColumns | Pack) for one in pipeline.each)
 
 
@@ -55,10 +55,10 @@ def selected(one: ElementWise, types: Mapping[str, str], columns: list[str]) -> 
 
 
 def keeps_each(one: ElementWise) -> bool:
-    """Whether a step makes one record of one."""
+    """Tell whether a step always makes one record of one."""
     return isinstance(one, Derive | SparkColumns | Pack)
 
 
 def needs_spark(pipeline: Ranged) -> bool:
-    """Whether a step is written for Spark."""
+    """Tell whether a step is written for Spark."""
     return any(isinstance(one, SparkColumns | SparkFrame) for one in pipeline.each)

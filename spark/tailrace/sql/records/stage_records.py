@@ -1,4 +1,4 @@
-"""What a reader gets of another definition, in SQL: its panes as records, its answers, or what it produces."""
+"""The records that a reader gets of another definition, in SQL: of its panes, its answers, or its productions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tailrace.sql.terms import Sql, quoted
 
 
 def changes(pipeline: Pipeline, rows: str) -> str:
-    """The records that a later stage reads of a view of a stage's ledger rows (`model.step.stages.changes`)."""
+    """Write the SQL of a later stage's records, from a view of a stage's ledger rows (`model.step.stages.changes`)."""
     where = f"kind = '{PANE}' AND writer = 'stream'"
     return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
 
 
 def answered(pipeline: Pipeline, answers: str) -> str:
-    """Write a later stage's records of a query of answers, whose windows are microseconds (`answers.batch`)."""
+    """Write the SQL of a later stage's records, from answers whose windows are microseconds (`answers.batch`)."""
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
     items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
@@ -27,9 +27,9 @@ def answered(pipeline: Pipeline, answers: str) -> str:
 
 
 def productions(definition: Computation | Map, rows: str) -> str:
-    """The records that a reader gets of the ledger rows that a stream wrote, a view or a query in brackets.
+    """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets.
 
-    Those of a map have the places of the records that they were made of.
+    The records of a map have the places of the records that they were made of.
     """
     columns = [quoted(name) for name in definition.produced.columns]
     own = isinstance(definition, Computation)
@@ -39,14 +39,14 @@ def productions(definition: Computation | Map, rows: str) -> str:
 
 
 def claimed_ids(computation: Computation, rows: str) -> str:
-    """The ids of the productions among a ledger's rows that are claimed, as SQL: with event times, and places."""
+    """Write the SQL of the ids that a ledger's productions claim, with their event times and places."""
     once, types = computation.once, computation.produced.columns
     assert once is not None
     about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
     if once.keep is not None:
         about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
     by = quoted(once.by)
-    # An instant as its clock shows it in UTC: engines write a zone each in its own way, or not at all.
+    # An instant is written in UTC and without a zone: each engine writes a zone in its own way, or not at all.
     text = f"CAST({by} AS TIMESTAMP_NTZ)" if types[once.by] == "timestamp" else by
     items = [f"CAST({text} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
     return f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}"

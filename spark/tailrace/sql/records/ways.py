@@ -1,4 +1,4 @@
-"""Say how a definition's records go through an epoch, and why not as SQL alone. Whatever can be SQL is."""
+"""The way of a definition's records through an epoch, and why it is not SQL alone. Whatever can be SQL is SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.sql.records.assignment import NATIVE
 
 
 class Way(Enum):
-    """How much of a definition's step is SQL; on both engines, in streams and in backfills."""
+    """The share of a definition's step that is SQL; on both engines, in streams and in backfills."""
 
     SQL = "sql"
     ASSIGNED = "assigned"
@@ -20,16 +20,16 @@ class Way(Enum):
 
 
 def way(pipeline: Pipeline) -> Way:
-    """Say how the records of a definition go through an epoch."""
+    """Choose the way in which the records of a definition go through an epoch."""
     if not reasons(pipeline):
         return Way.SQL
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
 
 
 def reasons(pipeline: Pipeline) -> list[str]:
-    """Say why a definition's step is not SQL alone, each reason with the part that it is for; none where it is.
+    """List the reasons why a definition's step is not SQL alone, each with its part; none where the step is.
 
-    Triggers are not among them: they are written in the algebra, one's own too. Windows are compiled kind by kind, so a
+    Triggers are never a reason: they are written in the algebra, one's own too. Windows are compiled kind by kind, so a
     subclass of a built-in one counts as one's own.
     """
     found = []

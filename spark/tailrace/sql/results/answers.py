@@ -1,7 +1,7 @@
-"""The answers of finished input in Spark SQL, and how they differ from those that table `p` holds.
+"""The answers of finished input in Spark SQL, and their differences from the current answers.
 
-What a backfill computes and what an audit compares with. Windows are microseconds in here; the current answers are
-given the same way.
+A backfill computes these answers, and an audit compares with them. Windows are microseconds in here, those of the
+current answers, too.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ VERSION = ("generation", "epoch", "pane_index")
 
 
 def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
-    """The answer of each window of the assigned records `rows`: keys, window, results, accumulator, and of how many
-    records (`_arrived`).
+    """Write the SQL of each window's answer over the assigned records `rows`.
 
-    `within` is a condition on the window.
+    Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on the
+    window.
     """
     return _answers(pipeline, aggregated(pipeline, rows), within)
 
 
 def computed(pipeline: Pipeline, source: str, within: str = "true") -> str:
-    """The answers of the records of a relation, which have been through the steps, as `batch` of them assigned."""
+    """Write the SQL of `batch` for a relation of records that are through the steps, but not yet assigned."""
     return _answers(pipeline, finished(pipeline, source), within)
 
 
@@ -44,14 +44,14 @@ def _answers(pipeline: Pipeline, accumulators: str, within: str) -> str:
 
 
 def current(pipeline: Pipeline, table: str, within: str = "true") -> str:
-    """The answers that table `p` holds, with the windows as microseconds and the version."""
+    """Write the SQL of the current answers in `table`, with the windows as microseconds and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
     items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], list(VERSION))
     return f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}"
 
 
 def told(pipeline: Pipeline, panes: str) -> str:
-    """What each pane of a view says of its window's answer: table `p`'s columns, and whether it takes it back."""
+    """Write the SQL of the answer that each pane of a view gives, or takes back: its columns and `retraction`."""
     results = [quoted(name) for name in pipeline.results]
     shown = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = listed(names(pipeline), list(SPAN), shown, ["timing", *VERSION, "retraction"])
@@ -59,7 +59,7 @@ def told(pipeline: Pipeline, panes: str) -> str:
 
 
 def latest(pipeline: Pipeline, panes: str) -> str:
-    """What the last pane of each window in a view says of its answer; columns as in `told`."""
+    """Write the SQL of the answer that each window's last pane in a view gives or takes back; columns as in `told`."""
     # A retraction shares the version of the pane that takes its place (rule V1).
     order = ", ".join(f"{name} DESC" for name in VERSION) + ", retraction"
     place = f"ROW_NUMBER() OVER (PARTITION BY {listed(names(pipeline), list(SPAN))} ORDER BY {order}) AS _place"
@@ -67,9 +67,9 @@ def latest(pipeline: Pipeline, panes: str) -> str:
 
 
 def differences(pipeline: Pipeline, computed: str, held: str) -> str:
-    """Computed answers beside the held ones: the keys and window, `new_*`, `old_*`, and what became of it in `change`.
+    """Write the SQL of computed answers beside held ones: the keys and window, `new_*`, `old_*`, and `change`.
 
-    `change` is same, changed, new (only computed) or gone (only held). Accumulators come as `part_*`.
+    `change` is same, changed, new (only computed) or gone (only held). The computed accumulators come as `part_*`.
     """
     same = " AND ".join(f"c.{name} <=> h.{name}" for name in map(quoted, pipeline.results))
     on = " AND ".join([*(f"c.{n} <=> h.{n}" for n in names(pipeline)), *(f"c.{n} = h.{n}" for n in SPAN)])
@@ -86,7 +86,7 @@ def differences(pipeline: Pipeline, computed: str, held: str) -> str:
 
 
 def new(pipeline: Pipeline, computed: str) -> str:
-    """The shape of `differences` where nothing is held."""
+    """Write the SQL of `differences` where no answer is held."""
     items = [*names(pipeline), *SPAN]
     items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
     items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.results.items()]
@@ -95,14 +95,14 @@ def new(pipeline: Pipeline, computed: str) -> str:
 
 
 def in_range(first: int, last: int) -> str:
-    """Whether a window belongs to a range: its timestamp lies in it (rule V5)."""
+    """Write the condition that a window belongs to a range: its timestamp lies in `[first, last)` (rule V5)."""
     return f"(window_end > {first}L AND window_end <= {last}L)"
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:
-    """The earliest event time, in microseconds, that a window with a timestamp from `first` on may hold.
+    """Find the earliest event time, in microseconds, that a window with a timestamp from `first` on may hold.
 
-    None where any may be in it; for sessions that depends on the data.
+    None where it may hold any. A session may begin earlier than this: how much earlier depends on the data.
     """
     where = pipeline.where
     if where.merges:
@@ -110,21 +110,22 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     since = None if where.longest is None else first + 1 - where.longest
     if since is None or pipeline.earlier is None:
         return since
-    # A later stage's record is a window of the earlier one, and happened no later than its end.
+    # A later stage's record is an answer of the earlier stage, and happened no later than that answer's window ends.
     return None if pipeline.earlier.where.merges else events_from(pipeline.earlier, since)
 
 
 def events_until(pipeline: Pipeline, last: int) -> int | None:
-    """The event time before which all events are that a window with a timestamp before `last` may hold or merge with.
+    """Find a bound on the event times that a window with a timestamp before `last` may hold or merge with.
 
-    None where it may hold any, for an earlier stage's answer may happen before its window's last event.
+    All of them lie before the bound, in microseconds. None where the window may hold any, since an earlier stage's
+    answer may happen before its window's last event.
     """
     until = last
     for place, stage in enumerate(reversed(pipeline.stages)):
         if place and stage.timestamp is not END_OF_WINDOW:
             return None
         if isinstance(stage.where, OwnWindows):
-            # One's own may begin before the event that they are for.
+            # A user's windows may begin before their event, so one of an event after `last` may begin before it.
             ahead = stage.where.reach if stage.where.merges else stage.where.longest
             if ahead is None:
                 return None

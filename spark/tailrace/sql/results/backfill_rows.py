@@ -1,4 +1,4 @@
-"""The ledger rows that a backfill writes, in SQL: what was held is taken back, what is computed is fired."""
+"""The ledger rows that a backfill writes, in SQL: held answers are taken back, computed answers are fired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.sql.terms import null, quoted
 
 @dataclass(frozen=True)
 class BackfillVersion:
-    """As what a backfill writes: its run and generation, and the epoch and clock that it read the log at."""
+    """The version of a backfill's rows: its run and generation, and the epoch and clock at which it read the log."""
 
     run: str
     generation: int
@@ -22,7 +22,7 @@ class BackfillVersion:
 
 
 def pane_rows(pipeline: Pipeline, view: str, written: BackfillVersion) -> str:
-    """The ledger rows of differences: retractions of what was held, panes of what is computed.
+    """Write the SQL of the ledger rows of differences: retractions of held answers, panes of computed ones.
 
     `view` has the columns of `answers.differences`; `change` is changed, new or gone.
     """

@@ -1,7 +1,8 @@
-"""What a map makes of records in SQL: the ledger's rows of an epoch or a run, and those that stand by now.
+"""The rows of a map in SQL: those that an epoch or a run writes into the ledger, and those that stand by now.
 
-A row is known by the place of the record that it was made of (`PLACE`). What a record gave is taken back, and given
-again in a higher generation, as a whole; a retraction has the version of what takes its place, as a pane's does (V1).
+A row is known by the place of the record that it was made of (`PLACE`). The rows of a record are taken back, and given
+again in a higher generation, as a whole; a retraction has the version of the row that takes its place, as a pane's does
+(V1).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import null, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
-"""Where a row's record is in the log: the ledger's columns, and the record's own."""
+"""The place in the log of a row's record: the ledger's columns, each with the record's own."""
 
 
 def stepped(definition: Map, source: str) -> str | None:
-    """The records of a relation after all steps, as one query in brackets; None where a step is code of one's own."""
+    """Write a relation of records after all steps, a query in brackets; None where a step is code of one's own."""
     types = dict(definition.log.columns)
     for one in definition.each:
         items = selected(one, types, [*types, *PLACE.values()])
@@ -33,7 +34,7 @@ def stepped(definition: Map, source: str) -> str | None:
 
 
 def given(definition: Map, records: str) -> str:
-    """What goes out of a relation of records after the steps: the columns, the event time, and the place of each."""
+    """Write the SQL of what goes out of a relation of records after the steps: columns, event time and place."""
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
     items += [f"{theirs} AS {ours}" for ours, theirs in PLACE.items()]
@@ -41,7 +42,7 @@ def given(definition: Map, records: str) -> str:
 
 
 def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> str:
-    """The ledger's rows of what goes out of an epoch's records after the steps."""
+    """Write the SQL of the ledger rows of an epoch, from a relation of its records after the steps."""
     own = {
         "kind": f"'{PRODUCTION}'",
         "generation": f"{generation}L",
@@ -55,7 +56,7 @@ def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> st
 
 
 def of_rejected(definition: Map, rejected: str, clock: Clock) -> str:
-    """The ledger's rows of the records of a view that a step rejected."""
+    """Write the SQL of the ledger rows of the records of a view that a step rejected."""
     values = {
         "kind": f"'{REJECTED}'",
         PANE_TIME: quoted(definition.log.event_time),
@@ -68,13 +69,13 @@ def of_rejected(definition: Map, rejected: str, clock: Clock) -> str:
 
 
 def current(definition: Map, ledger: str, within: str = "true") -> str:
-    """The rows of a ledger's relation that stand: of each place those of the highest generation, no retractions.
+    """Write the SQL of a ledger's rows that stand: at each place those of the highest generation, no retractions.
 
-    `within` is a condition on the event time, the same for all that is of one place.
+    `within` is a condition on the event time, which all rows of one place have in common.
     """
     items = ", ".join([*map(quoted, definition.results), PANE_TIME, *PLACE])
     rows = f"SELECT * FROM {ledger} WHERE kind = '{PRODUCTION}' AND {within}"
-    # None of a stream's is of a higher generation than another's of the same place: there is one.
+    # Only a backfill's row can be of a higher generation: of the stream's rows, a place has one generation.
     mended = f"SELECT * FROM ({rows}) WHERE writer = 'backfill'"
     same = " AND ".join(f"m.{name} <=> s.{name}" for name in PLACE)
     higher = f"SELECT 1 FROM ({mended}) m WHERE {same} AND m.generation > s.generation"
@@ -82,18 +83,18 @@ def current(definition: Map, ledger: str, within: str = "true") -> str:
 
 
 def records(definition: Map, ledger: str) -> str:
-    """The rows of a ledger's relation that stand, as readers of the map have them (`stage_records.productions`)."""
+    """Write the SQL of a ledger's rows that stand, as readers of the map have them (`stage_records.productions`)."""
     columns = ", ".join(map(quoted, definition.produced.columns))
     place = ", ".join(f"{ours} AS {theirs}" for ours, theirs in PLACE.items())
     return f"SELECT {columns}, {place} FROM ({current(definition, ledger)})"
 
 
 def differences(definition: Map, computed: str, held: str, *, doubled: bool = False) -> str:
-    """What is computed beside what is held, row by row: `new_*`, `old_*`, and what became of each in `change`.
+    """Write the SQL of computed rows beside held ones: `new_*`, `old_*`, and `change`.
 
-    `change` is same, changed, new (only computed) or gone (only held). Where a step makes several records of one, those
-    of one place are put side by side in the order of their values, and one that differs changes them all; with
-    `doubled` also where none does, for who looks whether a row is there twice.
+    `change` is same, changed, new (only computed) or gone (only held). Where a step makes several records of one, the
+    rows of one place are put side by side in the order of their values, and one that differs changes them all. With
+    `doubled` this is also done where no step makes several, to find rows that are there twice.
     """
     several = definition.several or doubled
     results, place = [quoted(name) for name in definition.results], list(PLACE)
@@ -120,14 +121,14 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
 
 
 def new(definition: Map, computed: str) -> str:
-    """The shape of `differences` where nothing is held."""
+    """Write the SQL of `differences` where no row is held."""
     items = [*PLACE, PANE_TIME, *(f"{quoted(n)} AS {quoted(f'new_{n}')}" for n in definition.results)]
     items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in definition.results.items()]
     return f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})"
 
 
 def corrected(definition: Map, view: str, written: BackfillVersion) -> str:
-    """The ledger's rows of differences: retractions of what was held, and what is computed."""
+    """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows."""
     own = {
         "kind": f"'{PRODUCTION}'",
         "generation": f"{written.generation}L",
@@ -145,6 +146,6 @@ def corrected(definition: Map, view: str, written: BackfillVersion) -> str:
 
 
 def _row(definition: Map, values: Mapping[str, str]) -> str:
-    """The select-list of a row of the ledger; null where there is no value."""
+    """Write the select-list of a ledger row; null where there is no value."""
     types = {name: spark_type(column.shape) for name, column in map_contract(definition).columns.items()}
     return ", ".join(f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in types.items())

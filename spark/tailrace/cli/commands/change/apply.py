@@ -58,7 +58,7 @@ def apply(
 
 
 def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
-    """Fold what the log gets, until another process takes over. Raises `typer.Exit` where it is told to stop."""
+    """Fold the log's new epochs until another process takes over. Raises `typer.Exit` where it is told to stop."""
     from tailrace.engines.spark.session import open_session
     from tailrace.lake.schema.lake_errors import FencedError
     from tailrace.stream.log_stream import Tailing

@@ -67,7 +67,7 @@ def generate(
 
 
 def _passing(output: Output) -> Callable[[int], None]:
-    """Waits until an instant of the clock on the wall has come."""
+    """Make a function that waits until an instant of the wall clock, in microseconds."""
 
     def wait(until: int) -> None:
         left = until / SECOND - time.time()

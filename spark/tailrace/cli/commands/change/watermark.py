@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Progress
 
 PARTITIONS = 40
-"""How many partitions are shown to people, those furthest behind first; JSON has them all."""
+"""The most partitions that are shown to people, those furthest behind first; JSON has them all."""
 
 
 def watermark(
@@ -99,7 +99,7 @@ def _table(found: Progress) -> Table:
 
 
 def state_of(found: Progress, name: str) -> str:
-    """What a partition is to the watermark."""
+    """Name a partition's part in the watermark: "idle", "holds back" or "waited for"."""
     if found.is_idle(name):
         return "idle"
     if name in found.behind and len(found.partitions) > 1:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tailrace.lake.read.lake_checks import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
-"""What is wrong comes last, where one looks first."""
+"""The states in their order, with their styles: what is wrong comes last, where people look first."""
 
 
 def doctor(
@@ -59,7 +59,7 @@ def doctor(
 
 
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """Every check that the settings ask for, one after the other."""
+    """Run every check that the settings ask for, one after the other."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
     from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept
     from tailrace.runners.machine_checks import brokers, installed

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateRange, LateReport
 
 RANGES = 20
-"""How many ranges are shown to people; JSON has them all."""
+"""The most ranges that are shown to people; JSON has them all."""
 
 
 def late(definition: Definition, json: Json = False) -> None:
@@ -77,10 +77,10 @@ def _table(found: LateReport) -> Table:
 
 
 def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
-    """The backfills that take the ranges in: one for each, or where they are many or overlap one over all."""
+    """Write the commands that take the ranges in: one for each, or one over all where they are many or overlap."""
     from tailrace.lake.read.late_records import proposed
 
-    # As instants also where time begins and ends, for that is what the options take.
+    # The beginning and the end of time are written as instants, too: the options take nothing else.
     at = [[moment(micros).isoformat().replace("+00:00", "Z") for micros in bounds] for bounds in proposed(ready)]
     return [f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}" for first, last in at]
 

@@ -58,7 +58,7 @@ def panes(
 
 
 def keyed(pipeline: Pipeline, given: Sequence[str]) -> list[str]:
-    """The key's values in the order of its columns. Raises `UsageError` where they are not one for each."""
+    """Return the key's values in the order of its columns. Raises `UsageError` unless each column has one value."""
     named: dict[str, str] = {}
     for place, text_ in enumerate(given):
         name, equals, value = text_.partition("=")
@@ -138,7 +138,7 @@ def _late(found: History, columns: _OfOne | _OfSeveral) -> Table:
 class _OfOne:
     """The columns of one window's history: the version by its parts, and when each pane fired.
 
-    What all the instants have in common is said once, above.
+    The day or year that all instants share is said once, above.
     """
 
     after = ("fired at", "watermark")

@@ -117,7 +117,7 @@ def _does(pipeline: Pipeline, definition: str) -> str:
 
 
 def _part(value: Any) -> str:
-    """A part of a definition as people read it."""
+    """Write a part of a definition for people."""
     if value is None:
         return "–"
     if isinstance(value, list):

@@ -32,7 +32,7 @@ _SMALL = 1.0
 """The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
 
 _MOST = 200
-"""Panes that the table shows; JSON and the page have all of them."""
+"""The most panes that a table shows; JSON and the page have all of them."""
 
 
 def simulate(
@@ -114,7 +114,7 @@ def _told(output: Output, one: Simulation, sample: sample_records.Sample, key: K
 
 
 def _read(log: Log, path: Path) -> sample_records.Sample:
-    """A file, or those of a folder in the order of their names."""
+    """Read a sample: a file, or the files of a folder in the order of their names."""
     if not path.is_dir():
         return _read_file(log, path)
     files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
@@ -245,7 +245,7 @@ def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> I
 
 
 def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
-    """Panes in the order in which they fired; what all their instants have in common is said once, above."""
+    """Make a table of panes in the order in which they fired, with the day or year that all share once, above."""
     results = list(pipeline.results)
     shared, said = together(at for pane in panes for at in (pane.processing_time, *pane.window))
     if shared:
@@ -292,7 +292,7 @@ def _counts(one: Simulation, sample: sample_records.Sample) -> dict[str, str]:
 
 
 def _again(one: Simulation, sample: sample_records.Sample) -> int:
-    """How many records were dropped, as they came again (rule X5)."""
+    """Count the records that were dropped because they came again (rule X5)."""
     return len(sample.records) - sum(len(bundle) for bundle, _ in one.epochs)
 
 

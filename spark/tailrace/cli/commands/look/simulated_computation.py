@@ -1,4 +1,4 @@
-"""What `tailrace simulate` says of a computation: what it produced, and the records that it left out."""
+"""Print what `tailrace simulate` found of a computation: its productions, and the records that it left out."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tailrace.observe.plots.computation_trial import Producing
 
 _MOST = 200
-"""Rows that a table shows; JSON has all of them."""
+"""The most rows that a table shows; JSON has all of them."""
 
 
 def told(output: Output, one: Producing, sample: sample_records.Sample, key: Key | None) -> None:
-    """Print what it produced for one key or for all."""
+    """Print what the computation produced for one key or for all."""
     if output.json:
         output.data(_data(one, sample, key))
     else:

@@ -16,7 +16,7 @@ from tailrace.model.samples import sample_records
 from tailrace.model.step.chain_fold import Run, fold_chain
 
 _MOST = 200
-"""Rows that a table shows; JSON has all of them."""
+"""The most rows that a table shows; JSON has all of them."""
 
 
 def told(output: Output, definition: Map, epochs: sample_records.Epochs, sample: sample_records.Sample) -> None:

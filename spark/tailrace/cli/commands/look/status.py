@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Progress
 
 HOLDING = 3
-"""How many partitions that hold the watermark back are named."""
+"""The most partitions that are named as holding the watermark back."""
 
 RUNS = 10
-"""How many runs are shown to people; JSON has them all."""
+"""The most runs that are shown to people; JSON has them all."""
 
 
 def status(
@@ -157,7 +157,7 @@ def _facts(pipeline: Ranged, own: PipelineStatus, log: LogStatus) -> Iterator[tu
 
 
 def _answers(own: PipelineStatus) -> Text:
-    """How many answers there are, and how far they follow the ledger."""
+    """Write how many answers there are, and how far they are behind the ledger."""
     if own.answers is None:
         return _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
     behind = own.epoch - own.answers_epoch
@@ -168,13 +168,13 @@ def _answers(own: PipelineStatus) -> Text:
 
 
 def _engine(said: str) -> tuple[str, str]:
-    """An engine's name, and why it was taken."""
+    """Split what is said of an engine into its name, and why it was taken."""
     name, _, why = said.partition(": ")
     return name, why
 
 
 def _holding(progress: Progress) -> Text:
-    """Which partitions hold the watermark back, and how many nothing waits for."""
+    """Name the partitions that hold the watermark back, and count the idle ones, which nothing waits for."""
     names = list(progress.behind[:HOLDING])
     more = len(progress.behind) - len(names)
     idle = len(progress.partitions) - len(progress.holding)
@@ -183,7 +183,7 @@ def _holding(progress: Progress) -> Text:
 
 
 def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
-    """The last runs, two lines each: how each ended, and what it was of."""
+    """Write the last runs, two lines each: how a run ended, then its range, engine and reason."""
     yield Text("runs", style="bold")
     for run in runs[-RUNS:]:
         style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
@@ -248,7 +248,7 @@ def _ago(micros: int | None) -> str:
 
 
 def _lags(own: PipelineStatus, log: LogStatus) -> dict[str, int | None]:
-    """How far event time is behind, in microseconds."""
+    """Return how far the watermark is behind processing time and the latest event, in microseconds."""
     if not BEGINNING < own.watermark < END_OF_TIME:
         return {}
     return {

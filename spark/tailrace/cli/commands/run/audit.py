@@ -52,7 +52,7 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
 
 
 def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
-    """The stages of some definitions, each once. Raises `UsageError` where two that differ have one name."""
+    """List the stages of all chains, each once. Raises `UsageError` where two stages that differ have one name."""
     found: dict[str, Definition] = {}
     for stage in (stage for one in chains for stage in one):
         if found.setdefault(stage.name, stage).fingerprint != stage.fingerprint:
@@ -61,7 +61,7 @@ def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
 
 
 def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Report on a definition: the report on its last stage, with those on the stages before it in `earlier`."""
+    """Report on a definition: the report on its last stage, with the reports on earlier stages in `earlier`."""
     *earlier, last = stages
     return last | ({"earlier": earlier} if earlier else {})
 

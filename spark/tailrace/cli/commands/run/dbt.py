@@ -33,7 +33,7 @@ def dbt(
     Arguments after `--` are dbt's own: `tailrace dbt -- build --full-refresh`.
     """
     settings = Settings()
-    # A folder that is named dbt, and is no package, hides the one that is installed.
+    # A folder that is named dbt, and is no package, would hide the installed package.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != project.resolve().parent]
     try:
         from dbt.cli.main import dbtRunner

@@ -92,7 +92,7 @@ def _plan_shown(plan: Plan) -> Iterator[Any]:
 
 
 def maintained_data(found: Named, done: Maintenance) -> dict[str, Any]:
-    """What maintenance did as JSON data."""
+    """Build the JSON data of what maintenance did."""
     return {"definition": found.name, "dry_run": False, **_done_data(done)}
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tailrace.verify.stage_replay import Replayed
 
 ROWS = 10
-"""How many open windows and answers are shown, unless another number is asked for."""
+"""The number of open windows, and of answers, that are shown, unless another is asked for."""
 
 _KINDS = {"pane": "panes", "retraction": "retractions", "late": "late records", "rejected": "rejected records"}
 _KINDS |= {"partial": "partials"}
@@ -121,7 +121,7 @@ def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) 
 
 
 def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
-    """The first and the last epoch that `--epochs` asks for; None where it is left open."""
+    """Parse `--epochs` to the first and the last epoch; None for an end that is left open."""
     if epochs is None:
         return None, None
     match = re.fullmatch(r"(\d*)(\.\.)?(\d*)", epochs.strip())
@@ -205,7 +205,7 @@ def _differences(differences: Sequence[Difference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """What one side says of a row, and how often where that is not once."""
+    """Write what one side has of a row, with the number of times where it is not one."""
     if row is None:
         return counted(times, "time") if times else "nothing"
     said = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())

@@ -21,7 +21,7 @@ from tailrace.settings import Settings
 
 
 class Engine(StrEnum):
-    """Who answers a query, and in whose SQL it is: that of Spark's, but for `duckdb`."""
+    """The engine that answers a query. The query is in Spark's SQL, or with `duckdb` in DuckDB's own."""
 
     AUTO = "auto"
     SPARK = "spark"
@@ -29,7 +29,7 @@ class Engine(StrEnum):
 
 
 class Form(StrEnum):
-    """How rows are printed."""
+    """The form in which rows are printed."""
 
     TABLE = "table"
     CSV = "csv"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tailrace.stream.landing_stream import EpochReport, Stream, Watch
 
 _POLL = 0.2
-"""How often to look whether the stream ended or was told to stop, in seconds."""
+"""The time between two looks at whether the stream ended or was told to stop, in seconds."""
 
 
 def stream(
@@ -104,7 +104,10 @@ def stream(
 def _where(
     folder: str | None, topic: str | None, bootstrap: str | None, every: float, *, once: bool, from_log: bool
 ) -> tuple[str | None, str | None, str]:
-    """The folder or the topic with its brokers; neither for the log. Raises `UsageError` for none or several."""
+    """Return the folder, the topic and its brokers; neither folder nor topic for the log.
+
+    Raises `UsageError` unless exactly one source is given and the other options fit it.
+    """
     given = {"--from DIR": folder is not None, "--kafka TOPIC": topic is not None, "--from-log": from_log}
     if sum(given.values()) != 1:
         found = " and ".join(option for option, there in given.items() if there) or "none"
@@ -124,7 +127,7 @@ class _StoppedError(Exception):
 
 
 class _Run:
-    """One run of the command."""
+    """A run of the command."""
 
     def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: Stop) -> None:
         self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
@@ -135,7 +138,7 @@ class _Run:
         self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],
         per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
     ) -> Status:  # fmt: skip
-        """Run until the source has ended, a signal comes or an error; gives the exit status."""
+        """Run until the source ends, a signal comes or an error is raised; return the exit status."""
         progress = Progress(self.output, unit="file" if folder else "record")
         try:
             from tailrace.ingest.sources import Files, Kafka
@@ -157,7 +160,7 @@ class _Run:
         return self._summed(progress)
 
     def _tail(self, lake: Lake, progress: Progress, watch: Watch, *, once: bool, follow_every: int | None) -> None:
-        """Fold from the log, which starts Spark where an epoch is for it."""
+        """Fold from the log; Spark starts only once an epoch is for Spark."""
         from tailrace.engines.spark.session import open_session
         from tailrace.stream.log_stream import Tailing
 

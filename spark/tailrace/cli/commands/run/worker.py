@@ -42,8 +42,8 @@ def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where t
 class Loaded:
     """The files that this process has loaded code from, and whether they still hold that code.
 
-    A definition's own file is not among them, for it is loaded anew for each run; what it imports is. Of what is
-    installed there is this package alone.
+    A definition's own file is not among them, since it is loaded anew for each run; the files that it imports are. Of
+    installed packages only this one is among them.
     """
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class Loaded:
         self.seen: dict[str, tuple[int, int]] = {}
 
     def note(self) -> None:
-        """Note the files of what is loaded by now."""
+        """Note the files of the modules that are loaded by now."""
         for file in self._files() - self.seen.keys():
             stamp = _stamp(file)
-            # One that was written since this process began may have been loaded before it was.
+            # A file that was written since this process began may have been loaded before that.
             self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
 
     def changed(self) -> bool:
-        """Whether a file may be another one than when it was loaded."""
+        """Tell whether a file may have changed since it was loaded."""
         self.note()
         return any(_stamp(file) != stamp for file, stamp in self.seen.items())
 
@@ -102,7 +102,7 @@ class Worker(ThreadingUnixStreamServer):
         self.leave()
         while self.busy:
             time.sleep(0.1)
-        # Spark ends with its standard input; waiting for its goodbye would only take time.
+        # Spark ends when its standard input closes; waiting for its end would only take time.
         os._exit(Status.OK)
 
     def leave(self) -> None:
@@ -123,7 +123,7 @@ class Worker(ThreadingUnixStreamServer):
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """A connection that is answered: the worker does not end before it is."""
+        """Count a connection while it is answered: the worker does not end before."""
         with self.counting:
             self.busy += 1
         try:
@@ -133,7 +133,7 @@ class Worker(ThreadingUnixStreamServer):
                 self.busy, self.since = self.busy - 1, time.monotonic()
 
     def session(self) -> SparkSession:
-        """A session of the caller's own. Raises `ToolchainError` where Java or a jar is missing."""
+        """Open a session of the caller's own. Raises `ToolchainError` where Java or a jar is missing."""
         from tailrace.engines.spark.session import open_session
 
         with self.opening:
@@ -173,7 +173,7 @@ class _Connection(StreamRequestHandler):
 
 
 class _Asker:
-    """Whoever asked for a run: what it wants to be `cancel`led when it goes away before it is `answered`."""
+    """The client that asked for a run: `cancel` is called when the client goes away before it is `answered`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.answered = connection, False
@@ -182,7 +182,7 @@ class _Asker:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        # It says nothing more, so what there is to read is its end.
+        # The client sends nothing more, so a read returns only when the client goes away.
         with suppress(OSError):
             self.connection.recv(1)
         if not self.answered:
@@ -190,13 +190,13 @@ class _Asker:
             self.cancel()
 
     def check(self) -> None:
-        """Raises `Cancelled` where it has gone away."""
+        """Raise `Cancelled` where the client has gone away."""
         if self.gone.is_set():
             raise Cancelled("cancelled")
 
 
 class _Run:
-    """One run in the shared session."""
+    """A run in the shared session."""
 
     def __init__(self, server: Worker, asker: _Asker, say: Callable[..., None]) -> None:
         self.server, self.asker, self.say = server, asker, say
@@ -237,12 +237,12 @@ class _Run:
         return Outcome.said(backfilled(self.server.settings, job, loaded(job), told, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
-        """Have the run end when whoever asked for it goes away."""
+        """Make the run end when the client that asked for it goes away."""
         self.asker.cancel = session.cancel
         self.asker.check()
 
     def _spark(self) -> SparkSession:
-        """Open a session, of which all that this thread does ends when whoever asked for it goes away."""
+        """Open a session in which all that this thread runs is cancelled when the client goes away."""
         from tailrace.engines.spark.session import cancellable
 
         spark = self.server.session()

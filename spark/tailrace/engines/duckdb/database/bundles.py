@@ -1,4 +1,4 @@
-"""A bundle's records in the process: what is asked of them, and the ids that are remembered (rule X5)."""
+"""Query a bundle's records in this process, and remember their ids to drop those that come again (rule X5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tailrace.model.definition.log import Log
 
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
-    """Name a relation of an Arrow table, for as long as the block lasts; of a reader, which can be read once."""
+    """Name a relation of an Arrow table, or of a reader, which can be read once, for as long as the block lasts."""
     name = f"tailrace_{uuid.uuid4().hex[:12]}"
     connection.register(name, table)
     try:
@@ -28,7 +28,7 @@ def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.Recor
 
 
 def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: str) -> list[dict[str, Any]]:
-    """Answer a text of the common SQL over `{view}`, an Arrow table."""
+    """Run a text of the common SQL over an Arrow table, which it calls `{view}`."""
     with registered(connection, table) as view:
         found: list[dict[str, Any]] = (
             connection.execute(_translated(text).format(view=view)).to_arrow_table().to_pylist()
@@ -42,7 +42,7 @@ def _translated(text: str) -> str:
 
 @dataclass(frozen=True)
 class UniqueRows:
-    """A bundle without what came again, and how many records that were."""
+    """A bundle without the records that came again, and their number."""
 
     rows: pa.Table
     duplicates: int
@@ -52,7 +52,8 @@ class RememberedRows:
     """The ids of the records that came within the log's horizon, by epoch, in a table of the database.
 
     `times` are the processing times of the log's epochs as far as they are known, in microseconds; `ids` is a relation
-    of the log's ids and epochs. Of epochs whose time is not known any more, all are remembered.
+    of the log's ids and epochs. The ids of an epoch whose time is not known any more are all remembered, unless a later
+    epoch is known to lie before the horizon.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, log: Log, times: Mapping[int, int], ids: str) -> None:
@@ -65,9 +66,10 @@ class RememberedRows:
         )
 
     def unique(self, rows: pa.Table, epoch: int, now: int) -> UniqueRows:
-        """Drop what is remembered, and what the bundle has twice; remember the rest as of `epoch` and its time `now`.
+        """Drop the records that are remembered or repeated; remember the rest as of `epoch` and its time `now`.
 
-        Of a record that is there twice the first by its place in the source stays. Rejected records stay as they are.
+        Of a record that the bundle has twice, the first by its place in the source stays. Rejected records stay as they
+        are.
         """
         own, table, again = self._columns, self._table, f"{self._table}_again"
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
@@ -76,7 +78,7 @@ class RememberedRows:
         with registered(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
-            # What is remembered is much, so it is gone through once; what came again of it is little.
+            # The remembered ids are many, so they are scanned once; those that came again are few.
             known = f"SELECT {own} FROM ({there} AND EXISTS (FROM {table} k WHERE {same}))"
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {again} AS {known}")
             if self._any(f"FROM {again}") or self._any(twice):
@@ -103,6 +105,6 @@ class RememberedRows:
             self.connection.execute(f"DELETE FROM {self._table} WHERE _epoch < {since}")
 
     def _first(self, now: int) -> int:
-        """The first epoch within the horizon: the one after the last that is known to lie before it."""
+        """Find the first epoch within the horizon: the one after the last that is known to lie before it."""
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

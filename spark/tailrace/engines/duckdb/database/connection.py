@@ -27,7 +27,7 @@ _MACROS = (
     "sorted_up(a) AS list_sort(a, 'ASC', 'NULLS FIRST')",
     "sorted_down(a) AS list_sort(a, 'DESC', 'NULLS LAST')",
     "from_utc(moment, zone) AS timezone(zone, moment)",
-    # Of two instants that clocks show alike the first, which goes by the offset of the day before.
+    # Of two instants that clocks show alike `to_utc` gives the first, which has the offset of the day before.
     "day_before(clocks, zone) AS epoch_us(timezone(zone, clocks)) - 86400000000",
     "shown_by(micros, zone) AS timezone(zone, make_timestamptz(micros))",
     "offset_at(micros, zone) AS epoch_us(shown_by(micros, zone)) - micros",
@@ -35,7 +35,7 @@ _MACROS = (
     "to_utc(clocks, zone) AS CASE WHEN shown_by(first_of(clocks, zone), zone) = clocks "
     "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
 )
-"""Functions that the texts call by Spark's names and DuckDB lacks."""
+"""Macros for the functions that the texts call by Spark's names and DuckDB lacks."""
 
 
 class EngineError(TailraceError, RuntimeError):
@@ -43,7 +43,7 @@ class EngineError(TailraceError, RuntimeError):
 
     @classmethod
     def of(cls, error: duckdb.Error) -> EngineError:
-        """An error of DuckDB's in a line, with the setting that mends it."""
+        """Describe an error of DuckDB's in a line, with the setting that mends it."""
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, duckdb.OutOfMemoryException):
             mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
@@ -54,15 +54,15 @@ class EngineError(TailraceError, RuntimeError):
 
 
 class RoomError(EngineError):
-    """It did not fit the memory and what there is to spill to."""
+    """A computation did not fit the memory and the room to spill to."""
 
 
 @contextmanager
 def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Run the statements of a block in one transaction: until it ends no row id moves.
+    """Run the statements of a block in one transaction, until the end of which no row id changes.
 
-    A row id that is asked for in one transaction may be another row's in the next, for DuckDB puts what is left of a
-    table together when it writes a checkpoint. If the block fails, nothing of it is there.
+    A row id that is read in one transaction may be another row's in the next, as DuckDB compacts tables when it writes
+    a checkpoint. If the block fails, all of it is rolled back.
     """
     connection.begin()
     try:
@@ -74,10 +74,10 @@ def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """Open a database of its own in memory, which spills to a folder that goes with it.
+    """Open a new database in memory, which spills to a folder that is removed with it.
 
-    It computes on one thread a core, or on so many: of little work several wait for each other longer than they help.
-    The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`.
+    It computes on one thread for each core, or on `threads`: with little work several wait for each other longer than
+    they help. The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`.
     """
     if settings.scratch is not None:
         settings.scratch.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
 
 
 def _checksums(values: pa.ChunkedArray) -> pa.Array:
-    """The CRC-32 of each value; computed once for each that is there."""
+    """Compute the CRC-32 of each value, once for each distinct one."""
     coded = (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).dictionary_encode()
     sums = pa.array([zlib.crc32(one) for one in coded.dictionary.to_pylist()], pa.int64())
     return pc.take(sums, coded.indices)

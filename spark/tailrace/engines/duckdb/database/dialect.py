@@ -1,7 +1,7 @@
 """Turn the common SQL, Spark's dialect, into DuckDB's; every difference of meaning is named here.
 
-sqlglot knows how the two are written. What it does not know is what they mean where that differs, or which of two
-readings the platform relies on:
+sqlglot knows how the two are written. It does not know where their meanings differ, or which of two readings the
+platform relies on:
 
 | in Spark, with ANSI on | in DuckDB as sqlglot writes it | here |
 |---|---|---|
@@ -40,19 +40,19 @@ def in_duckdb(text: str) -> str:
     'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
     """
     tree = sqlglot.parse_one(text, read="spark")
-    # The inner ones first, for a rule puts what is inside into another node.
+    # Inner nodes first, as a rule moves what is inside a node into another one.
     for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
         node.replace(_RULES[type(node)](node))
     return str(tree.sql(dialect="duckdb", copy=False))
 
 
 def in_duckdb_once(text: str) -> str:
-    """Write a text that holds an epoch's own numbers, and comes but once: it takes no place among those remembered."""
+    """Write a text that comes only once, as it holds an epoch's own numbers: it takes no place in the cache."""
     return in_duckdb.__wrapped__(text)
 
 
 def literal_row(values: Mapping[str, int | bool]) -> str:
-    """Write a row of numbers and truths, such as a clock, in DuckDB's dialect: an epoch's own needs no translation.
+    """Write a row of numbers and booleans, such as a clock, in DuckDB's dialect at once, without a translation.
 
     >>> literal_row({"now": 5, "came": True})
     'SELECT 5::BIGINT AS now, true AS came'
@@ -69,7 +69,7 @@ def _cast(node: exp.Expression) -> exp.Expression:
 
 
 def _listed(node: exp.Expression) -> exp.Expression:
-    """A list of the values that are there, empty where there are none."""
+    """Write the list of the values that are not null; it is empty where there are none."""
     return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
 
 
@@ -90,7 +90,7 @@ def _count_if(node: exp.Expression) -> exp.Expression:
 
 
 def _lambda(node: exp.Expression) -> exp.Expression:
-    """A function of an element and its place, which Spark counts from 0 and DuckDB from 1."""
+    """Rewrite a lambda of an element and its place, which Spark counts from 0 and DuckDB from 1."""
     if len(node.expressions) < 2:
         return node
     place = node.expressions[1].name
@@ -104,7 +104,7 @@ def _lambda(node: exp.Expression) -> exp.Expression:
 
 
 def _local(name: str) -> Callable[[exp.Expression], exp.Expression]:
-    """An instant and a zone, by one of the connection's macros: sqlglot's own is wrong for zones away from UTC."""
+    """Return the rule that calls a macro of the connection on an instant and a zone: sqlglot's is wrong outside UTC."""
 
     def written(node: exp.Expression) -> exp.Expression:
         at = node.this.this if isinstance(node.this, exp.Cast | exp.TryCast) else node.this
@@ -125,13 +125,13 @@ def _inline(node: exp.Expression) -> exp.Expression:
 
 
 def _sorted(node: exp.Expression) -> exp.Expr:
-    """Spark takes a null for the least, which DuckDB's lists have to be told."""
+    """Write a sorted list; Spark takes a null for the least, which DuckDB's lists have to be told."""
     down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
     return in_order(node.this, down=down)
 
 
 def _added_up(node: exp.Expression) -> exp.Expression:
-    """The sum of a list, the one thing that the texts reduce lists to."""
+    """Write the sum of a list, the only thing that the texts reduce lists to."""
     summed = exp.Anonymous(this="list_sum", expressions=[node.this])
     return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
 

@@ -1,4 +1,4 @@
-"""A few rows for people, as `tailrace.engines.spark.preview` has them of Spark's."""
+"""Show a few rows to people, as `tailrace.engines.spark.preview` does with Spark's."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tailrace.model.base.time import moment
 
 
 def shown(rows: pa.Table) -> list[dict[str, Any]]:
-    """Give rows by column: instants of any year as UTC datetimes, structs and lists as Python has them of JSON.
+    """Convert rows to dictionaries: instants of any year to UTC datetimes, structs and lists to parsed JSON.
 
     >>> rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC")), "of": [{"n": [1.5]}]})
     >>> shown(rows)[0]["at"].year, shown(rows)[0]["of"]
     (1970, {'n': [Decimal('1.5')]})
     """
-    # Python has no instants as late as the end of time: those go by their microseconds.
+    # Python has no instants as late as the end of time, so instants are read as microseconds first.
     plain = rows.cast(pa.schema([(field.name, _numbered(field.type)) for field in rows.schema]))
     types = {field.name: field.type for field in rows.schema}
     return [{name: _value(one, types[name]) for name, one in row.items()} for row in plain.to_pylist()]
 
 
 def _numbered(type: pa.DataType) -> pa.DataType:
-    """A type with numbers in the place of instants."""
+    """Put numbers in the place of instants in a type, at any depth."""
     if pa.types.is_timestamp(type):
         return pa.int64()
     if pa.types.is_struct(type):
@@ -41,7 +41,7 @@ def _value(value: Any, type: pa.DataType) -> Any:
 
 
 def _inner(value: Any, type: pa.DataType) -> Any:
-    """A value inside a struct or a list, as JSON has it; a null field is left out there."""
+    """Convert a value inside a struct or a list as JSON has it; a null field is left out there."""
     if value is None:
         return None
     if pa.types.is_struct(type):

@@ -1,7 +1,8 @@
 """Read a lake's tables in DuckDB: pyiceberg plans which files, DuckDB reads them.
 
-Plain files, which is the rule, are read by DuckDB itself; those in S3 by pyarrow, and DuckDB takes them over once.
-Where rows were deleted from files, or columns were renamed or added since, pyiceberg's reader has the rows rightly.
+DuckDB itself reads plain files of this machine, which most are. Others, such as those in S3 and those from before a
+column was renamed or added, are read by pyarrow and copied into DuckDB once, with their columns found by Iceberg's
+numbers. Where rows were deleted from a file, or a nested column has another type, pyiceberg's reader is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Scan: TypeAlias = DataScan | IncrementalAppendScan
 
 
 def bytes_read(scan: Scan) -> int:
-    """Add up the files that a scan reads, in bytes."""
+    """Add up the sizes of the files that a scan reads, in bytes."""
     return sum(task.file.file_size_in_bytes for task in scan.plan_files())
 
 
@@ -43,7 +44,7 @@ def scanned(
 ) -> Iterator[str]:
     """Name a relation of a table's rows, as of a snapshot if one is given, for as long as the block lasts.
 
-    `where` says which files are left out; whoever wants just the rows that meet it filters them, too.
+    `where` only skips files: a caller that wants just the rows that meet it has to filter them as well.
     """
     loaded = lake.table(table)
     scan = loaded.scan(row_filter=where, snapshot_id=snapshot)
@@ -72,7 +73,7 @@ def files_read(
 
 
 def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
-    """The rows of files that DuckDB does not read itself, a batch at a time."""
+    """Read the rows of files that DuckDB does not read itself, a batch at a time."""
     schema = scan.projection()
     arrow: pa.Schema = schema.as_arrow()
     if not tasks:
@@ -85,9 +86,9 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
 def _batches(
     table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema, ids: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file as a schema has them, whose fields have these ids.
+    """Read the rows of one file in a schema whose fields have these ids.
 
-    As they are, as far as that can be: pyiceberg's reader makes an empty list of a null one where it has structs in it.
+    The file is read as it is where that can be: pyiceberg's reader makes an empty list of a null list of structs.
     """
     with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
         own = {field_id_of(field): field for field in file.schema_arrow}
@@ -97,7 +98,7 @@ def _batches(
                 columns = [pa.nulls(len(batch)) if one is None else batch[one.name] for one in held]
                 yield from pa.table(columns, schema.names).cast(schema).to_batches()
             return
-    # Here, for it brings pandas along.
+    # Imported here, as it brings pandas along.
     from pyiceberg.io.pyarrow import ArrowScan
 
     found = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
@@ -105,37 +106,37 @@ def _batches(
 
 
 def field_id_of(field: pa.Field) -> int | None:
-    """The number by which Iceberg knows a column of a file, whatever it is called."""
+    """Return the number by which Iceberg knows a column of a file, whatever its name; None where it has none."""
     said = (field.metadata or {}).get(b"PARQUET:field_id")
     return None if said is None else int(said)
 
 
 def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
-    """Whether a file's column is a table's but for its name, or a number of fewer bits, or not there at all."""
+    """Tell whether a file's column needs only a cast: it is missing, or not nested, or has the table's type."""
     if held is None or not pa.types.is_nested(wanted.type):
         return True
     return bool(held.type.equals(wanted.type))
 
 
 def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
-    """Whether files hold just the rows and columns that the table has."""
+    """Tell whether files hold just the rows and columns that the table has."""
     return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
 
 
 def _here(address: str) -> bool:
-    """Whether a file is on this machine."""
+    """Tell whether a file is on this machine."""
     return address.startswith(("file:", "/"))
 
 
 def path_of(address: str) -> str:
-    """The path of a file of this machine."""
+    """Return the path of a file of this machine, by its address."""
     return address.removeprefix("file://") if address.startswith("file://") else address.removeprefix("file:")
 
 
 def as_declared(lake: Lake, log: Log, rows: str, snapshot: int | None = None) -> str:
     """Write the query of a log's rows with the names and types that its definition declares.
 
-    The rows have the names of a snapshot of the table, or else those of today.
+    `rows` have the names of `snapshot` of the table, or today's if it is None.
     """
     declared = {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
     loaded = lake.table(log.name)

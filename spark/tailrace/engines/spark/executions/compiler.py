@@ -1,4 +1,4 @@
-"""Which execution a definition takes on Spark, and why. Whatever can run natively does."""
+"""Choose the execution that a definition takes on Spark. Whatever can run natively does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.sql.records.ways import Way, way
 
 
 def compiled(spark: SparkSession, pipeline: Pipeline) -> Execution:
-    """The definition in the execution that it takes."""
+    """Compile a definition into the execution that it takes."""
     return _EXECUTIONS[way(pipeline)](spark, pipeline)
 
 

@@ -1,7 +1,7 @@
-"""What the executions on Spark have in common: the open windows between two epochs, and what an epoch gives.
+"""The common base of the executions on Spark: the open windows between two epochs, and the result of an epoch.
 
 The open windows are a frame with the state columns of `model.step.transition`, whichever execution made them, so a
-ledger's partials restore either.
+ledger's partials restore the state of either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.sql.terms import quoted
 class OpenWindows:
     """The open windows between two epochs, and the clock of the last epoch.
 
-    `held` are the checkpoints behind it. `count` is how many windows there are, where somebody counted them.
+    `held` are the checkpoints that the windows depend on. `count` returns the number of windows; None if not counted.
     """
 
     windows: DataFrame
@@ -39,25 +39,25 @@ class OpenWindows:
     def forget(self) -> None:
         """Free the checkpoints, once the state after this one is computed.
 
-        Left to itself Spark frees them when its own memory is collected, by when those of many epochs have piled up.
+        Left to itself Spark frees them when the JVM collects garbage, by when those of many epochs have piled up.
         """
         for frame in self.held:
             free(frame)
 
 
 def free(frame: DataFrame) -> None:
-    """Free the blocks of a checkpointed frame, which nothing but its own classes gives away."""
+    """Unpersist a checkpointed frame; PySpark has no public call for it, hence `_jdf`."""
     frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 def lost_with_an_executor(error: Exception) -> bool:
-    """Whether a job failed as it read blocks of a checkpointed frame that went with the executor that had them."""
+    """Tell whether a job failed because blocks of a checkpointed frame were lost with the executor that had them."""
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A bundle after the definition's steps: the records, those that a step rejected, and the checkpoint of both."""
+    """A bundle after the definition's steps: the records, those that a step rejected, and the checkpoints of both."""
 
     records: DataFrame
     rejected: DataFrame | None = None
@@ -66,9 +66,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Consumed:
-    """What the first job of an epoch found in the bundle.
+    """The result of an epoch's first job, on its bundle.
 
-    `closest` is the end of the first window in microseconds, None in an empty bundle or where nobody asks.
+    `closest` is the end of the first window in microseconds; None in an empty bundle, or where the execution does not
+    need it.
     """
 
     partials: DataFrame
@@ -78,9 +79,9 @@ class Consumed:
 
 @dataclass(frozen=True)
 class Stepped:
-    """What an epoch gave: the rows of the ledger, computed when they are written, and the state after it.
+    """The result of an epoch: the rows of the ledger, computed when they are written, and the state after it.
 
-    `open` is how many windows that state has; it is known once the rows were computed.
+    `open` returns the number of windows in that state, once the rows were computed.
     """
 
     rows: DataFrame
@@ -89,10 +90,11 @@ class Stepped:
 
 
 def checkpointed(frame: DataFrame, remains: Column) -> tuple[DataFrame, Callable[[], int]]:
-    """A frame that is computed once, by the first job that needs it, and of how many of its rows `remains` held then.
+    """Checkpoint a frame with the first job that needs it; return it, and a count of its rows where `remains` holds.
 
-    The count comes out of that job. Spark hands out what it observed with the action on a frame, and the action here
-    is on what is made of the checkpoint: so the frame's own execution is asked, which only its own classes give away.
+    The count comes out of that job. Spark hands out observed metrics with an action on the observed frame, but here the
+    action is on a frame that is made of the checkpoint. So the count is read from the frame's own execution, for which
+    PySpark has no public call, hence `_jdf`.
     """
     watched = frame.observe("remaining", F.count_if(remains).alias("windows"))
     made = watched.localCheckpoint(eager=False)
@@ -100,38 +102,41 @@ def checkpointed(frame: DataFrame, remains: Column) -> tuple[DataFrame, Callable
 
 
 class Execution:
-    """One definition in one Spark session: it takes bundles and open windows through epochs."""
+    """A definition in a Spark session: it takes bundles and open windows through epochs."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self.spark, self.pipeline = spark, pipeline
         self.rows = Rows(pipeline)
 
     def nothing(self, generation: int = 0) -> OpenWindows:
-        """The state before the first epoch."""
+        """Return the state before the first epoch."""
         return OpenWindows(self.spark.createDataFrame([], self._state_schema()), None, generation)
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int) -> OpenWindows:
-        """The state that a ledger's partials add up to, after the epoch of `clock`."""
+        """Restore the state after the epoch of `clock` from a ledger's partials."""
         text = partial(self.rows.within_reach, watermark=clock.watermark)
         windows = queried(self.spark, ledger, text).localCheckpoint()
         return OpenWindows(windows, clock, generation, (windows,))
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
-        """Look at a bundle, which has the log's columns and where each record came from; a later stage's, its sign."""
+        """Prepare a bundle for the step.
+
+        It has the log's columns and where each record came from; a later stage's also has each record's sign.
+        """
         raise NotImplementedError
 
     def _prepared(self, bundle: DataFrame) -> Prepared:
-        """The bundle after the definition's steps."""
+        """Take a bundle through the definition's steps."""
         frame = prepare(bundle, self.pipeline)
         if not may_fail(self.pipeline):
             return Prepared(frame)
-        # Kept, for records and rejected ones are read apart, and a step is called once for a record.
+        # Checkpointed, so that a step is called once for a record although rejected records are read apart.
         held = frame.localCheckpoint(eager=False)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
         return Prepared(good.drop(FAILED), bad, (held,))
 
     def _with_rejected(self, rows: DataFrame, consumed: Consumed, clock: Clock) -> DataFrame:
-        """The ledger's rows with those of the records that a step rejected."""
+        """Append the rows of the records that a step rejected to the ledger's other rows."""
         rejected = consumed.prepared.rejected
         if rejected is None:
             return rows
@@ -143,9 +148,9 @@ class Execution:
         return holds_back(self.pipeline)
 
     def held(self, state: OpenWindows) -> int | None:
-        """The oldest timestamp that the open windows hold for a later stage (rule T3), in microseconds; None if none.
+        """Find the oldest timestamp that the open windows hold for a later stage (rule T3), in microseconds.
 
-        As `tailrace.model.step.stages.watermark` has it.
+        None if they hold none. It is computed as in `tailrace.model.step.stages.watermark`.
         """
         if not self.holds:
             return None
@@ -154,7 +159,7 @@ class Execution:
         return None if found is None else int(found)
 
     def onward(self, state: OpenWindows) -> int:
-        """How far a later stage's watermark may go after the epoch that gave this state (rule T3), in microseconds."""
+        """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
         assert state.clock is not None
         held = self.held(state)
         return state.clock.watermark if held is None else min(state.clock.watermark, held)
@@ -162,7 +167,7 @@ class Execution:
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch. Raises `ClockError` if the clock goes back.
 
-        Nothing is computed yet: the first action on `rows` does it, and the state after it is then there.
+        Nothing is computed yet: the first action on the result's `rows` computes them and the state after the epoch.
         """
         raise NotImplementedError
 
@@ -171,7 +176,7 @@ class Execution:
 
 
 def schema_of(types: Mapping[str, str]) -> StructType:
-    """The Spark schema of columns with these SQL types."""
+    """Make the Spark schema of columns with these SQL types."""
     schema = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in types.items()))
     assert isinstance(schema, StructType)
     return schema

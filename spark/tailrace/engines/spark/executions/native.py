@@ -1,8 +1,8 @@
 """The native execution: `step` as two Spark jobs, with nothing in Python per record or per window.
 
-The first aggregates the bundle to partials; the second takes the open
-windows through the epoch and is what the ledger's rows and the next state are read from. State and transitions are
-checkpointed on the executors, so that a plan never grows with the number of epochs.
+The first job aggregates the bundle to partials; the second takes the open windows through the epoch, and its result
+gives the ledger's rows and the next state. State and transitions are checkpointed on the executors, so that a plan
+never grows with the number of epochs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tailrace.sql.records.assignment import WINDOWS, kept
 
 
 class Native(Execution):
-    """One definition compiled for one Spark session."""
+    """A definition compiled for a Spark session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         super().__init__(spark, pipeline)
@@ -84,16 +84,16 @@ class Native(Execution):
 
 
 class Assigned(Native):
-    """The step as SQL, of records whose windows code of one's own has assigned: it is called once for each record.
+    """The step as SQL, over records whose windows the definition's own code assigned, called once for each record.
 
-    Windows that merge are not for it: they may merge by a rule of their own.
+    Windows that merge do not take this execution: they may merge by a rule of their own.
     """
 
     def _prepared(self, bundle: DataFrame) -> Prepared:
         prepared, pipeline = super()._prepared(bundle), self.pipeline
         records = queried(self.spark, prepared.records, lambda view: f"SELECT * FROM {view}{kept(pipeline)}")
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS}).fields])
-        # Kept, for the partials and the late records are read of it apart, and the code is called once for a record.
+        # Checkpointed, so that the code is called once for a record although partials and late records are read apart.
         placed = records.mapInArrow(placer(pipeline, to_arrow_schema(schema)), schema).localCheckpoint(eager=False)
         return replace(prepared, records=placed, held=(*prepared.held, placed))
 

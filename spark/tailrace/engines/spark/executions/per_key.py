@@ -1,9 +1,9 @@
-"""The `python` execution: the reference step itself on the executors, for what nobody can compile.
+"""The `python` execution: the reference step itself on the executors, for definitions that cannot be compiled to SQL.
 
 State and bundle are brought together by a hash of the key, in buckets: Python is called once for a bucket, not for a
-key or a record, with Arrow batches of both. Of many windows those that an epoch does nothing to rest
-(`engines.spark.executions.resting_state`). What comes back holds the ledger's rows and the windows that stay open, in
-the same columns as the native execution's, so that tables, restarts and backfills are the same for both.
+key or a record, with Arrow batches of both. Where there are many windows, those that an epoch does not touch rest
+(`engines.spark.executions.resting_state`). The result holds the ledger's rows and the windows that stay open, in the
+same columns as the native execution's, so that tables, restarts and backfills are the same for both.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tailrace.sql.records.assignment import kept
 from tailrace.sql.terms import Sql, quoted
 
 BUCKETS = 16
-"""How many buckets the keys are hashed to: Python calls an epoch. A bucket's windows are in memory at once."""
+"""The number of buckets for keys, and of Python calls in an epoch. A bucket's windows are in memory at once."""
 
 FEW = 20_000
-"""How many open windows go through the workers in less time than it takes to tell apart those that rest."""
+"""The number of open windows below which to step them all takes less time than to tell apart those that rest."""
 
 BUCKET = "_bucket"
 
 
 class PerKey(Execution):
-    """One definition, run by the reference step in the session's Python workers."""
+    """A definition run by the reference step in the session's Python workers."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         super().__init__(spark, pipeline)
@@ -57,7 +57,7 @@ class PerKey(Execution):
         self._stirs = rules.stirs(row, "window_end", times(pipeline))
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
-        """The bundle after the definition's steps; its records are looked at in the step."""
+        """Take a bundle through the definition's steps; only the step looks at its records."""
         prepared = self._prepared(bundle)
         columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
@@ -90,7 +90,7 @@ class PerKey(Execution):
 
 @dataclass(frozen=True)
 class _BucketOfWindows:
-    """What a Python worker does with one bucket: its open windows and its records, as Arrow tables."""
+    """The call of a Python worker on one bucket: its open windows and its records, as Arrow tables."""
 
     step: PythonStep
     schema: pa.Schema
@@ -100,7 +100,7 @@ class _BucketOfWindows:
 
 
 def as_pair(schema: pa.Schema, state: pa.Table, said: pa.Table) -> pa.Table:
-    """Put rows of the state and of the ledger under one another, as structs in a column each."""
+    """Stack rows of the state and of the ledger in one table, as structs in a column each."""
     parts = []
     for name, part in (("state", state), ("said", said)):
         rows = part.to_struct_array()
@@ -110,5 +110,5 @@ def as_pair(schema: pa.Schema, state: pa.Table, said: pa.Table) -> pa.Table:
 
 
 def bucketed(key: Sequence[str]) -> str:
-    """The bucket of a row with the key's columns, as SQL."""
+    """Write the SQL of a row's bucket, by the key's columns."""
     return f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"

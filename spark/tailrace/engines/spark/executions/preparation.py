@@ -1,7 +1,8 @@
-"""A bundle's records on their way to their windows: what the steps of a definition make of them, and another's panes.
+"""Take a bundle's records through a definition's steps on Spark, and turn a stage's panes into the next one's records.
 
 The expressions of `Derive` are SQL, whichever execution the definition takes; a Python function is called in the
-executors' Python, with Arrow batches. A record that makes it fail goes on with the reason in a column of its own.
+executors' Python, with Arrow batches. A record that makes a function fail goes on with the reason in a column of its
+own.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tailrace.sql.terms import quoted
 
 
 class StepError(TailraceError, RuntimeError):
-    """A function of a DataFrame that does not keep to what a step is."""
+    """A function of a DataFrame gave columns other than its step declares."""
 
 
 def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
-    """The records after the definition's steps, with where each came from.
+    """Take records through the definition's steps; they keep where each came from.
 
-    Where a step may fail there is a column `FAILED`, and a record that failed has but the log's columns. Raises
+    Where a step may fail there is a column `FAILED`, and a record that failed has only the log's columns. Raises
     `StepError` where a function of a DataFrame gives other columns than it said.
     """
     types = pipeline.log.columns
@@ -47,7 +48,7 @@ def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: 
     if isinstance(one, Each):
         return _called(frame, one, types)
     if FAILED in frame.columns:
-        # What failed goes by it, lest it is left out there.
+        # Failed records bypass the step, which might drop them.
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), one, types, place)
         gone = [name for name in types if name not in one.columns(types)]
         return good.unionByName(frame.where(f"{FAILED} IS NOT NULL").drop(*gone), allowMissingColumns=True)
@@ -65,7 +66,7 @@ def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: 
 
 
 def _called(frame: DataFrame, one: Each, types: Mapping[str, str]) -> DataFrame:
-    """The records after a Python function; those that failed in a step before go by it."""
+    """Call a Python function on the records; records that failed in an earlier step bypass it."""
     fields = [field for field in frame.schema.fields if field.name != FAILED]
     new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in one.gives.items()))
     assert isinstance(new, StructType)
@@ -74,21 +75,21 @@ def _called(frame: DataFrame, one: Each, types: Mapping[str, str]) -> DataFrame:
 
 
 def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:
-    """The records that a later stage reads of a stage's ledger rows, as a frame."""
+    """Turn a stage's ledger rows into the records that a later stage reads, as a frame."""
     return queried(spark, rows, lambda view: changes(pipeline, view))
 
 
 def queried(spark: SparkSession, frame: DataFrame, text: Callable[[str], str]) -> DataFrame:
-    """What an SQL text makes of a frame; it is given the name of a view, which is there no longer than it takes."""
+    """Query a frame: `text` writes the SQL with the name of a view, which exists only during this call."""
     with viewed(spark, frame) as view:
         return spark.sql(text(view))
 
 
 @contextmanager
 def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
-    """The name of a view of a frame, for as long as the block lasts: a write goes by the text of what it writes."""
+    """Name a view of a frame for as long as the block lasts, for a write that takes a query's text."""
     view = f"tailrace_{uuid.uuid4().hex[:8]}"
-    # Not of the frame itself: to drop a view is to uncache what it is a view of.
+    # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
     frame.where("true").createOrReplaceTempView(view)
     try:
         yield view

@@ -1,4 +1,4 @@
-"""State that an epoch does nothing to: told apart in SQL, it goes on as it is, and no Python worker sees it.
+"""Tell apart, in SQL, the state that an epoch does nothing to: it stays as it is, and no Python worker sees it.
 
 A key or a window rests where its key has no record in the bundle and nothing of its own is due (MillWheel, 4.1: a
 computation runs for a key as a record or a timer comes).
@@ -18,19 +18,19 @@ _BROUGHT, _TOUCHED = "_brought", "_touched"
 
 
 def brought(records: DataFrame, key: Iterable[str]) -> DataFrame:
-    """The keys of an epoch's records, each once; they are computed with what is told apart by them."""
+    """Return the distinct keys of an epoch's records, computed by the first job that reads them."""
     keys = records.selectExpr(*map(quoted, key), f"true AS {_BROUGHT}").distinct()
-    # Checkpointed, for Spark would read a bundle that meets itself from the source again, cached or not.
+    # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
     return keys.localCheckpoint(eager=False)
 
 
 def told_apart(
     state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, stirs: str
 ) -> tuple[DataFrame, DataFrame]:
-    """The rows of a state that an epoch has something to do to, and those that rest.
+    """Split a state into the rows that an epoch has something to do to, and those that rest.
 
-    `keys` are those that are `brought` a record. `stirs` says whether there is something to do without one, of the
-    columns of the state and of `clock`, a row.
+    `keys` are the keys that have records (`brought`). `stirs` is the SQL condition that there is something to do
+    without a record, on the columns of the state and of `clock`, which has one row.
     """
     own = [quoted(name) for name in state.columns]
     due = state.crossJoin(clock).selectExpr(*own, f"COALESCE({stirs}, true) AS {_TOUCHED}")
@@ -41,9 +41,9 @@ def told_apart(
 
 
 def with_resting(spark: SparkSession, stepped: DataFrame, resting: DataFrame, schema: StructType) -> DataFrame:
-    """What was stepped, rows of `state` and what is `said`, and the state that rests beside it."""
+    """Append the state that rests to the rows that were stepped, with columns `state` and `said`."""
     state = F.struct(*map(quoted, schema["state"].dataType.fieldNames()))  # type: ignore[attr-defined]
     nothing = F.lit(None).cast(schema["said"].dataType)
-    # Each epoch adds the partitions of what was stepped to those of what rests.
+    # Coalesced, as each epoch adds the partitions of stepped rows to those of resting rows.
     few = resting.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     return stepped.unionAll(few.select(state.alias("state"), nothing.alias("said")))
