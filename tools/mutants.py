@@ -87,6 +87,8 @@ class Places:
             parts = [node] if isinstance(node, ast.Raise) else [node.annotation]
         elif isinstance(node, ast.FunctionDef):
             parts = [node.args, *filter(None, [node.returns]), *node.decorator_list]
+        elif isinstance(node, ast.ClassDef):
+            parts = [*node.decorator_list]
         elif (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         ):

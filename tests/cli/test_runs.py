@@ -305,10 +305,10 @@ def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path)
 
 def test_a_topic_s_backlog_is_what_the_brokers_still_hold() -> None:
     assert TopicBacklog()() is None
-    source: dict[str, Any] = {"endOffset": {"rides": {"0": 10, "1": 5}}, "metrics": {"maxOffsetsBehindLatest": "7"}}
+    source: dict[str, Any] = {"endOffset": {"rides": {"0": 10, "1": 5}}, "latestOffset": {"rides": {"0": 17, "1": 9}}}
     query: Any = SimpleNamespace(lastProgress={"sources": [source]})
-    assert TopicBacklog(query)() == (15, 22)
-    query.lastProgress = {"sources": [source | {"metrics": {}}]}
+    assert TopicBacklog(query)() == (15, 26)
+    query.lastProgress = {"sources": [source | {"latestOffset": None}]}
     assert TopicBacklog(query)() is None
 
 

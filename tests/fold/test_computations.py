@@ -41,6 +41,10 @@ def test_X2_computations_come_and_go_and_change_their_engine_and_their_ledgers_a
     assert reports[-1].folded["visits"].engine == "spark"
     assert [report.epoch for report in reports if report.recovered] == [0, 1]
     assert all(set(report.folded) == {"busy", "quick"} for report in reports if report.recovered)
+    for one in (report.folded["visits"] for report in reports if "visits" in report.folded):
+        kinds = plain.sql(f"SELECT kind FROM visits__ledger WHERE epoch = {one.clock.epoch}").collect()
+        counted = Counter(row["kind"] for row in kinds)
+        assert (one.productions, one.late) == (counted["production"], counted["late"]), "what is told of an epoch"
     as_ever(plain, lake, [VISITS, BUSY, QUICK])
     # Some are left out for a while: the others do not wait for them.
     land(folder, 4, 2)

@@ -216,6 +216,8 @@ def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: S
     old = Lease.take(lake, ledger)
     lent = Lease.take(lake, ledger)
     done, going_on = (runs.start("backfill", 0, 1, log_epoch=0) for _ in range(2))
+    restored = Lease.borrow(lake, ledger, "restore_3_0123abcd")
+    restored.hand_back()
     borrowed = Lease.borrow(lake, ledger, going_on.run)
     for run in (done, going_on):
         Branch(lake, ledger, f"backfill_{run.run}").start()
@@ -226,7 +228,7 @@ def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: S
     lake.name(ledger, "release_of_may", at)
     by_id = {one.run: one for one in runs.all()}
     left = leftover_names(lake.table(ledger), by_id, milliseconds(), NEVER)
-    assert left == sorted([old.branch.name, f"backfill_{done.run}", "pin_1700000000000_00000000"])
+    assert left == sorted([old.branch.name, restored.branch.name, f"backfill_{done.run}", "pin_1700000000000_00000000"])
     later = leftover_names(lake.table(ledger), by_id, milliseconds() + 1, AT_ONCE)
     assert {*later} - {*left} == {borrowed.branch.name, f"backfill_{going_on.run}"}
     assert lent.branch.name not in later

@@ -24,9 +24,12 @@ from tailrace import (
     AtWatermark,
     Calendar,
     Count,
+    Derive,
+    Each,
     Every,
     Fixed,
     Global,
+    Map,
     Match,
     Max,
     Pipeline,
@@ -34,7 +37,9 @@ from tailrace import (
     Sequence,
     Sessions,
     Sliding,
+    SparkFrame,
     Until,
+    Value,
     hours,
     minutes,
     seconds,
@@ -43,6 +48,7 @@ from tailrace.cli.main import app
 from tailrace.engines.choose import Choice, Engine
 from tailrace.engines.spark.executions.native import Native
 from tailrace.model.definition.source_text import written
+from tailrace.plan import map_plan
 from tailrace.plan.builder import build
 from tailrace.plan.explainer import data, pretty, shown
 from tailrace.plan.plan_stages import Execution
@@ -214,6 +220,22 @@ def test_parts_are_written_as_one_writes_them(part: object, text: str) -> None:
 
     assert written(part) == text
     assert eval(text, vars(tailrace)) == part
+
+
+def test_the_plan_of_a_computation_says_when_its_code_is_called() -> None:
+    text = CliRunner().invoke(app, ["explain", "pipelines/photon.py"]).stdout
+    for said in ("process_record", "process_timer", "kept in the ledger", "photon__ledger"):
+        assert said in text, text
+    told = json.loads(CliRunner().invoke(app, ["explain", "pipelines/photon.py", "--json"]).stdout)
+    where = {one["stage"]: one["execution"] for one in told["stages"]}
+    assert (where["read"], where["records"], where["timers"]) == ("native", "python", "python")
+
+
+def test_a_step_of_a_map_is_python_only_where_it_is_code_for_a_record() -> None:
+    code, frame = Each(dict, {"more": "int"}), SparkFrame(lambda frame: frame, {"same": "int"})
+    mapped = Map(name="mapped", log=HOURLY.log, each=(code, frame, Derive({"two": Value(2)})), what=("two",))
+    said = [execution for name, execution, _ in map_plan.stages(mapped) if name == "step"]
+    assert said == [Execution.PYTHON, Execution.NATIVE, Execution.NATIVE]
 
 
 def test_explain_prints_the_sql_whole_when_asked() -> None:

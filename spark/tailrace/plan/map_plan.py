@@ -12,6 +12,7 @@ from tailrace.lake.schema.contracts import contracts
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.map import Map
+from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
 from tailrace.plan.computation_plan import page, plan_data, table_data
 from tailrace.plan.plan_stages import Execution, Query
@@ -25,7 +26,7 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
     took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
     yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
     for one in definition.each:
-        yield "step", Execution.PYTHON if one.several else Execution.NATIVE, written(one)
+        yield "step", Execution.PYTHON if isinstance(one, Each) else Execution.NATIVE, written(one)
     if definition.keep is not None:
         yield "keep", Execution.NATIVE, written(definition.keep)
     yield "rows", Execution.NATIVE, f"{', '.join(definition.results)}; nothing is late, and nothing is kept"

@@ -104,7 +104,8 @@ def find_java(explicit: Path | None = None) -> Java | None:
         if _fits(java):
             return java
     packaged = _packaged()
-    return _look(packaged) if packaged else None
+    java = _look(packaged) if packaged else None
+    return java if _fits(java) else None
 
 
 def require_java(explicit: Path | None = None) -> Java:

@@ -21,9 +21,6 @@ from tailrace.stream.landing_stream import EpochReport, Stream
 
 INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
-FOLLOW_EVERY = 25
-"""The epochs that the answers may be behind: nobody reads them while the demo streams."""
-
 
 @dataclass
 class Streamed:

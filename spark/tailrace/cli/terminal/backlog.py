@@ -50,10 +50,7 @@ class FolderBacklog:
 
 @dataclass
 class TopicBacklog:
-    """The backlog of a Kafka topic, in offsets: those reached, added up, and those plus the offsets still to read.
-
-    Still to read is `maxOffsetsBehindLatest` of the query's last progress.
-    """
+    """The backlog of a Kafka topic, in offsets of all its partitions, added up: those reached, and the latest."""
 
     query: StreamingQuery | None = None
 
@@ -62,9 +59,8 @@ class TopicBacklog:
         if not progress:
             return None
         source = progress["sources"][0]
-        behind = int((source.get("metrics") or {}).get("maxOffsetsBehindLatest", -1))
-        ends = _total(source.get("endOffset"))
-        return None if behind < 0 or ends is None else (ends, ends + behind)
+        reached, latest = _total(source.get("endOffset")), _total(source.get("latestOffset"))
+        return None if reached is None or latest is None else (reached, latest)
 
 
 def _total(offsets: Any) -> int | None:

@@ -8,6 +8,7 @@ the epochs after it again from the log, or reads them again from the source wher
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def restore(
             done.append(_gone_back(lake, lease, _cut(lake, table, epoch), None))
         held = []
         for stage in stages:
-            lease = Lease.borrow(lake, ledger_name(stage.name), f"restore_{epoch}")
+            lease = Lease.borrow(lake, ledger_name(stage.name), f"restore_{epoch}_{uuid.uuid4().hex[:8]}")
             leases.callback(lease.give_back)
             leases.callback(lease.hand_back)
             held.append((stage, lease))

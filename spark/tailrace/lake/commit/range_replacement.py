@@ -136,7 +136,7 @@ class Replacing(Generic[D]):
             pin = self._pinned(self.engine.follow())
             if pin is None:
                 continue
-            above = self._above(run, pin)
+            above = self._above(run)
             if above is not None and above.covers(run.first, run.last):
                 return Ended(self.runs.gave_way(run, above), dict.fromkeys(COUNTS, 0), above)
             if above is not None:
@@ -206,7 +206,7 @@ class Replacing(Generic[D]):
         known = [place for place, commit in enumerate(commits) if commit.snapshot == since]
         return _Pin(since, standing(commits[known[0] :])) if known else None
 
-    def _above(self, run: Run, pin: _Pin) -> Run | None:
+    def _above(self, run: Run) -> Run | None:
         """Find a run of a higher generation that has replaced some of this one's range (rule V4)."""
         noted = self.runs.above(run)
         if noted is not None:

@@ -230,7 +230,7 @@ def runs_contract(pipeline: Ranged) -> Contract:
     """Declare the table of runs and their ranges of event time. Append only: a run's latest row says how it stands."""
     columns = {
         "run": Column("string", "the run's id", required=True),
-        "kind": Column("string", "stream, backfill, apply or rollback", required=True),
+        "kind": Column("string", "stream, backfill, apply, rollback or restore", required=True),
         "status": Column("string", "started, committed, gave_way, failed or taken_back", required=True),
         "generation": Column("bigint", "the generation it writes in", required=True),
         "range_start": Column("timestamp", "first instant of the range of window timestamps"),

@@ -1,8 +1,8 @@
 """Leftovers of writers and readers that died, which nobody uses any more: branches, pins, tables of replays.
 
 A stream's branch of a log or ledger has the token of its lease in its name, and with an older token nothing can be
-published (rule X1). A run's branch goes once the run has ended. Of the rest only age can tell: a branch that main left
-behind so long ago, a pin so old, a run that has not ended for so long.
+published (rule X1); so has a restore's. A run's branch goes once the run has ended. Of the rest only age can tell: a
+branch that main left behind so long ago, a pin so old, a run that has not ended for so long.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tailrace.model.definition.pipeline import Pipeline
 
 _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
+_RESTORE = re.compile(r"backfill_restore_\d+_[0-9a-f]{8}_(\d+)")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
 """The branches of writers without a lease: each writer makes its branch anew where it is gone."""
 
@@ -44,6 +45,8 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
     if found := _STREAM.fullmatch(name):
         # A stream that lent its lease to a run goes on when the lease is given back.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
+    if found := _RESTORE.fullmatch(name):
+        return int(found[1]) < head.number(TOKEN)
     if (found := _RUN.fullmatch(name)) and (run := runs.get(found[1])) is not None:
         ended = run.status != "started"
         return ended or (run.at is not None and run.at.timestamp() * 1000 < before)

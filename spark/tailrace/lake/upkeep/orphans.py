@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -26,8 +27,9 @@ def may_have_orphans(lake: Lake, table: str, before: datetime) -> bool:
 def _older(folder: Path, before: float) -> Iterator[str]:
     for path in folder.rglob("*"):
         # A file that is removed meanwhile is no orphan.
-        if path.is_file() and path.stat().st_mtime < before:
-            yield str(path)
+        with suppress(FileNotFoundError):
+            if path.is_file() and path.stat().st_mtime < before:
+                yield str(path)
 
 
 def _named(table: Table) -> Iterator[str]:

@@ -24,7 +24,7 @@ from tailrace.model.samples import sample_records
 from tailrace.model.windows.windows import Window
 
 if TYPE_CHECKING:
-    from tailrace.model.windows.panes import Key, Pane
+    from tailrace.model.windows.panes import Key, Late, Pane
     from tailrace.observe.plots.computation_trial import Producing
     from tailrace.observe.plots.simulation import Simulation
 
@@ -214,9 +214,9 @@ def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> I
         yield from _table(pipeline, panes[:_MOST])
     if len(panes) > _MOST:
         yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
-    late = [late for late in one.runs[0].late if key is None or late.key == key]
-    if late:
+    if late := _late(one, key):
         made = table(
+            "stage",
             "key",
             "window",
             "event time",
@@ -226,9 +226,9 @@ def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> I
             whole=("key", "window"),
             title="too late",
         )
-        for each in late[:_MOST]:
-            at = shown(instant(each.record[pipeline.source.event_time]))
-            made.add_row(key_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
+        for stage, each in late[:_MOST]:
+            at = shown(instant(each.record[stage.log.event_time]))
+            made.add_row(stage.name, key_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
         yield made
     failed = [bad for run in one.runs for bad in run.rejected]
     if failed:
@@ -286,9 +286,19 @@ def _counts(one: Simulation, sample: sample_records.Sample) -> dict[str, str]:
         + (f", {again:,} that came again" if again else ""),
         "epochs": f"{len(one.epochs):,}",
         "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
-        "too late": counted(len(one.runs[0].late), "record"),
+        "too late": counted(len(_late(one, None)), "record"),
         "still open": counted(sum(map(len, one.run.state.windows.values())), "window"),
     }
+
+
+def _late(one: Simulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
+    """List the records that came too late, each with its stage; of the last stage those of a key where one is given."""
+    return [
+        (stage, late)
+        for stage, run in zip(one.pipeline.stages, one.runs, strict=True)
+        for late in run.late
+        if key is None or stage is not one.pipeline or late.key == key
+    ]
 
 
 def _again(one: Simulation, sample: sample_records.Sample) -> int:
@@ -304,9 +314,14 @@ def _data(one: Simulation, sample: sample_records.Sample, key: Key | None) -> di
         "epochs": len(one.epochs),
         "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
         "late": [
-            {"key": list(late.key), "window": _ends(late.window), "epoch": late.epoch, "reason": late.reason}
-            for late in one.runs[0].late
-            if key is None or late.key == key
+            {
+                "stage": stage.name,
+                "key": list(late.key),
+                "window": _ends(late.window),
+                "epoch": late.epoch,
+                "reason": late.reason,
+            }
+            for stage, late in _late(one, key)
         ],
         "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
         + [{"epoch": bad.epoch, "reason": bad.reason} for run in one.runs for bad in run.rejected],
