@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import ClockError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold, fold_stages
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION, run_on_duckdb
+from tests.support.few import FEW, few_epochs
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import said_by_reference
 from tests.support.stages import chains
@@ -78,3 +80,9 @@ def test_T1_calendar_windows_are_the_models() -> None:
     own, times = CONNECTION.cursor(), midnights()
     own.register("times", pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "id": range(len(times))}))
     calendars_agree(times, "times", lambda text: own.execute(in_duckdb(text)).fetchall())
+
+
+def test_T3_a_clock_that_goes_back_is_refused() -> None:
+    first, second, *_ = few_epochs()
+    with pytest.raises(ClockError):
+        run_on_duckdb(FEW["all_time_accumulating"], [second, first])

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import ClockError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
@@ -73,3 +74,9 @@ def test_a_random_definition_over_random_epochs_says_the_same_natively(
     run = fold(pipeline, made)
     assume(run.panes)
     assert run_native(plain, pipeline, made) == said_by_reference(pipeline, run.panes, run.late)
+
+
+def test_T3_a_clock_that_goes_back_is_refused(plain: SparkSession) -> None:
+    first, second, *_ = few_epochs()
+    with pytest.raises(ClockError):
+        run_native(plain, FEW["all_time_accumulating"], [second, first])

@@ -19,6 +19,7 @@ from tailrace.model.base.conditions import Match, Missing
 from tailrace.model.base.errors import AnswerError, ClockError, TailraceError
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, moment, seconds, text
+from tailrace.model.base.values import number
 from tailrace.model.combiners.basic import Count, Max, Mean, Min, Sum
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
@@ -300,3 +301,13 @@ def test_L1_a_record_without_a_column_is_one_with_no_value_in_it_in_steps_and_co
     bare, whole = {"at": NOON}, dict.fromkeys(SALES.columns) | {"at": NOON}
     found, expected = ([pane.values for pane in at_once(counted, [one]).panes] for one in (bare, whole))
     assert found == expected == [{"ones": 1, "records": 1}]
+
+
+@pytest.mark.parametrize(("type", "least", "most"), [("int", -(2**31), 2**31 - 1), ("bigint", -(2**63), 2**63 - 1)])
+def test_a_whole_number_fits_a_type_up_to_its_bounds(type: str, least: int, most: int) -> None:
+    for fits in (least, most):
+        assert number(fits, type) == number(str(fits), type) == fits
+    for beyond in (least - 1, most + 1):
+        for given in (beyond, str(beyond)):
+            with pytest.raises(ValueError, match="^$"):
+                number(given, type)
