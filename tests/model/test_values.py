@@ -309,5 +309,5 @@ def test_a_whole_number_fits_a_type_up_to_its_bounds(type: str, least: int, most
         assert number(fits, type) == number(str(fits), type) == fits
     for beyond in (least - 1, most + 1):
         for given in (beyond, str(beyond)):
-            with pytest.raises(ValueError, match="^$"):
+            with pytest.raises(ValueError, match=r"^$"):
                 number(given, type)
