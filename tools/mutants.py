@@ -5,7 +5,8 @@
 
 It draws so many places of the packages that say what Tailrace means, changes each in a copy of the project (an
 operator, a constant, a word of SQL, a statement left out), and runs the tests that reach the line, the quickest first,
-until one fails or two minutes of them have passed. What none notices is a survivor: a test that is missing, or code that changes nothing.
+until one fails or two minutes of them have passed. What none notices is a survivor: a test that is missing, or code
+that changes nothing.
 """
 
 from __future__ import annotations
