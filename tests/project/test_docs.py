@@ -22,7 +22,8 @@ from tests.support.depth import DEPTH, deep
 from tests.support.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRONT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
+PAGES = [*FRONT, *sorted((ROOT / "docs").rglob("*.md"))]
 WHAT, WHEN, WATERMARKS = (ROOT / "docs" / "model" / f"{page}.md" for page in ("what", "when", "watermarks"))
 TABLES, READING = (ROOT / "docs" / f"{page}.md" for page in ("tables", "reading"))
 GENERATIONS = ROOT / "docs" / "generations.md"
@@ -49,6 +50,13 @@ def test_the_definition_in_the_readme_is_the_one_in_pipelines() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*/[a-z_0-9]+\.py)`", page.read_text()):
+        there = any((folder / name).is_file() for folder in (ROOT, ROOT / "spark" / "tailrace"))
+        assert there, f"{page.name} names {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
