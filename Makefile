@@ -29,8 +29,10 @@ ARCHIVE := build/jars/.archive
 PINNED := spark/tailrace/toolchain/jars.toml
 CHECKOV_VERSION := 3.3.30
 CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
+SITE_TOOLS := mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8 ruff==0.17.5
+SITE := build/site-tools/.installed
 
-.PHONY: help setup ready check lint test tests system-test test-deep coverage demo dbt airflow bundle bench archive format lock clean distclean FORCE
+.PHONY: help setup ready check lint test tests system-test test-deep coverage docs demo dbt airflow bundle bench archive format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +50,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
 ready: setup ## what the tests need besides: their jars, an archive of classes, checkov
-	@$(MAKE) --no-print-directory -j 3 --output-sync=target $(TEST_JARS) $(ARCHIVE) $(CHECKOV)
+	@$(MAKE) --no-print-directory -j 3 --output-sync=target $(TEST_JARS) $(ARCHIVE) $(CHECKOV) $(SITE)
 
 test: ready ## what has to hold at each change: lint, and every test but those of system-test and test-deep
 	@$(MAKE) --no-print-directory -j 2 lint tests
@@ -61,6 +63,11 @@ system-test: ready ## the whole of it, at each change as well: a person at a rea
 	$(BIN)/pytest -q --durations 10 -m system tests/browser tests/cloud $(ARGS)
 	@if [ -e $(CHECKOV) ]; then $(dir $(CHECKOV))bin/checkov --directory terraform --framework terraform --compact --quiet --skip-download; \
 	else echo "system-test: checkov could not be installed, its checks are left out" >&2; fi
+	@$(MAKE) --no-print-directory docs
+
+docs: $(SITE) ## the pages of docs/ as a site with a search, in build/site; a warning is an error
+	@if [ -e $(SITE) ]; then NO_MKDOCS_2_WARNING=1 $(dir $(SITE))bin/mkdocs build --strict --quiet; \
+	else echo "docs: mkdocs could not be installed, no site is built" >&2; fi
 
 test-deep: ready ## hours: all transcripts on Spark, many times the random definitions, kills and schedules
 	TAILRACE_TEST_DEPTH=$(DEPTH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 14400 --durations 25 $(ARGS)
@@ -110,6 +117,10 @@ distclean: ## remove everything that is not in git
 $(CHECKOV): | $(INSTALLED)
 	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $(dir $@)
 	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python checkov==$(CHECKOV_VERSION); then touch $@; fi
+
+$(SITE): Makefile | .venv/.for-demo
+	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $(dir $@)
+	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python $(SITE_TOOLS); then touch $@; fi
 
 # Made anew only where something was installed, so what depends on it is not made again at each call.
 .venv/.for-%: FORCE

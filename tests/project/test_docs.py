@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import tailrace
 from tests.support.depth import DEPTH, deep
 from tests.support.shell import Shell, shell
 
@@ -50,6 +51,16 @@ def test_the_definition_in_the_readme_is_the_one_in_pipelines() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_all_that_is_public_is_on_the_page_of_what_a_definition_may_say() -> None:
+    named = re.findall(r"^::: tailrace\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(tailrace.__all__)
+
+
+def test_every_page_is_in_the_sites_list() -> None:
+    listed = set(re.findall(r"- (?:\w+: |The demo: )?([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
