@@ -178,6 +178,7 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     assert [run.changed + run.retracted for _, [run] in again] == [0, 0]
 
 
+@deep
 def test_an_epoch_of_several_stages_finds_the_classes_that_spark_generated_for_the_one_before_it(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:

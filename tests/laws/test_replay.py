@@ -15,6 +15,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.sql.records.ways import reasons
 from tailrace.verify.stage_replay import replay
+from tests.support.depth import deep
 from tests.support.native import in_parts
 from tests.support.recorded import record
 from tests.support.sessions import session
@@ -73,6 +74,7 @@ def test_L3_a_random_definition_replays_row_for_row_natively_on_spark(plain: Spa
     holds(data, data.draw(pipelines()), "spark")
 
 
+@deep
 @in_parts(1, deeper=1, of=1)
 def test_L3_a_random_definition_replays_row_for_row_in_python_on_spark(
     plain: SparkSession, data: st.DataObject
