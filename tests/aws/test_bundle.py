@@ -19,10 +19,11 @@ import tailrace
 from tailrace.aws import bundle, upload
 from tailrace.aws.bundle import Bundle, archived, conf, sealed
 from tailrace.aws.objects import AwsError
-from tailrace.aws.upload import MANIFEST, sum_of, uploaded
+from tailrace.aws.upload import MANIFEST, uploaded
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
+from tailrace.toolchain.jars import sha256_of
 from tests.support.aws import aws
 from tests.support.depth import deep
 
@@ -77,7 +78,7 @@ def test_an_upload_sends_everything_once_and_the_manifest_last(small: Path) -> N
     asked = {"Bucket": BUCKET, "ChecksumMode": "ENABLED"}
     for path in sent:
         held = boto3.client("s3").head_object(Key=f"tailrace/{path}", **asked)
-        assert held["Metadata"] == {"sha256": sum_of(small / path)}
+        assert held["Metadata"] == {"sha256": sha256_of(small / path)}
         assert held["ChecksumSHA256"], "S3 has compared what it got"
     assert uploaded(small, TO, quiet) == []
 
@@ -176,7 +177,7 @@ def test_an_archive_of_the_same_files_is_the_same(tmp_path: Path) -> None:
         (folder / "__pycache__" / name).write_text(name)
         os.utime(folder / "tool", (at, at))
         archived(tmp_path / f"{name}.tar.gz", {"": tmp_path / name})
-    assert sum_of(tmp_path / "one.tar.gz") == sum_of(tmp_path / "two.tar.gz")
+    assert sha256_of(tmp_path / "one.tar.gz") == sha256_of(tmp_path / "two.tar.gz")
     with tarfile.open(tmp_path / "one.tar.gz") as tar:
         assert tar.getnames() == ["bin", "bin/python", "bin/tool", "bin/twin"]
         assert tar.getmember("bin/twin").isreg(), "a link to another name is a file of its own"
@@ -204,7 +205,7 @@ def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
         "pipelines/flights.py", "dags/dags/flights.py", "dags/pipelines/flights.py", *jobs,
     }  # fmt: skip
     assert {path: one["sha256"] for path, one in told["files"].items()} == {
-        path.relative_to(held).as_posix(): sum_of(path)
+        path.relative_to(held).as_posix(): sha256_of(path)
         for path in held.rglob("*")
         if path.is_file() and path.name != MANIFEST
     }

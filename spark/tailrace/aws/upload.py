@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from tailrace.aws.objects import AwsError, client
+from tailrace.toolchain.jars import sha256_of
 
 MANIFEST = "manifest.json"
 """The file of a bundle that names the others."""
@@ -24,13 +24,7 @@ SUM = "sha256"
 def contents(folder: Path) -> dict[str, dict[str, Any]]:
     """List the files of a bundle by their paths in it, each with its sha256 and its size in bytes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
-    return {path.relative_to(folder).as_posix(): {SUM: sum_of(path), "bytes": path.stat().st_size} for path in paths}
-
-
-def sum_of(path: Path) -> str:
-    """Compute the sha256 of a file."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+    return {path.relative_to(folder).as_posix(): {SUM: sha256_of(path), "bytes": path.stat().st_size} for path in paths}
 
 
 def address(place: str) -> tuple[str, str]:
@@ -57,7 +51,7 @@ def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]
     if odd := sorted({*here} ^ {*named} | {path for path in {*here} & {*named} if here[path] != named[path]}):
         raise AwsError(f"{folder} has changed since its manifest was written ({odd[0]}): build the bundle anew")
     to = _Place(bucket, prefix)
-    sums = {path: one[SUM] for path, one in here.items()} | {MANIFEST: sum_of(folder / MANIFEST)}
+    sums = {path: one[SUM] for path, one in here.items()} | {MANIFEST: sha256_of(folder / MANIFEST)}
     changed = [path for path in here if to.holds(path) != sums[path]]
     if changed:
         to.remove(MANIFEST)

@@ -24,7 +24,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import quoted
-from tailrace.verify.audit_checks import Audit, Check
+from tailrace.verify.audit_checks import SHOWN, Audit, Check
 
 
 def audit_computation(lake: Lake, computation: Computation) -> Audit:
@@ -139,5 +139,5 @@ def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
             if before and int(one[name]) < int(before[name]):
                 faults.append(f"the {name} went back in epoch {one['epoch']}")
         before = one
-    detail = "; ".join(faults[:5]) or f"up to epoch {before.get('epoch', 'none')}"
+    detail = "; ".join(faults[:SHOWN]) or f"up to epoch {before.get('epoch', 'none')}"
     return Check("epochs follow each other, and their clocks", not faults, detail)
