@@ -49,7 +49,7 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-ready: setup ## what the tests need besides: their jars, an archive of classes, checkov
+ready: setup ## what the tests need besides: their jars, an archive of classes, checkov, the tools of the site
 	@$(MAKE) --no-print-directory -j 3 --output-sync=target $(TEST_JARS) $(ARCHIVE) $(CHECKOV) $(SITE)
 
 test: ready ## what has to hold at each change: lint, and every test but those of system-test and test-deep
@@ -113,14 +113,13 @@ clean: ## remove what runs left behind; .venv and the jars stay
 distclean: ## remove everything that is not in git
 	@rm -rf build dist .venv
 
-# A tool of its own, with some hundred packages that nothing else needs: out of reach is no error.
-$(CHECKOV): | $(INSTALLED)
+# Tools of their own, with packages that nothing else needs: out of reach is no error.
+$(CHECKOV): PACKAGES = checkov==$(CHECKOV_VERSION)
+$(SITE): PACKAGES = $(SITE_TOOLS)
+$(SITE): Makefile
+$(CHECKOV) $(SITE): | .venv/.for-demo
 	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $(dir $@)
-	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python checkov==$(CHECKOV_VERSION); then touch $@; fi
-
-$(SITE): Makefile | .venv/.for-demo
-	@build/uv/bin/uv venv --quiet --clear --python $(BIN)/python $(dir $@)
-	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python $(SITE_TOOLS); then touch $@; fi
+	@if build/uv/bin/uv pip install --quiet --python $(dir $@)bin/python $(PACKAGES); then touch $@; fi
 
 # Made anew only where something was installed, so what depends on it is not made again at each call.
 .venv/.for-%: FORCE

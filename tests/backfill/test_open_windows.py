@@ -37,6 +37,15 @@ def much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessFollower, "small", lambda *_, **__: False)
 
 
+def without_ann(spark: SparkSession, settings: Settings, folder: Path) -> Case:
+    """Stream the morning's rides, and have the ledger's state lose those of ann."""
+    case = Case(spark, settings, folder / "landing")
+    case.land(*MORNING)
+    case.drain(HOURLY)
+    case.lose(HOURLY, "ann")
+    return case
+
+
 @pytest.mark.parametrize(
     ("pipeline", "engine", "small"),
     [
@@ -114,10 +123,7 @@ def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(
 def test_X4_a_backfill_whose_lease_a_stream_took_borrows_it_again(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
-    case.land(*MORNING)
-    case.drain(HOURLY)
-    case.lose(HOURLY, "ann")
+    case = without_ann(plain, settings, tmp_path)
     lease = Lease.borrow(case.lake, "hourly__ledger", "slow")
     heir = Lease.take(case.lake, "hourly__ledger")
     with pytest.raises(FencedError, match="another stream took the lease"):
@@ -131,10 +137,7 @@ def test_X4_a_backfill_whose_lease_a_stream_took_borrows_it_again(
 def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
-    case.land(*MORNING)
-    case.drain(HOURLY)
-    case.lose(HOURLY, "ann")
+    case = without_ann(plain, settings, tmp_path)
     lease = Lease.borrow(case.lake, "hourly__ledger", "first")
     ended: list[float] = []
 

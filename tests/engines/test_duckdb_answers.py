@@ -17,30 +17,25 @@ from tailrace.lake.schema.contracts import answer_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.correction import correct
 from tailrace.model.step.reference import batch, fold
 from tailrace.model.windows.panes import Answers, Pane, answers
 from tailrace.model.windows.windows import Window
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tests.support.correcting import GENERATION, drawn_fault
 from tests.support.depth import cases
 from tests.support.duck import said_by_rows
 from tests.support.laws import same_answers
 from tests.support.native import Said, arrow_bundle, said_by_reference
 from tests.support.stages import chains, computed
 from tests.support.strategies import (
-    Epochs,
     Told,
     bundles,
     each_time_the_same,
-    epochs,
-    everything,
     perhaps_told,
     pipelines,
 )
-
-GENERATION = 7
 
 
 def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
@@ -100,20 +95,13 @@ def same(
     execution: type[DuckExecution],
     corrects: type[OpenWindowsCorrected],
 ) -> None:
-    made = data.draw(epochs(pipeline, max_epochs=5))
-    lost = data.draw(st.sets(st.integers(0, 12), min_size=1))
-    place = data.draw(st.integers(1, len(made)))
-    faulty: Epochs = [([r for r in bundle if r["id"] not in lost], clock) for bundle, clock in made[:place]]
-    before, records = fold(pipeline, faulty), everything(made[:place])
-    clock = before.state.clock
-    assume(clock is not None and len(records) >= 3 and before.state.windows)
-    assert clock is not None
-    expected = correct(pipeline, before.state, records, answers(before.panes), GENERATION)
-    assume(expected.panes or expected.state != before.state)
+    fault = drawn_fault(data, pipeline)
+    made, place, before = fault.made, fault.place, fault.before
+    clock, expected = fault.clock, fault.expected
 
     one = execution(session.connection, pipeline)
     state, rows = one.nothing(), list[pa.Table]()
-    for bundle, at in faulty:
+    for bundle, at in fault.faulty:
         moved = one.step(state, one.consume(arrow_bundle(pipeline.log, bundle, at.epoch), state), at)
         state, rows = moved.state, [*rows, moved.rows]
     ledger = pa.concat_tables(rows)

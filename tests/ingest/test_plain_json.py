@@ -15,21 +15,8 @@ from hypothesis import strategies as st
 from tailrace.ingest.plain_json import LINES, read_lines
 from tailrace.model.base.time import instant
 from tailrace.model.definition.log import Log
+from tests.support.files import THINGS
 
-LOG = Log(
-    name="things",
-    columns={
-        "id": "string",
-        "at": "timestamp",
-        "n": "bigint",
-        "small": "int",
-        "ratio": "double",
-        "price": "decimal(10,2)",
-        "day": "date",
-        "ok": "boolean",
-    },
-    event_time="at",
-)
 Texts = Mapping[str, str]
 
 TEXTS = {
@@ -79,12 +66,12 @@ def by_hand(text: str) -> dict[str, Any]:
 
 @given(st.lists(lines(), max_size=12))
 def test_X6_a_line_is_read_exactly_or_left(texts: list[str]) -> None:
-    records, left = read_lines(LOG, raw(texts))
+    records, left = read_lines(THINGS, raw(texts))
     offsets = [*records["_offset"].to_pylist(), *left["_offset"].to_pylist()]
     assert sorted(offsets) == list(range(len(texts))), "each line is in one of the two, once"
     for row in records.to_pylist():
-        assert {name: row[name] for name in LOG.columns} == by_hand(texts[row["_offset"]])
-        assert instant(LOG.earliest) <= instant(row["at"]) < instant(LOG.latest)
+        assert {name: row[name] for name in THINGS.columns} == by_hand(texts[row["_offset"]])
+        assert instant(THINGS.earliest) <= instant(row["at"]) < instant(THINGS.latest)
     assert all(one.as_py() == texts[n.as_py()].encode() for one, n in zip(left["_bytes"], left["_offset"], strict=True))
 
 
@@ -94,7 +81,7 @@ def test_a_line_that_is_written_as_declared_is_plain() -> None:
         '"day": "2026-02-28", "ok": true}'
     )
     texts = [whole, '{"at":"2026-01-01 12:00:00"}', "", "[1]", '{"ok":null,"at":"2026-01-01T12:00:00+00:00"}', whole]
-    records, left = read_lines(LOG, raw(texts))
+    records, left = read_lines(THINGS, raw(texts))
     assert left["_offset"].to_pylist() == [2, 3]
     assert sorted(records["_offset"].to_pylist()) == [0, 1, 4, 5]
 

@@ -21,22 +21,8 @@ from tailrace.ingest.plain_files import read_parquet
 from tailrace.ingest.sources import Files, Format, SourceError
 from tailrace.model.base.time import instant
 from tailrace.model.definition.log import Log
-from tests.support.files import Outcome, lines, outcome, put
+from tests.support.files import THINGS, Outcome, lines, outcome, put
 
-LOG = Log(
-    name="things",
-    columns={
-        "id": "string",
-        "at": "timestamp",
-        "n": "bigint",
-        "small": "int",
-        "ratio": "double",
-        "price": "decimal(10,2)",
-        "day": "date",
-        "ok": "boolean",
-    },
-    event_time="at",
-)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = '"at": "2026-01-01T12:00:00Z"'
 OUTSIDE = "lies outside [1900-01-01, 2200-01-01): set earliest and latest in the log"
@@ -45,11 +31,11 @@ DECLARE = 'declare it in the log, or set unknown="ignore"'
 
 def the(id: str | None = None, at: datetime = NOON, **values: Any) -> tuple[Any, ...]:
     """A record's values in the order of the columns."""
-    return (id, instant(at), *(values.get(name) for name in list(LOG.columns)[2:]))
+    return (id, instant(at), *(values.get(name) for name in list(THINGS.columns)[2:]))
 
 
 def reading(
-    spark: SparkSession, folder: Path, format: Format, records: int, files: Mapping[str, Any], log: Log = LOG
+    spark: SparkSession, folder: Path, format: Format, records: int, files: Mapping[str, Any], log: Log = THINGS
 ) -> Outcome:
     source, paths = Files(str(folder), format), put(folder, files)
     frame = read_files(spark, source, log, paths)
@@ -193,7 +179,7 @@ def test_each_bad_line_of_json_is_rejected_with_its_bytes_and_the_reason(spark: 
 
 
 def test_columns_that_are_not_declared_can_be_ignored(spark: SparkSession, tmp_path: Path) -> None:
-    log = replace(LOG, unknown="ignore")
+    log = replace(THINGS, unknown="ignore")
     good = [f'{{{AT}, "id": "5", "more": {{"n": "x", "deep": [1, {{"id": 7}}]}}}}', f'{{{AT}, "N": "x", "yet": null}}']
     bad = {
         f'{{{AT}, "more": 1, "n": "5"}}': 'n = "5" is not a bigint',
@@ -357,7 +343,7 @@ def test_a_csv_file_with_another_header_is_rejected_line_by_line(spark: SparkSes
 
 
 def test_columns_of_csv_that_are_not_declared_can_be_ignored(spark: SparkSession, tmp_path: Path) -> None:
-    log, at = replace(LOG, unknown="ignore"), "2026-01-01T12:00:00Z"
+    log, at = replace(THINGS, unknown="ignore"), "2026-01-01T12:00:00Z"
     text = lines("a `name`,AT,n,at", f"x,y,5,{at}", f"x,5,{at}", f",,z,{at}")
     with pytest.raises(AssertionError):  # two columns that Spark does not tell apart
         assert reading(spark, tmp_path, "csv", 4, {"a.csv": text}, log).good
@@ -404,7 +390,7 @@ def test_rows_of_parquet_are_read_exactly(spark: SparkSession, tmp_path: Path) -
         "no_rows.parquet": pa.table(rows).slice(0, 0),
     }
     read = reading(spark, tmp_path, "parquet", 9, files)
-    assert plain_alone(spark, LOG, [f"file:{tmp_path / name}" for name in files]) == 2, "all of it, and no rows"
+    assert plain_alone(spark, THINGS, [f"file:{tmp_path / name}" for name in files]) == 2, "all of it, and no rows"
     assert read.bad == []
     expected = [
         the("a", n=2**63 - 1, small=-1, ratio=0.5, price=Decimal("1.25"), day=date(2026, 2, 28), ok=True),
@@ -423,14 +409,14 @@ def test_rows_of_parquet_are_read_exactly(spark: SparkSession, tmp_path: Path) -
 def test_what_spark_itself_writes_is_read(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql("SELECT TIMESTAMP '2026-01-01 12:00:00' AS at, 'a' AS id").write.parquet(str(tmp_path / "out"))
     paths = [f"file:{path}" for path in (tmp_path / "out").glob("*.parquet")]
-    assert outcome(read_files(spark, Files("", "parquet"), LOG, paths), LOG, 1).good == [the("a")]
+    assert outcome(read_files(spark, Files("", "parquet"), THINGS, paths), THINGS, 1).good == [the("a")]
 
 
 def test_rows_of_parquet_without_a_good_event_time_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
     at = pa.array([NOON, None, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)])
     table = pa.table({"at": at.cast(pa.timestamp("us", "UTC")), "n": [1, 2, 3, 4]})
     read = reading(spark, tmp_path, "parquet", 4, {"a.parquet": table})
-    assert not plain_alone(spark, LOG, [f"file:{tmp_path / 'a.parquet'}"])
+    assert not plain_alone(spark, THINGS, [f"file:{tmp_path / 'a.parquet'}"])
     assert read.good == [the(n=1)]
     assert read.bad == [
         (b'{"n":2}', "the event time at is missing"),
@@ -443,7 +429,7 @@ def test_text_in_parquet_that_is_not_utf8_is_rejected(spark: SparkSession, tmp_p
     text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
     table = pa.table({"at": pa.array([NOON] * 2, pa.timestamp("us", "UTC")), "id": text})
     read = reading(spark, tmp_path, "parquet", 2, {"a.parquet": table})
-    assert not plain_alone(spark, LOG, [f"file:{tmp_path / 'a.parquet'}"])
+    assert not plain_alone(spark, THINGS, [f"file:{tmp_path / 'a.parquet'}"])
     assert read.good == [the("a")]
     assert [reason for _, reason in read.bad] == ["id is not UTF-8"]
 
@@ -462,7 +448,7 @@ def test_a_parquet_file_with_other_columns_is_rejected_row_by_row(spark: SparkSe
         "good.parquet": column("n", [7], pa.int64()),
     }
     read = reading(spark, tmp_path, "parquet", 10, files)
-    assert plain_alone(spark, LOG, [f"file:{tmp_path / name}" for name in files]) == 1, "the good one"
+    assert plain_alone(spark, THINGS, [f"file:{tmp_path / name}" for name in files]) == 1, "the good one"
     assert read.good == [the(n=7)]
     at = b'"at":"2026-01-01T12:00:00.000Z"'
     assert read.reasons == {
@@ -479,7 +465,7 @@ def test_a_parquet_file_with_other_columns_is_rejected_row_by_row(spark: SparkSe
 
 
 def test_columns_of_parquet_that_are_not_declared_can_be_ignored(spark: SparkSession, tmp_path: Path) -> None:
-    log = replace(LOG, unknown="ignore")
+    log = replace(THINGS, unknown="ignore")
     files = {"a.parquet": column("more", [1], pa.int64()), "N.parquet": column("N", ["x"], pa.string())}
     assert reading(spark, tmp_path, "parquet", 2, files, log).good == [the(), the()]
 
@@ -491,8 +477,8 @@ def test_a_file_that_is_no_parquet_is_one_rejected_record(spark: SparkSession, t
     files += put(tmp_path, {"footer.parquet": whole[:4] + bytes(len(whole) - 12) + whole[-8:]})
     files += put(tmp_path, {"time.parquet": column("n", [None], pa.time64("us"))})
     files += put(tmp_path, {"case.parquet": column("AT", [1], pa.int64())})
-    frame = read_files(spark, Files(str(tmp_path), "parquet"), LOG, files)
-    read = outcome(frame, LOG, 7)
+    frame = read_files(spark, Files(str(tmp_path), "parquet"), THINGS, files)
+    read = outcome(frame, THINGS, 7)
     assert read.good == [the(n=1)]
     assert all(raw is None for raw, _ in read.bad)
     reasons = {Path(row["_source"]).name: row["_error"] for row in frame.where("_error IS NOT NULL").collect()}
@@ -510,7 +496,7 @@ def test_a_file_damaged_further_inside_stops_the_epoch_and_is_named(spark: Spark
     whole = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(whole[:4] + b"\xff" * 2000 + whole[2004:])
     with pytest.raises(Exception, match=r"a\.parquet"):
-        read_files(spark, Files(str(tmp_path), "parquet"), LOG, files).collect()
+        read_files(spark, Files(str(tmp_path), "parquet"), THINGS, files).collect()
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -522,7 +508,7 @@ def test_a_file_that_is_gone_is_one_rejected_record(spark: SparkSession, tmp_pat
     there = column("id", [None], pa.string()) if format == "parquet" else text
     files = put(tmp_path, {"there": there, "gone": there})
     (tmp_path / "gone").unlink()
-    read = outcome(read_files(spark, Files(str(tmp_path), format), LOG, files), LOG, 2)
+    read = outcome(read_files(spark, Files(str(tmp_path), format), THINGS, files), THINGS, 2)
     assert (read.good, read.bad) == ([the()], [(None, "the file is gone")])
 
 
@@ -539,7 +525,7 @@ def test_a_file_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     paths: list[str] = []
     query = stream.writeStream.foreachBatch(lambda batch, _: paths.extend(row["path"] for row in batch.collect()))
     query.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start().awaitTermination()
-    read = outcome(read_files(spark, Files(""), LOG, paths), LOG, len(names))
+    read = outcome(read_files(spark, Files(""), THINGS, paths), THINGS, len(names))
     assert sorted(row[2] for row in read.good) == list(range(len(names)))
     csv = {f"{name}.csv": lines("at,n", f"2026-01-01T12:00:00Z,{place}") for place, name in enumerate(names)}
     assert len(reading(spark, tmp_path / "csv", "csv", len(names), csv).good) == len(names)
@@ -568,9 +554,9 @@ def test_a_file_that_lands_with_an_old_time_is_not_passed_over(spark: SparkSessi
 
 def test_a_source_that_cannot_be_opened_is_an_error_and_no_rejected_record(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be opened"):
-        read_files(spark, Files("", "csv"), LOG, [f"file:{tmp_path}"])
+        read_files(spark, Files("", "csv"), THINGS, [f"file:{tmp_path}"])
     with pytest.raises(SourceError, match="cannot be opened"):
-        read_files(spark, Files("", "csv"), LOG, ["nowhere://host/a.csv"])
+        read_files(spark, Files("", "csv"), THINGS, ["nowhere://host/a.csv"])
 
 
 # ---------------------------------------------------------------------------------------------------------------- Kafka
@@ -583,10 +569,10 @@ def test_messages_are_read_as_lines_are_and_none_is_passed_over(spark: SparkSess
     bad |= {b"\x00\x01\xff": "not UTF-8", b"{" * 50: "not one JSON object"}
     rows = [(value, "things-0", offset, NOON) for offset, value in enumerate([*good, *bad])]
     frame = spark.createDataFrame(rows, "value binary, _source string, _offset bigint, _arrival timestamp")
-    result = outcome(read_messages(spark, LOG, frame), LOG, len(rows))
+    result = outcome(read_messages(spark, THINGS, frame), THINGS, len(rows))
     assert result.good == list(GOOD_JSON.values())
     assert result.reasons == bad
-    here = outcome(spark.createDataFrame(message_rows(spark, LOG, frame)), LOG, len(rows))
+    here = outcome(spark.createDataFrame(message_rows(spark, THINGS, frame)), THINGS, len(rows))
     assert sorted(here.good, key=repr) == sorted(result.good, key=repr)
     assert here.reasons == bad
 
@@ -594,11 +580,11 @@ def test_messages_are_read_as_lines_are_and_none_is_passed_over(spark: SparkSess
 def test_an_object_over_several_lines_is_one_message(spark: SparkSession) -> None:
     rows = [(f'{{\n  {AT},\n  "n": 1\n}}\n'.encode(), "t-0", 0, NOON)]
     frame = spark.createDataFrame(rows, "value binary, _source string, _offset bigint, _arrival timestamp")
-    assert outcome(read_messages(spark, LOG, frame), LOG, 1).good == [the(n=1)]
+    assert outcome(read_messages(spark, THINGS, frame), THINGS, 1).good == [the(n=1)]
 
 
 def test_each_record_is_parsed_once(spark: SparkSession, tmp_path: Path) -> None:
     files = put(tmp_path, {"a.json": lines(f"{{{AT}}}")})
-    frame = read_files(spark, Files(str(tmp_path)), LOG, files)
+    frame = read_files(spark, Files(str(tmp_path)), THINGS, files)
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("from_json(StructField(id,") == 1

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
-from hypothesis import assume
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,16 +18,14 @@ from tailrace.lake.schema.contracts import answer_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.correction import correct
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import Pane, answers
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tests.support.correcting import GENERATION, drawn_fault
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
 from tests.support.sessions import cluster
-from tests.support.strategies import Epochs, epochs, everything, pipelines
-
-GENERATION = 7
+from tests.support.strategies import Epochs, pipelines
 
 Kinds = tuple[type[Execution], type[Answering], type[OpenWindowsCorrected]]
 
@@ -61,19 +58,12 @@ def held(spark: SparkSession, pipeline: Pipeline, panes: Sequence[Pane]) -> str:
 def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     execution, answering, corrects = kinds
     pipeline = data.draw(pipelines())
-    made = data.draw(epochs(pipeline, max_epochs=5))
-    lost = data.draw(st.sets(st.integers(0, 12), min_size=1))
-    place = data.draw(st.integers(1, len(made)))
-    faulty: Epochs = [([r for r in bundle if r["id"] not in lost], clock) for bundle, clock in made[:place]]
-    before, records = fold(pipeline, faulty), everything(made[:place])
-    clock = before.state.clock
-    assume(clock is not None and len(records) >= 3 and before.state.windows)
-    assert clock is not None
-    expected = correct(pipeline, before.state, records, answers(before.panes), GENERATION)
-    assume(expected.panes or expected.state != before.state)
+    fault = drawn_fault(data, pipeline)
+    made, place, before = fault.made, fault.place, fault.before
+    clock, expected = fault.clock, fault.expected
 
     one = execution(spark, pipeline)
-    rows = folded(spark, one, faulty)
+    rows = folded(spark, one, fault.faulty)
     ledger = reduce(DataFrame.unionByName, rows)
     view = "open_windows"
     restored = one.restore(ledger, clock, GENERATION)

@@ -13,6 +13,22 @@ from pyspark.sql import DataFrame
 
 from tailrace.model.definition.log import Log
 
+THINGS = Log(
+    name="things",
+    columns={
+        "id": "string",
+        "at": "timestamp",
+        "n": "bigint",
+        "small": "int",
+        "ratio": "double",
+        "price": "decimal(10,2)",
+        "day": "date",
+        "ok": "boolean",
+    },
+    event_time="at",
+)
+"""A log with a column of each type."""
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -38,7 +38,7 @@ def environment(settings: Settings, more: Mapping[str, str] | None = None) -> di
 
 
 def run_here(*words: str, env: Mapping[str, str]) -> str:
-    """What the command prints that comes to its end in this process, on its session where one runs already."""
+    """Run a command to its end in this process, on the Spark that runs here if any, and return what it prints."""
     from typer.testing import CliRunner
 
     from tailrace.cli.main import app

@@ -24,7 +24,7 @@ def may_fail(pipeline: Ranged) -> bool:
 
 def leaves_out(pipeline: Ranged) -> bool:
     """Tell whether a step may leave a record out, by making none of it."""
-    return any(not isinstance(one, Derive | SparkColumns | Pack) for one in pipeline.each)
+    return not all(map(keeps_each, pipeline.each))
 
 
 def selected(one: ElementWise, types: Mapping[str, str], columns: list[str]) -> list[str] | None:
