@@ -113,9 +113,9 @@ def same(
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correction._gone}"
     computed = by.batch(by.assigned(log), reach)
     opened = Rows(pipeline).restored(session.given(ledger))
-    windows = session.kept(f"SELECT * FROM ({opened}) WHERE {reach}")
+    windows = session.materialized(f"SELECT * FROM ({opened}) WHERE {reach}")
     answered = current(pipeline, held(session, pipeline, before.panes))
-    found = session.kept(correction.corrected(computed, windows, answered, reach))
+    found = session.materialized(correction.corrected(computed, windows, answered, reach))
     told = session.view(correction.rows(f"(SELECT * FROM {found} WHERE change <> 'same')"))
     more = one._typed(session.connection.execute(f"SELECT * FROM {told}").to_arrow_table())
     assert said_by_rows(one, more) == said_by_reference(pipeline, expected.panes, ())

@@ -19,7 +19,7 @@ from tailrace.lake.change.generations import GENERATION, MEANING
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.model.base.time import instant
-from tailrace.model.definition.fingerprint import kept
+from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import answers
@@ -39,7 +39,7 @@ class Ledger:
         self.state: Windows = self.one.nothing()
         said = {"epoch": "-1", "generation": "0", "fingerprint": PIPELINE.fingerprint}
         for contract in (ledger_contract(PIPELINE), answer_contract(PIPELINE)):
-            told = {**contract.properties, MEANING: kept(PIPELINE), GENERATION: "0"}
+            told = {**contract.properties, MEANING: encode_meaning(PIPELINE.meaning), GENERATION: "0"}
             self.lake.ensure(type(contract)(**{**vars(contract), "properties": told}), said)
         self.table = ledger_contract(PIPELINE).table
         self.branch = Branch(self.lake, self.table, "stream_1", direct=True)

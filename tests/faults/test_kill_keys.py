@@ -33,7 +33,7 @@ def numbered(made: Epochs) -> Epochs:
 
 def ends(line: list[str], settings: Settings, chance: random.Random) -> int:
     """Kill a process again and again, then have it come to its end; gives how often it was still running."""
-    running = sum(run_and_kill(line, environment(settings), chance, 1.5) for _ in range(KILLS))
+    running = sum(run_and_kill(line, environment(settings), chance, 1) for _ in range(KILLS))
     done = subprocess.run(line, env=environment(settings), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return running
@@ -43,7 +43,7 @@ def ends(line: list[str], settings: Settings, chance: random.Random) -> int:
 @pytest.mark.timeout(120 * (KILLS + 2))
 def test_X2_a_computation_killed_at_many_moments_ends_as_if_it_never_was(settings: Settings) -> None:
     count = 16 * KILLS
-    assert ends(command("visits", count), settings, random.Random(SEED)) > KILLS // 2, f"seed {SEED}"
+    assert ends(command("visits", count), settings, random.Random(SEED)) * 2 >= KILLS, f"seed {SEED}"
     one, run = Folded(settings, VISITS), fold_chain(VISITS, numbered(visited(count)))[-1]
     told = Counter((row["who"], row["epoch"], row["clicks"], row["source_offset"]) for row in one.rows("production"))
     assert told == Counter((*p.key, p.epoch, p.values["clicks"], p.place) for p in run.productions), f"seed {SEED}"
@@ -59,7 +59,7 @@ def test_X6_two_regions_that_claim_at_once_one_of_them_killed_join_every_click_o
     count, chance = 16 * KILLS, random.Random(SEED)
     eu, us = (settings.model_copy(update={"namespace": name}) for name in ("eu", "us"))
     with subprocess.Popen(command("photon", count, "us"), env=environment(us), stdout=subprocess.DEVNULL) as other:
-        assert ends(command("photon", count, "eu"), eu, chance) > KILLS // 2, f"seed {SEED}"
+        assert ends(command("photon", count, "eu"), eu, chance) * 2 >= KILLS, f"seed {SEED}"
         assert other.wait() == 0
     both = Counter[str]()
     for one, region in ((Folded(eu, HASTY), "eu"), (Folded(us, HASTY), "us")):

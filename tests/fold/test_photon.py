@@ -14,7 +14,7 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.change.registry import shared
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.contracts import PRODUCTION
-from tailrace.lake.upkeep.needs import kept
+from tailrace.lake.upkeep.needs import upkeep_tables
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport, Stream
@@ -77,7 +77,7 @@ def test_X6_two_regions_join_every_click_once_and_one_that_was_down_catches_up(
     # The branches that were claimed on are gone, and maintenance keeps the registry small, too.
     assert set(registry.refs("joined_clicks")) == {"main"}
     assert "joined_clicks" in {one.table for one in maintain(us.spark, us.lake, PHOTON).tables}
-    assert "joined_clicks" not in {one.table for one in kept(us.lake, PHOTON)}
+    assert "joined_clicks" not in {one.name for one in upkeep_tables(us.lake, PHOTON)}
     eu.adds_up()
 
 

@@ -31,7 +31,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
+from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, append, make
 
@@ -59,14 +59,14 @@ BOTH = dict(HOURLY.what)
     ],
 )  # fmt: skip
 def test_a_changed_definition_is_told_by_its_parts(after: Pipeline, comes_to: Change, parts: set[str]) -> None:
-    was, now = (read(kept(one)) for one in (HOURLY, after))
+    was, now = (decode_meaning(encode_meaning(one.meaning)) for one in (HOURLY, after))
     assert change(was, now) is comes_to
     assert set(changed(was, now)) == parts
     assert (after.fingerprint == HOURLY.fingerprint) == (comes_to is Change.NOTHING)
 
 
 def test_a_definition_of_which_no_parts_are_kept_is_changed_and_no_more_is_known() -> None:
-    assert change(None, read(kept(HOURLY))) is Change.UNKNOWN
+    assert change(None, decode_meaning(encode_meaning(HOURLY.meaning))) is Change.UNKNOWN
 
 
 def test_columns_that_stay_keep_their_ids_and_no_id_comes_to_mean_another_column() -> None:
@@ -95,7 +95,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     made = make(settings)
     loaded = made.table("hourly_rides__ledger")
     with loaded.transaction() as changes:
-        changes.set_properties({MEANING: kept(HOURLY)})
+        changes.set_properties({MEANING: encode_meaning(HOURLY.meaning)})
     return made
 
 

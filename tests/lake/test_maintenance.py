@@ -29,7 +29,7 @@ from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import commits_contract, log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, milliseconds
-from tailrace.lake.upkeep.needs import kept, planned
+from tailrace.lake.upkeep.needs import planned, upkeep_tables
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, make
 
@@ -201,7 +201,7 @@ def test_X3_a_control_table_is_kept_from_where_the_log_has_read_it(settings: Set
     _, seen = said.come({})
     said.say(3)
     lake.mark(LOG, {"epoch": "3", **seen}, lake.head(LOG).snapshot)
-    (one,) = (one for one in kept(lake, HOURLY) if one.table == said.table)
+    (one,) = (one for one in upkeep_tables(lake, HOURLY) if one.name == said.table)
     needed = [found for reader, name in one.readers for found in needed_of(lake, reader, name)]
     assert needed == [int(seen["complete_seen"])]
     lake.forget(said.table, expired(lake.table(said.table), milliseconds() + 1, AT_ONCE, needed).removed)
@@ -258,14 +258,14 @@ def test_X3_a_plan_tells_what_each_table_needs(settings: Settings) -> None:
     lake = make(settings)
     for number in range(3, 8):
         epoch(lake, number)
-    needs = {one.kept.table: one for one in planned(lake, HOURLY, milliseconds()).needs}
+    needs = {one.table.name: one for one in planned(lake, HOURLY, milliseconds()).needs}
     assert [*needs] == ["rides", "rides__rejected", "hourly_rides__ledger", "hourly_rides", "hourly_rides__runs"]
     log, answers = needs["rides"], needs["hourly_rides"]
     assert (log.files, log.small, log.deletes, log.rewrites) == (6, 6, 0, True)
     assert not log.going.removed, "a day is kept"
-    assert (answers.rewrites, answers.kept.on_read, answers.kept.archived) == (False, True, False)
+    assert (answers.rewrites, answers.table.on_read, answers.table.archived) == (False, True, False)
     expire(lake)
-    assert "rides__commits" in {one.table for one in kept(lake, HOURLY)}
+    assert "rides__commits" in {one.name for one in upkeep_tables(lake, HOURLY)}
     with pytest.raises(LakeError, match="start a stream of its definition first"):
         planned(Lake(settings.model_copy(update={"warehouse": Path(settings.warehouse) / "none"})), HOURLY, 0)
 

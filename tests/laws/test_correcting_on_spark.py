@@ -78,7 +78,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}"
     computed = by.batch(by.assigned("whole_log"), reach)
     corrected = correcting.corrected(computed, view, current(pipeline, held(spark, pipeline, before.panes)), reach)
-    found = session.kept(f"SELECT * FROM ({corrected}) WHERE change <> 'same'")
+    found = session.materialized(f"SELECT * FROM ({corrected}) WHERE change <> 'same'")
     more = spark.sql(correcting.rows(found)).localCheckpoint()
     assert said_of(pipeline, more) == said_by_reference(pipeline, expected.panes, ())
 

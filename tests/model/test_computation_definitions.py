@@ -10,7 +10,8 @@ import pytest
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import EPOCH, instant
-from tailrace.model.definition.computation import ComputationError, NotKeptError
+from tailrace.model.definition.computation import NotKeptError
+from tailrace.model.definition.context import ComputationError
 from tailrace.model.samples.visits import clicks, example
 from tailrace.model.step.computation_state import State
 from tailrace.model.step.computation_step import step, taken

@@ -60,13 +60,16 @@ def test_each_modules_name_is_in_the_package_once() -> None:
         assert len(paths) == 1 or len(engines) == len(paths), (name, paths)
 
 
-def test_folders_import_one_another_one_way() -> None:
-    graph = defaultdict[Path, set[Path]](set)
+def test_folders_and_modules_import_one_another_one_way() -> None:
+    folders, modules = defaultdict[Path, set[Path]](set), defaultdict[Path, set[Path]](set)
     for path in MODULES.values():
         for name in imported(path):
-            if (found := MODULES.get(name)) and found.parent != path.parent:
-                graph[path.parent].add(found.parent)
-    TopologicalSorter(graph).prepare()
+            if found := MODULES.get(name):
+                modules[path].add(found)
+                if found.parent != path.parent:
+                    folders[path.parent].add(found.parent)
+    TopologicalSorter(folders).prepare()
+    TopologicalSorter(modules).prepare()
 
 
 def test_a_folder_says_what_it_holds_and_imports_nothing() -> None:

@@ -48,9 +48,9 @@ class Stream:
     place: Path
     told: list[str] = field(default_factory=list)
 
-    def kept(self, *words: str, anew: bool = False) -> Streaming:
+    def keep_running(self, *words: str, anew: bool = False) -> Streaming:
         command = [sys.executable, "-c", *(words or (RUNS,))]
-        return Keeper(self.place, command, os.environ).kept(self.told.append, anew=anew)
+        return Keeper(self.place, command, os.environ).keep_running(self.told.append, anew=anew)
 
     def stopped(self) -> Streaming:
         return Keeper(self.place, (), os.environ).stopped(self.told.append)
@@ -87,19 +87,19 @@ def gone(pid: int | None) -> None:
 
 def test_a_stream_is_started_once_whoever_asks(stream: Stream) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = [one.result() for one in [pool.submit(stream.kept) for _ in range(4)]]
+        found = [one.result() for one in [pool.submit(stream.keep_running) for _ in range(4)]]
     assert sorted(one.state for one in found) == ["running", "running", "running", "started"]
     assert len({one.pid for one in found}) == 1
     until(lambda: stream.begun == 1, UNTIL)
 
 
 def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> None:
-    first = stream.kept()
+    first = stream.keep_running()
     gone(first.pid)
-    again = stream.kept()
+    again = stream.keep_running()
     assert (again.state, again.ended) == ("started", "it was killed")
     assert again.pid != first.pid
-    assert stream.kept() == Streaming(state="running", pid=again.pid, since=again.since)
+    assert stream.keep_running() == Streaming(state="running", pid=again.pid, since=again.since)
     assert first.since is not None
     assert again.since is not None
     assert again.since > first.since
@@ -110,10 +110,10 @@ def test_one_that_failed_is_started_again_and_says_why_it_ended(
 ) -> None:
     monkeypatch.setattr("tailrace.runners.keeper.SEEN", UNTIL)
     with pytest.raises(RunnerError, match="the disk is full") as failed:
-        stream.kept(ENDS, "3", "the disk is full")
+        stream.keep_running(ENDS, "3", "the disk is full")
     assert failed.value.again
     monkeypatch.setattr("tailrace.runners.keeper.SEEN", 0.2)
-    assert stream.kept().ended == "the disk is full"
+    assert stream.keep_running().ended == "the disk is full"
 
 
 @pytest.mark.parametrize("status", FINAL)
@@ -121,35 +121,35 @@ def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once
     stream: Stream, status: int, tmp_path: Path
 ) -> None:
     end = tmp_path / "end"
-    assert stream.kept(LATER, str(status), "another stream has the lease", str(end)).state == "started"
+    assert stream.keep_running(LATER, str(status), "another stream has the lease", str(end)).state == "started"
     end.touch()
     until(lambda: stream.noted.get("status") == status, UNTIL)
     with pytest.raises(RunnerError, match="another stream has the lease") as told:
-        stream.kept()
+        stream.keep_running()
     assert not told.value.again
     assert stream.begun == 0
-    assert stream.kept().state == "started", "somebody was told, and wants it again"
+    assert stream.keep_running().state == "started", "somebody was told, and wants it again"
 
 
 def test_one_that_was_stopped_by_hand_stays_stopped_until_it_is_started_anew(stream: Stream) -> None:
-    first = stream.kept()
+    first = stream.keep_running()
     until(lambda: stream.begun == 1, UNTIL)
     assert stream.stopped().state == "stopped"
-    assert stream.kept().state == "stopped"
+    assert stream.keep_running().state == "stopped"
     assert stream.begun == 1
-    second = stream.kept(anew=True)
+    second = stream.keep_running(anew=True)
     assert second.state == "started"
-    third = stream.kept(anew=True)
+    third = stream.keep_running(anew=True)
     assert third.state == "started"
     assert len({first.pid, second.pid, third.pid}) == 3
-    assert stream.kept().pid == third.pid
+    assert stream.keep_running().pid == third.pid
 
 
 def test_a_stream_outlives_its_keeper_and_is_still_known_to_run(stream: Stream) -> None:
-    found = stream.kept()
+    found = stream.keep_running()
     (keeper,) = [one for one in children(os.getpid()) if found.pid in children(one)]
     gone(keeper)
-    assert stream.kept() == Streaming(state="running", pid=found.pid, since=found.since)
+    assert stream.keep_running() == Streaming(state="running", pid=found.pid, since=found.since)
 
 
 def children(pid: int) -> list[int]:

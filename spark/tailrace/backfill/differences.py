@@ -42,7 +42,7 @@ class OpenWindowsCorrected:
         """
         started = self._started(self._beside(computed, state, held, meant))
         # Materialised, else a filter on the result would be pushed through all the steps, and grow with each.
-        return self._changes(self.session.kept(started))
+        return self._changes(self.session.materialized(started))
 
     def rows(self, view: str) -> str:
         """Write the SQL of the ledger rows for a view of `corrected`'s result; equal windows give none."""

@@ -77,7 +77,7 @@ class Handover(WindowsRun):
         written, within = one.written, in_range(self.first, self.last)
         log = records(self.answering, self.first, self.last, written.epoch)
         computed = self.answering.batch(self.answering.assigned(log), within)
-        state = self.session.kept(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}")
+        state = self.session.materialized(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}")
         held = current(self.pipeline, self.session.table(self.pipeline.name))
         found = self.session.counted(
             one.corrected(computed, state, held, within),

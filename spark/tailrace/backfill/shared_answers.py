@@ -53,5 +53,5 @@ class Shared:
         at = one.pipeline.name, epoch
         if at not in self._kept:
             rows = self._read(one, epoch, self.first, self.last)
-            self._kept[at] = self.session.kept(one.computed(rows))
+            self._kept[at] = self.session.materialized(one.computed(rows))
         return self._kept[at]

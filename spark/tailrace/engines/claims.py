@@ -84,7 +84,7 @@ class Claiming:
         same = " AND ".join(f"w.{name} = c.{name}" for name in _ID)
         places = ", ".join(f"w.{name}" for name in CLAIM_PLACE)
         others = f"FROM {wanted.relation} w LEFT JOIN {counting} c ON {same} WHERE w.place > 1 OR c.id IS NULL"
-        return session.kept(f"SELECT {places} {others}")
+        return session.materialized(f"SELECT {places} {others}")
 
     def close(self) -> None:
         """Close the registry."""
@@ -93,7 +93,7 @@ class Claiming:
     def _wanted(self, session: Session, rows: str) -> _Wanted:
         """Compute the productions to claim, with the place of each among those of the same id."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
-        relation = session.kept(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})")
+        relation = session.materialized(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})")
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
         (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(place = 1) AS ids, {span} FROM {relation}")
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
@@ -112,7 +112,7 @@ class Claiming:
         same = " AND ".join(f"o.{name} = l.{name}" for name in _ID)
         told = claimed_ids(self.computation, self._ledger(session, wanted))
         there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({told})"
-        left = session.kept(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
+        left = session.materialized(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
         return left, session.count(left) == wanted.ids
 
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> str:
@@ -130,7 +130,7 @@ class Claiming:
         there = f"(SELECT * FROM {claims} WHERE {wanted.within})"
         same = " AND ".join(f"w.{name} = k.{name}" for name in _ID)
         ids = ", ".join(f"w.{name}" for name in _ID)
-        ours = session.kept(
+        ours = session.materialized(
             f"SELECT {ids}, k.claimant IS NOT NULL AS claimed FROM {wanted.relation} w LEFT JOIN {there} k ON {same} "
             f"WHERE w.place = 1 AND (k.claimant IS NULL OR k.claimant = {claimant})"
         )

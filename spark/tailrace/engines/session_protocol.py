@@ -77,7 +77,7 @@ class Session(Protocol):
     def view(self, text: str) -> str:
         """Name a text as a view: it is computed anew wherever it is read."""
 
-    def kept(self, text: str) -> str:
+    def materialized(self, text: str) -> str:
         """Name a relation of a text's rows that is computed once."""
 
     def counted(self, text: str, counts: Mapping[str, str]) -> Counted:

@@ -17,7 +17,8 @@ from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.context import ComputationError
 
 
 class ComputationFold(LedgerFold):

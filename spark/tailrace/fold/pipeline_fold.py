@@ -26,7 +26,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Ranged
-from tailrace.model.definition.fingerprint import kept
+from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -145,7 +145,7 @@ class LedgerFold:
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}
-            told = {MEANING: kept(definition), GENERATION: str(run.generation)}
+            told = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
 
     def _result(self, folded: Told, clock: Clock) -> EpochResult:

@@ -48,7 +48,7 @@ from tailrace.lake.schema.lake_errors import FencedError, MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.fingerprint import kept
+from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 
 NEAR = 2
@@ -245,7 +245,7 @@ class _Generation:
         self._fold.follower.follow()
         beside = self.lake.table(ledger_name(self.name))
         properties = {**head_of(beside).properties, TOKEN: str(lease.token)}
-        told = {GENERATION: str(self.run.generation), MEANING: kept(self.pipeline), FROM: self.name}
+        told = {GENERATION: str(self.run.generation), MEANING: encode_meaning(self.pipeline.meaning), FROM: self.name}
         return _gone_over(self.lake, lease, Held.of(beside), properties, told)
 
 

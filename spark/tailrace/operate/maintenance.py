@@ -37,7 +37,7 @@ from tailrace.lake.commit.epoch_properties import carry_forward
 from tailrace.lake.commit.retention import expired
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.upkeep.leftovers import milliseconds
-from tailrace.lake.upkeep.needs import TOGETHER, Kept, Need, Plan, kept, need, needed_snapshots, planned
+from tailrace.lake.upkeep.needs import TOGETHER, Need, Plan, UpkeepTable, need, needed_snapshots, planned, upkeep_tables
 from tailrace.lake.upkeep.orphans import may_have_orphans
 from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
@@ -110,18 +110,18 @@ def maintain(
             lake.drop(table)
     done = []
     for one in plan.needs:
-        watch(one.kept.table)
-        done.append(_Table(session, lake, one.kept).maintain(one))
+        watch(one.table.name)
+        done.append(_Table(session, lake, one.table).maintain(one))
     # The first archiving of a table's commits makes the table of the archive, which is maintained here.
-    known = {one.kept.table for one in plan.needs}
-    for new in (one for one in kept(lake, definition) if one.table not in known):
-        watch(new.table)
+    known = {one.table.name for one in plan.needs}
+    for new in (one for one in upkeep_tables(lake, definition) if one.name not in known):
+        watch(new.name)
         done.append(_Table(session, lake, new).maintain(need(lake, new, milliseconds())))
     registries = shared(lake)
     for contract in registry_contracts(definition):
         if registries.has(contract.table):
             watch(contract.table)
-            registry = Kept(contract)
+            registry = UpkeepTable(contract)
             done.append(_Table(session, registries, registry).maintain(need(registries, registry, milliseconds())))
     return Maintenance(tuple(done), plan.leftovers)
 
@@ -132,13 +132,13 @@ class _Table:
 
     spark: Callable[[], SparkSession]
     lake: Lake
-    kept: Kept
+    table: UpkeepTable
     overtaken: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
 
     def maintain(self, one: Need) -> Maintained:
         started = time.perf_counter()
-        table = self.kept.table
+        table = self.table.name
         self.lake.unname(table, one.names)
         rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(one))))
         carry_forward(self.lake, table)
@@ -161,11 +161,11 @@ class _Table:
         return (0, 0) if found is None else found
 
     def _expired(self) -> tuple[int, int]:
-        needed = needed_snapshots(self.lake, self.kept)
-        loaded = self.lake.table(self.kept.table)
+        needed = needed_snapshots(self.lake, self.table)
+        loaded = self.lake.table(self.table.name)
         going = expired(loaded, milliseconds(), self.lake.settings.keep_snapshots, needed)
-        if self.kept.archived:
-            archive(self.lake, self.kept.table, going.cut)
+        if self.table.archived:
+            archive(self.lake, self.table.name, going.cut)
         if not going.removed:
             return 0, 0
         ids = ", ".join(f"{one}L" for one in going.removed)
@@ -174,11 +174,11 @@ class _Table:
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
     def _orphans(self) -> int:
-        if self.kept.pipeline is not None and scratch(self.lake, self.kept.pipeline.name):
+        if self.table.pipeline is not None and scratch(self.lake, self.table.pipeline.name):
             # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
-        if not may_have_orphans(self.lake, self.kept.table, until):
+        if not may_have_orphans(self.lake, self.table.name, until):
             return 0
         arguments = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
@@ -204,14 +204,14 @@ class _Table:
     def _rows(self, procedure: str, arguments: str) -> list[Any]:
         settings = self.lake.settings
         self.called.append(procedure)
-        table = f"table => '{settings.namespace}.{self.kept.table}'"
+        table = f"table => '{settings.namespace}.{self.table.name}'"
         given = f"{table}, {arguments}" if arguments else table
         return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({given})").collect()
 
     def _failed(self, what: str, error: Exception) -> MaintenanceError:
         first = str(error).split("\n", 1)[0]
         return MaintenanceError(
-            f"{what} of {self.kept.table} failed: {first}; what was done before stays done: mend what it names and run "
+            f"{what} of {self.table.name} failed: {first}; what was done before stays done: mend what it names and run "
             "the maintenance again"
         )
 

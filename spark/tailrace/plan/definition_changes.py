@@ -20,7 +20,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.pipeline_status import log_status
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.table_names import LEDGER, ledger_name
-from tailrace.model.definition.fingerprint import Change, change, changed, kept, read
+from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -84,8 +84,8 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
     if not lake.has(name):
         return Plan(Change.NOTHING, {}, None, (), log, None, None, ())
     ledger = lake.table(name)
-    was = read(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
-    means = read(kept(pipeline))
+    was = decode_meaning(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
+    means = decode_meaning(encode_meaning(pipeline.meaning))
     same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
     found = Change.NOTHING if same else change(was, means)
     if found is Change.NOTHING and not same:
@@ -154,4 +154,4 @@ def readers(lake: Lake, pipeline: Pipeline) -> list[str]:
     """Find the definitions that read a pipeline's panes, by the meanings that the ledgers' properties hold."""
     tables = [name for name in lake.tables if name.endswith(LEDGER)]
     meanings = {name.removesuffix(LEDGER): lake.table(name).properties.get(MEANING) for name in sorted(tables)}
-    return [name for name, text in meanings.items() if text and read(text).get("reads") == pipeline.name]
+    return [name for name, text in meanings.items() if text and decode_meaning(text).get("reads") == pipeline.name]

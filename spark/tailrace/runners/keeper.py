@@ -47,7 +47,7 @@ class Keeper:
     command: Sequence[str]
     environment: Mapping[str, str]
 
-    def kept(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
+    def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
         """Start the stream unless it runs. Raises `RunnerError` as `Runner.stream` says."""
         if anew:
             self.end(tell)
@@ -75,7 +75,7 @@ class Keeper:
         return Streaming(state="stopped")
 
     def end(self, tell: Callable[[str], None]) -> None:
-        """End the stream at an epoch boundary, where it runs; the next call of `kept` starts it again."""
+        """End the stream at an epoch boundary, where it runs; the next call of `keep_running` starts it again."""
         with self._lock() as lock:
             if lock is not None:
                 return
@@ -162,7 +162,7 @@ class Keeping:
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
         """Start the stream in a process of its own, unless it runs."""
-        return self._keeper(job).kept(tell, anew=anew)
+        return self._keeper(job).keep_running(tell, anew=anew)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
         """Stop the stream at an epoch boundary, where it runs, and leave it stopped."""

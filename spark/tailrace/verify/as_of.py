@@ -71,7 +71,8 @@ def as_of(
 
     def work(session: Session) -> AsOf:
         windows, answers = (
-            session.kept(text) for text in (_windows(recording, session, epoch), _answers(recording, session, epoch))
+            session.materialized(text)
+            for text in (_windows(recording, session, epoch), _answers(recording, session, epoch))
         )
         tables: tuple[str, ...] = ()
         if keep is not None:

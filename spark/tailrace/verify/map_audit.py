@@ -45,10 +45,10 @@ class _MapAudit(Audited):
         super().__init__(session, definition)
         self.map = definition
         # The log's records are kept, so that the steps run over them once for all checks.
-        self.log = session.kept(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
+        self.log = session.materialized(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
         self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
         good, self.failed = taken(session, definition, self.log)
-        self.computed = session.kept(map_rows.given(definition, good))
+        self.computed = session.materialized(map_rows.given(definition, good))
         self.current = session.view(map_rows.current(definition, self.rows))
 
     def run(self) -> Audit:

@@ -87,11 +87,11 @@ def _compared(
     session: Session, definition: Map, ledger: str, first: int, last: int
 ) -> tuple[dict[str, Count], tuple[Mapping[str, Any], ...]]:
     within = f"epoch BETWEEN {first}L AND {last}L"
-    records = session.kept(f"SELECT * FROM {_streamed(session, definition.log, last)} WHERE _epoch >= {first}L")
+    records = session.materialized(f"SELECT * FROM {_streamed(session, definition.log, last)} WHERE _epoch >= {first}L")
     good, failed = taken(session, definition, records)
     items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
     held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
-    rows = session.kept(map_rows.differences(definition, map_rows.given(definition, good), held, doubled=True))
+    rows = session.materialized(map_rows.differences(definition, map_rows.given(definition, good), held, doubled=True))
     by = {one["change"]: one["n"] for one in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
     both = by.get("same", 0) + by.get("changed", 0)
     counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}

@@ -91,7 +91,8 @@ class AssignedAnswering(Answering):
 
     def _prepared(self, source: str) -> str:
         pipeline, types = self.pipeline, self._types | PLACED
-        kept = f"SELECT {', '.join(map(quoted, types))} FROM {super()._prepared(source)}{assignment.kept(pipeline)}"
+        within = f"FROM {super()._prepared(source)}{assignment.keep_clause(pipeline)}"
+        kept = f"SELECT {', '.join(map(quoted, types))} {within}"
         return self.session.mapped(kept, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
 
 
@@ -103,7 +104,7 @@ class PythonAnswering(Answering):
         columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         columns |= PLACED
-        kept = f"SELECT * FROM {self._prepared(source)}{assignment.kept(self.pipeline)}"
+        kept = f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}"
         return f"SELECT * FROM {self.session.mapped(kept, partial(assigner, self.pipeline), columns)}"
 
     def batch(self, rows: str, within: str = "true") -> str:

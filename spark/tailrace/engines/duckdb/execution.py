@@ -31,7 +31,7 @@ from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
-from tailrace.sql.records.assignment import WINDOWS, kept
+from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.stage_records import changes
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Sql, quoted
@@ -239,7 +239,7 @@ class AssignedExecution(SqlExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
-        self._kept = in_duckdb(f"SELECT * FROM {self._names['bundle']}{kept(pipeline)}")
+        self._kept = in_duckdb(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
 
     def _placed(self, taken: Taken) -> Taken:
         records = self._queried(taken.records, self._kept) if self.pipeline.keep is not None else taken.records
@@ -254,7 +254,7 @@ class PythonExecution(DuckExecution):
         self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
         more = [SIGN] if pipeline.earlier is not None else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
-        self._kept = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{kept(pipeline)}")
+        self._kept = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         taken = self._prepared(bundle)

@@ -38,7 +38,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
-from tailrace.sql.epoch.key_state import HOLDS, STIRS, WALL, kept_types, loop_types, restored_keys, restored_loop
+from tailrace.sql.epoch.key_state import HOLDS, STIRS, WALL, key_row_types, loop_types, restored_keys, restored_loop
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import quoted
 
@@ -84,7 +84,7 @@ class DuckKeys:
         self.ledger = ledger_name(computation.name)
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
-        types = kept_types(computation)
+        types = key_row_types(computation)
         self._kept, self._loop = (
             arrow_schema({name: shape_of(type) for name, type in some.items()})
             for some in (types, loop_types(computation))
@@ -134,9 +134,9 @@ class DuckKeys:
             elif touched:
                 self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {awake})")
             for one in made:
-                with registered(self.connection, one.kept) as kept:
-                    self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {kept}")
-        rows = pa.concat_tables([one.said for one in made])
+                with registered(self.connection, one.states) as states:
+                    self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {states}")
+        rows = pa.concat_tables([one.ledger for one in made])
         in_flight = rows.filter(pc.equal(rows["kind"], FEEDBACK)).select(self._loop.names).cast(self._loop)
         return ComputedHere(rows, KeysHere(clock, in_flight, self._count()))
 

@@ -115,11 +115,11 @@ class DuckSession:
     def view(self, text: str) -> str:
         return self._named("VIEW", in_duckdb_once(text))
 
-    def kept(self, text: str) -> str:
+    def materialized(self, text: str) -> str:
         return self._named("TABLE", in_duckdb_once(text))
 
     def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
-        return self.tallied(self.kept(text), counts)
+        return self.tallied(self.materialized(text), counts)
 
     def tallied(self, relation: str, counts: Mapping[str, str]) -> Counted:
         """Count the rows of a computed relation that meet each condition."""
@@ -156,7 +156,7 @@ class DuckSession:
     def by_key(
         self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> str:
-        schema, source = _schema(types), self.kept(text)
+        schema, source = _schema(types), self.materialized(text)
         (count,) = self.connection.execute(f"SELECT COUNT(*) FROM {source}").fetchone() or (0,)
         parts = 1 + count // ROWS_A_CALL if key else 1
         bucket = f"hash({', '.join(map(name_of, key))}) % {parts}" if key else "0"
@@ -174,7 +174,7 @@ class DuckSession:
 
     def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[pa.Table]:
         # Copied once, as each look at the files opens them all.
-        rows = self.kept(text)
+        rows = self.materialized(text)
         for epoch in epochs:
             yield self.connection.execute(f"SELECT * FROM {rows} WHERE _epoch = {epoch}").to_arrow_table()
         self.free(rows)

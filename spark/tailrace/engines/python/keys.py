@@ -40,19 +40,19 @@ _DOMAINS = {domain.value: domain for domain in Domain}
 class KeyRows(NamedTuple):
     """The result of an epoch for some keys: the rows of keys that have state after it, and rows for the ledger."""
 
-    kept: pa.Table
-    said: pa.Table
+    states: pa.Table
+    ledger: pa.Table
 
 
 @dataclass(frozen=True)
 class KeyStep:
-    """The step of one epoch; `kept` and `said` are the schemas of a key's row and of the ledger."""
+    """The step of one epoch; `states` and `ledger` are the schemas of a key's row and of the ledger."""
 
     computation: Computation
     clock: Clock
     before: Clock | None
-    kept: pa.Schema
-    said: pa.Schema
+    states: pa.Schema
+    ledger: pa.Schema
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Step the keys `held`, with the records of `bundle` and those in flight in `loop`, as rows of the ledger."""
@@ -89,8 +89,8 @@ class KeyStep:
         states = [*outcome.state.keys.values(), *([NOTHING] * len(gone))]
         found = self._key_columns(keys) | self._state_columns(states)
         left = len(outcome.state.keys)
-        kept = {name: column[:left] for name, column in found.items()} | self._looked_at(states[:left])
-        said = [
+        own = {name: column[:left] for name, column in found.items()} | self._looked_at(states[:left])
+        made = [
             self._partials(keys, found, outcome.work, left),
             self._productions(outcome.productions),
             self._fed_back(outcome.state.in_flight),
@@ -98,11 +98,11 @@ class KeyStep:
             self._rejected(outcome.rejected),
         ]
         return KeyRows(
-            pa.Table.from_batches([columns.batch(kept, left, self.kept)]), pa.Table.from_batches(said, self.said)
+            pa.Table.from_batches([columns.batch(own, left, self.states)]), pa.Table.from_batches(made, self.ledger)
         )
 
     def _key_columns(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
-        names, types = self.computation.key, self.said
+        names, types = self.computation.key, self.ledger
         return {name: columns.array([key[n] for key in keys], types.field(name).type) for n, name in enumerate(names)}
 
     def _state_columns(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
@@ -110,11 +110,11 @@ class KeyStep:
         if self.computation.fields:
             defaults = {name: one.default for name, one in self.computation.fields.items()}
             full = [one.fields or defaults for one in states]
-            type = self.said.field("state").type
+            type = self.ledger.field("state").type
             made = [columns.array([one[field.name] for one in full], field.type) for field in type]
             found["state"] = columns.structs(made, type)
         if self.computation.ordered:
-            type = self.said.field("waiting").type
+            type = self.ledger.field("waiting").type
             flat = [record for one in states for record in one.waiting]
             made = [columns.array([record.get(one.name) for record in flat], one.type) for one in type.value_type]
             of = columns.structs(made, type.value_type)
@@ -122,7 +122,7 @@ class KeyStep:
         return found
 
     def _timers(self, timers: Sequence[Sequence[Timer]]) -> pa.Array:
-        type, flat = self.said.field("timers").type, [timer for some in timers for timer in some]
+        type, flat = self.ledger.field("timers").type, [timer for some in timers for timer in some]
         fields = {field.name: field.type for field in type.value_type}
         made = [
             columns.array([timer.name for timer in flat], fields["name"]),
@@ -189,9 +189,9 @@ class KeyStep:
         own = self._told(FEEDBACK, [one.key for one in made], [one.at for one in made], given)
         if not type(self.computation).feedback:
             return own
-        type_ = self.said.field("feedback").type
+        type_ = self.ledger.field("feedback").type
         values = [columns.array([one.values[field.name] for one in made], field.type) for field in type_]
-        return own.set_column(self.said.get_field_index("feedback"), "feedback", columns.structs(values, type_))
+        return own.set_column(self.ledger.get_field_index("feedback"), "feedback", columns.structs(values, type_))
 
     def _late(self, late: Sequence[Late]) -> pa.RecordBatch:
         at, before = self.computation.log.event_time, self.before.watermark if self.before else BEGINNING
@@ -199,8 +199,8 @@ class KeyStep:
         given |= {"behind": [one.behind for one in late]}
         times = [instant(one.record[at]) for one in late]
         own = self._told(LATE, [one.key for one in late], times, given)
-        watermark = columns.instants([before] * len(late), self.said.field("watermark").type)
-        return own.set_column(self.said.get_field_index("watermark"), "watermark", watermark)
+        watermark = columns.instants([before] * len(late), self.ledger.field("watermark").type)
+        return own.set_column(self.ledger.get_field_index("watermark"), "watermark", watermark)
 
     def _rejected(self, rejected: Sequence[Rejected]) -> pa.RecordBatch:
         at = self.computation.log.event_time
@@ -215,7 +215,7 @@ class KeyStep:
     def _told(
         self, kind: str, keys: Sequence[Key], times: Sequence[int], given: Mapping[str, Sequence[Any]]
     ) -> pa.RecordBatch:
-        at = columns.instants(times, self.said.field(PANE_TIME).type)
+        at = columns.instants(times, self.ledger.field(PANE_TIME).type)
         return self._rows(kind, len(keys), {**self._key_columns(keys), **self._arrays(given), PANE_TIME: at})
 
     def _places(self, places: Iterable[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
@@ -223,17 +223,17 @@ class KeyStep:
         return {name: [one[n] for one in found] for n, name in enumerate(SOURCE)}
 
     def _arrays(self, given: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
-        return {name: columns.array(made, self.said.field(name).type) for name, made in given.items()}
+        return {name: columns.array(made, self.ledger.field(name).type) for name, made in given.items()}
 
     def _rows(self, kind: str, count: int, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Make rows of the ledger, of one kind and of this epoch."""
-        now = columns.instants([self.clock.processing_time], self.said.field("processing_time").type)[0]
+        now = columns.instants([self.clock.processing_time], self.ledger.field("processing_time").type)[0]
         own = {
-            "kind": columns.alike(kind, count, self.said.field("kind").type),
-            "epoch": columns.alike(self.clock.epoch, count, self.said.field("epoch").type),
+            "kind": columns.alike(kind, count, self.ledger.field("kind").type),
+            "epoch": columns.alike(self.clock.epoch, count, self.ledger.field("epoch").type),
             "processing_time": pa.repeat(now, count),
         }
-        return columns.batch(own | dict(given), count, self.said)
+        return columns.batch(own | dict(given), count, self.ledger)
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:

@@ -27,14 +27,14 @@ class WindowRows(NamedTuple):
     """The result of an epoch for some keys: the windows that stay open, and the rows for the ledger."""
 
     open: pa.Table
-    said: pa.Table
+    ledger: pa.Table
 
 
 @dataclass(frozen=True)
 class PythonStep:
     """The step of one epoch over some keys: their open windows and their records, as Arrow tables.
 
-    `open` and `said` are the schemas of an open window and of a row of the ledger.
+    `open` and `ledger` are the schemas of an open window and of a row of the ledger.
     """
 
     pipeline: Pipeline
@@ -42,7 +42,7 @@ class PythonStep:
     before: Clock | None
     generation: int
     open: pa.Schema
-    said: pa.Schema
+    ledger: pa.Schema
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         with no_search_for_cycles():
@@ -55,7 +55,7 @@ class PythonStep:
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
         # A batch for each kind: its rows share their columns, so the other columns are null without a look at the rows.
         told = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
-        said = [columns.batch_of(list(rows), self.said) for rows in told]
+        said = [columns.batch_of(list(rows), self.ledger) for rows in told]
         return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(said))
 
     @cached_property
@@ -94,10 +94,10 @@ class PythonStep:
                     yield self._partial(key, window, row)
             for window, row in old.items():
                 if window not in new and not self._rules.out_of_reach(window.end, self.clock.watermark):
-                    yield self._said(PARTIAL, key, window, generation=row["generation"], gone=True)
+                    yield self._ledger_row(PARTIAL, key, window, generation=row["generation"], gone=True)
 
     def _partial(self, key: Key, window: Window, row: Row) -> Row:
-        said = self._said(PARTIAL, key, window, generation=row["generation"], pane_index=row["panes"], gone=False)
+        said = self._ledger_row(PARTIAL, key, window, generation=row["generation"], pane_index=row["panes"], gone=False)
         said |= {name: row[name] for name in ("fresh", "fresh_on_time", "waiting_since", "settled")}
         for which in ("fired", "pending"):
             said[which] = {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
@@ -118,19 +118,19 @@ class PythonStep:
 
     def _pane(self, pane: Pane) -> Row:
         version = {"generation": pane.version.generation, "pane_index": pane.version.index}
-        said = self._said(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
+        said = self._ledger_row(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
         said |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
         said |= {"event_time": pane.timestamp}
         return said | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
 
     def _late(self, late: Late) -> Row:
         before = self.before.watermark if self.before else None
-        said = self._said(LATE, late.key, late.window, watermark=before, behind=late.behind, reason=late.reason)
+        said = self._ledger_row(LATE, late.key, late.window, watermark=before, behind=late.behind, reason=late.reason)
         said["event_time"] = instant(late.record[self.pipeline.log.event_time])
         names = ("source_epoch", "source_partition", "source_offset")
         return said | {name: late.record[place] for name, place in zip(names, PLACE, strict=True)}
 
-    def _said(self, kind: str, key: Key, window: Window, **values: Any) -> Row:
+    def _ledger_row(self, kind: str, key: Key, window: Window, **values: Any) -> Row:
         own = {"kind": kind, "epoch": self.clock.epoch, "processing_time": self.clock.processing_time}
         return own | self._place(key, window) | values
 

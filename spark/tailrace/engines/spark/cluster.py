@@ -74,7 +74,7 @@ class ClusterSession:
     def view(self, text: str) -> str:
         return self._named(self.spark.sql(text))
 
-    def kept(self, text: str) -> str:
+    def materialized(self, text: str) -> str:
         return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
     def counted(self, text: str, counts: Mapping[str, str]) -> Counted:

@@ -36,7 +36,8 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.context import ComputationError
 from tailrace.model.definition.log import PANE_TIME, PLACE
 from tailrace.sql.epoch.clock_row import row_of
 from tailrace.sql.epoch.key_state import (
@@ -44,7 +45,7 @@ from tailrace.sql.epoch.key_state import (
     SOURCE,
     STIRS,
     WALL,
-    kept_types,
+    key_row_types,
     ledger_types,
     loop_types,
     restored_keys,
@@ -110,8 +111,8 @@ class SparkKeys:
         self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
         self.ledger = ledger_name(computation.name)
         types = ledger_types(computation)
-        self._state = schema_of(kept_types(computation))
-        self._schema = StructType([StructField("state", self._state), StructField("said", schema_of(types))])
+        self._state = schema_of(key_row_types(computation))
+        self._schema = StructType([StructField("state", self._state), StructField("ledger", schema_of(types))])
         self._bucket = f"{bucketed(computation.key)} AS {BUCKET}"
         self._fed_back = [name for name in loop_types(computation) if name not in (*computation.key, *SOURCE)]
         self._returned = f"struct<{','.join(f'{name}:{types[name]}' for name in self._fed_back)}>"
@@ -141,8 +142,8 @@ class SparkKeys:
         """Take the keys through an epoch. Raises `ClockError` if the clock goes back."""
         clock.after(state.clock)
         schema = to_arrow_schema(self._schema)
-        kept, said = (pa.schema(list(schema.field(part).type)) for part in ("state", "said"))
-        one = _Bucket(KeyStep(self.computation, clock, state.clock, kept, said), schema)
+        states, ledger = (pa.schema(list(schema.field(part).type)) for part in ("state", "ledger"))
+        one = _Bucket(KeyStep(self.computation, clock, state.clock, states, ledger), schema)
         names = [*map(quoted, self.computation.log.columns), *PLACE]
         if state.loop is not None:
             consumed = consumed.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}")
@@ -156,7 +157,7 @@ class SparkKeys:
         both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
         made = with_resting(self.spark, stepped, resting, self._schema).localCheckpoint(eager=False)
-        rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
+        rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None
         return ComputedThere(rows, KeysThere(frame, clock, (made, there), loop))
 
@@ -175,13 +176,13 @@ class SparkKeys:
             rows = self.spark.sql(f"SELECT {', '.join(items)} {marked}").localCheckpoint()
         return ComputedThere(rows, replace(stepped.state, held=(*stepped.state.held, rows)))
 
-    def write(self, stepped: ComputedThere, branch: Branch, said: Mapping[str, str]) -> Told:
+    def write(self, stepped: ComputedThere, branch: Branch, properties: Mapping[str, str]) -> Told:
         seen, kind = Observation(), F.col("kind")
         kinds = (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
         rows = stepped.rows.observe(seen, *(F.count_if(kind == one).alias(one) for one in kinds))
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)
-        append(rows, branch, said)
+        append(rows, branch, properties)
         return Told.of_keys(seen.get)
 
     def onward(self, state: KeysThere) -> int:
@@ -225,7 +226,7 @@ class SparkKeys:
 class _Bucket:
     """The call of a Python worker on one bucket: the state of its keys and their records, as Arrow tables.
 
-    The result has two columns of structs: a key's row in `state`, a row of the ledger in `said`.
+    The result has two columns of structs: a key's row in `state`, a row of the ledger in `ledger`.
     """
 
     step: KeyStep

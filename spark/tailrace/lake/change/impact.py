@@ -9,7 +9,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import MEANING
 from tailrace.lake.schema.contract_diff import Change, Kind
 from tailrace.lake.schema.table_names import LEDGER
-from tailrace.model.definition.fingerprint import read
+from tailrace.model.definition.fingerprint import decode_meaning
 
 _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
 
@@ -38,7 +38,7 @@ def _definitions(lake: Lake, table: str, column: str) -> list[str]:
     for name in (name for name in lake.tables if name.endswith(LEDGER)):
         owner = name.removesuffix(LEDGER)
         text = lake.table(name).properties.get(MEANING)
-        if table in (owner, name) or (text and any(column == one for one, _ in read(text)["columns"])):
+        if table in (owner, name) or (text and any(column == one for one, _ in decode_meaning(text)["columns"])):
             found.append(owner)
     return found
 

@@ -42,7 +42,7 @@ Reader = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Kept:
+class UpkeepTable:
     """A table that is maintained.
 
     `readers` are the tables whose last commits say up to which snapshot they have read this one, each with the name of
@@ -55,7 +55,7 @@ class Kept:
     archived: bool = False
 
     @property
-    def table(self) -> str:
+    def name(self) -> str:
         return self.contract.table
 
     @property
@@ -71,7 +71,7 @@ class Need:
     `files` counts its data files, of which `small` are worth writing together, and `deletes` its delete files.
     """
 
-    kept: Kept
+    table: UpkeepTable
     files: int
     small: int
     deletes: int
@@ -86,7 +86,7 @@ class Need:
 
     @property
     def applies(self) -> bool:
-        return self.kept.on_read and self.deletes >= TOGETHER
+        return self.table.on_read and self.deletes >= TOGETHER
 
     @property
     def merges(self) -> bool:
@@ -101,26 +101,26 @@ class Plan:
     leftovers: tuple[str, ...]
 
 
-def kept(lake: Lake, definition: Definition) -> list[Kept]:
+def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
     """List the tables of a definition and of those that it reads, as far as they exist."""
-    found: dict[str, Kept] = {}
+    found: dict[str, UpkeepTable] = {}
     for stage in chain(definition):
         log = stage.source.name
         # A log's control tables may exist though the definition does not wait for their rows.
         control = (signals_contract(stage.source), complete_contract(stage.source))
         for contract in (*contracts(stage), *control, *archives(stage)):
-            found.setdefault(contract.table, _kept(stage, log, contract))
-    return [one for one in found.values() if lake.has(one.table)]
+            found.setdefault(contract.table, _upkeep_table(stage, log, contract))
+    return [one for one in found.values() if lake.has(one.name)]
 
 
-def _kept(stage: Definition, log: str, contract: Contract) -> Kept:
+def _upkeep_table(stage: Definition, log: str, contract: Contract) -> UpkeepTable:
     name, pipeline = stage.name, stage if isinstance(stage, Pipeline) else None
     if contract.table == ledger_name(name):
-        return Kept(contract, pipeline, ((name, STAMP),) if pipeline else (), archived=True)
+        return UpkeepTable(contract, pipeline, ((name, STAMP),) if pipeline else (), archived=True)
     if contract.table in (log, rejected_name(log)):
-        return Kept(contract, archived=True)
+        return UpkeepTable(contract, archived=True)
     seen = _SEEN.get(contract.table.removeprefix(log))
-    return Kept(contract, readers=((log, seen),)) if seen else Kept(contract, pipeline)
+    return UpkeepTable(contract, readers=((log, seen),)) if seen else UpkeepTable(contract, pipeline)
 
 
 def planned(lake: Lake, definition: Definition, now: int) -> Plan:
@@ -133,15 +133,15 @@ def planned(lake: Lake, definition: Definition, now: int) -> Plan:
     stages = [stage for stage in chain(definition) if isinstance(stage, Pipeline)]
     after = lake.settings.keep_leftovers
     leftovers = (one for stage in stages for one in leftover_tables(lake, stage, names, now, after))
-    return Plan(tuple(need(lake, one, now) for one in kept(lake, definition)), tuple(sorted(leftovers)))
+    return Plan(tuple(need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers)))
 
 
-def need(lake: Lake, one: Kept, now: int) -> Need:
+def need(lake: Lake, one: UpkeepTable, now: int) -> Need:
     """Find the maintenance that one table needs; `now` is in milliseconds."""
     runs: dict[str, Run] = runs_of(lake, one.pipeline) if one.pipeline else {}
     # The readers' places are read before the table: readers only go forward meanwhile.
     needed = needed_snapshots(lake, one)
-    loaded = lake.table(one.table)
+    loaded = lake.table(one.name)
     small, files, deletes, manifests = _files(loaded)
     settings = lake.settings
     return Need(
@@ -156,7 +156,7 @@ def need(lake: Lake, one: Kept, now: int) -> Need:
     )
 
 
-def needed_snapshots(lake: Lake, one: Kept) -> list[int]:
+def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
     """List the snapshots of a table that its readers go on from."""
     return [snapshot for reader, named in one.readers for snapshot in needed_of(lake, reader, named)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tailrace.model.base.errors import DefinitionError, Fault, TailraceError, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
@@ -22,22 +22,16 @@ from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.base.types import element_type, is_type
 from tailrace.model.base.values import fitting
+from tailrace.model.definition.context import ComputationError, Context, Timer
 from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.source_text import written
 
-if TYPE_CHECKING:
-    from tailrace.model.definition.context import Context, Timer
-
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
 )
 """Column names that the ledger of a computation uses, besides those of every ledger."""
-
-
-class ComputationError(TailraceError, RuntimeError):
-    """A computation that failed, or did what it may not: its epoch fails, and nothing of the epoch is committed."""
 
 
 class NotKeptError(TailraceError, ValueError):
@@ -144,7 +138,7 @@ class Computation:
         return self.log.source
 
     @property
-    def produced(self) -> Productions:
+    def produced(self) -> Productions[Computation]:
         """The computation's productions as the log of another definition."""
         columns = {name: self.log.columns[name] for name in self.key} | dict(type(self).produces)
         return Productions(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)

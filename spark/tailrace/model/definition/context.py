@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment, text
 from tailrace.model.base.values import of_value
-from tailrace.model.definition.computation import Computation, ComputationError
+from tailrace.model.definition.log import Log
 from tailrace.model.windows.panes import Key
+
+
+class ComputationError(TailraceError, RuntimeError):
+    """A computation that failed, or did what it may not: its epoch fails, and nothing of the epoch is committed."""
 
 
 class Domain(Enum):
@@ -25,6 +30,37 @@ class Domain(Enum):
 
 Fits: TypeAlias = Callable[[Any], Any]
 """A function that converts a value to a column's type."""
+
+
+class Code(Protocol):
+    """The code that a context serves, a `Computation`: what it declares, and how values get their declared types."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+
+    @property
+    def loops(self) -> bool: ...
+
+    @property
+    def defaults(self) -> Mapping[str, Any]: ...
+
+    @property
+    def lists(self) -> tuple[str, ...]: ...
+
+    @property
+    def going_out(self) -> Sequence[tuple[str, Fits]]: ...
+
+    @property
+    def going_back(self) -> Sequence[tuple[str, Fits]]: ...
+
+    def stored(self, name: str, given: Any) -> Any: ...
+
 
 EVENT = Domain.EVENT
 PROCESSING = Domain.PROCESSING
@@ -59,9 +95,9 @@ class Values:
 
     __slots__ = ("__dict__", "_computation")
 
-    _computation: Computation
+    _computation: Code
 
-    def __init__(self, computation: Computation, held: Mapping[str, Any]) -> None:
+    def __init__(self, computation: Code, held: Mapping[str, Any]) -> None:
         copied = dict(held)
         for name in computation.lists:
             if copied[name] is not None:
@@ -83,8 +119,8 @@ class Values:
     def clear(self) -> None:
         """Set every field to its default again."""
         fields = self.__dict__
-        for name, one in self._computation.fields.items():
-            fields[name] = self._computation.stored(name, one.default)
+        for name, default in self._computation.defaults.items():
+            fields[name] = self._computation.stored(name, default)
 
     def __dir__(self) -> list[str]:
         return [*self.__dict__, "clear"]
@@ -121,7 +157,7 @@ class Context:
 
     def __init__(
         self,
-        computation: Computation,
+        computation: Code,
         key: Key,
         held: Mapping[str, Any],
         timers: Mapping[str, Timer],

@@ -1,4 +1,4 @@
-"""The meaning of a pipeline, part by part: the fingerprint is a digest of the parts, and a change is found by them.
+"""The meaning of a definition, part by part: the fingerprint is a digest of the parts, and they show what changed.
 
 A lake keeps the parts as JSON beside the answers, so that a changed definition can be compared with the one that gave
 the answers: whether it only gives more results, fires otherwise, or means something else.
@@ -11,16 +11,11 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.source_text import written
-from tailrace.model.windows.panes import END_OF_WINDOW
-
-if TYPE_CHECKING:
-    from tailrace.model.definition.map import Map
-    from tailrace.model.definition.pipeline import Pipeline
 
 Parts: TypeAlias = "Mapping[str, Any]"
 
@@ -55,52 +50,6 @@ def of_log(log: Log) -> dict[str, Any]:
     return found | {"event_time": log.event_time, FOLLOWS: follows}
 
 
-def parts(pipeline: Pipeline) -> dict[str, Any]:
-    """List the parts of a definition that give it its meaning, by their names.
-
-    Parts are written without the options that are left out: so a new option changes no digest.
-    """
-    log = pipeline.log
-    found = of_log(log) | {
-        "key": pipeline.key,
-        "what": sorted((name, written(combiner)) for name, combiner in pipeline.what.items()),
-        "where": written(pipeline.where),
-        "when": written(pipeline.when),
-        "how": pipeline.how.value,
-        "lateness": timedelta(microseconds=pipeline.lateness),
-        "on_time": pipeline.on_time,
-        "closing": pipeline.closing,
-        "finishing": pipeline.finishing,
-    }
-    if pipeline.keep is not None:
-        found["keep"] = written(pipeline.keep)
-    if pipeline.each:
-        found["each"] = tuple(written(one) for one in pipeline.each)
-    if any(pipeline.when.percentile_faults("when", ())):
-        found["percentiles"] = sorted(log.ahead.items())
-    if pipeline.timestamp is not END_OF_WINDOW:
-        found["timestamp"] = pipeline.timestamp.value
-    return found
-
-
-def fingerprint(pipeline: Pipeline) -> str:
-    """Compute the digest of everything that gives a definition its meaning. Its name and the source do not."""
-    one = parts(pipeline)
-    meaning: tuple[object, ...] = (
-        one["columns"],
-        (one["reads"], one["of"]) if "reads" in one else (one["event_time"], one[FOLLOWS]),
-        (one["key"], one["what"]),
-        (one["where"], one["when"], one["how"], one["lateness"]),
-        (one["on_time"], one["closing"], one["finishing"]),
-    )
-    # In the order in which these options were added; an option that is left out does not change the digest.
-    meaning += (one["keep"],) if "keep" in one else ()
-    meaning += one.get("each", ())
-    meaning += (one["percentiles"],) if "percentiles" in one else ()
-    meaning += (one["timestamp"],) if "timestamp" in one else ()
-    return digest(meaning)
-
-
 def digest(meaning: tuple[object, ...]) -> str:
     """Compute the digest of a meaning, which must be written the same wherever it is the same.
 
@@ -110,12 +59,12 @@ def digest(meaning: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
 
-def kept(definition: Pipeline | Map) -> str:
-    """Write the parts as a lake keeps them: JSON, the same for the same meaning."""
-    return json.dumps({name: _plain(value) for name, value in definition.meaning.items()}, sort_keys=True)
+def encode_meaning(meaning: Parts) -> str:
+    """Write the parts of a definition as a lake keeps them: JSON, equal for equal meanings."""
+    return json.dumps({name: _plain(value) for name, value in meaning.items()}, sort_keys=True)
 
 
-def read(text: str) -> Parts:
+def decode_meaning(text: str) -> Parts:
     """Read the parts that a lake has kept."""
     found: Parts = json.loads(text)
     return found

@@ -75,7 +75,7 @@ class Map:
         return any(one.several for one in self.each) or (isinstance(before, Map) and before.several)
 
     @property
-    def produced(self) -> Productions:
+    def produced(self) -> Productions[Map]:
         """The map's output as the log of another definition."""
         columns = self.results | {PANE_TIME: "timestamp"}
         return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)

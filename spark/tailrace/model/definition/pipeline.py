@@ -21,9 +21,10 @@ from tailrace.model.base.time import END_OF_TIME, duration
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.combiners.retraction import taking_back
 from tailrace.model.definition.derived_logs import Panes
-from tailrace.model.definition.fingerprint import fingerprint, parts
+from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, taken_through
+from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import pipeline_faults
 from tailrace.model.triggers.combinators import AtWatermark, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
@@ -90,7 +91,8 @@ class Pipeline:
     @property
     def earlier(self) -> Pipeline | None:
         """The stage whose panes this one reads; None for the first stage, which reads a source's log or productions."""
-        return self.log.of if isinstance(self.log, Panes) else None
+        found: Pipeline | None = self.log.of if isinstance(self.log, Panes) else None
+        return found
 
     @property
     def takes_back(self) -> bool:
@@ -120,7 +122,7 @@ class Pipeline:
         return self.log.source
 
     @property
-    def panes(self) -> Panes:
+    def panes(self) -> Panes[Pipeline]:
         """The pipeline's panes as the log of a later stage."""
         spans = {"window_start": "timestamp", "window_end": "timestamp"}
         columns = {name: self.columns[name] for name in self.key} | spans | self.results
@@ -210,13 +212,49 @@ class Pipeline:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The parts that give the pipeline its meaning, by their names (`model.definition.fingerprint`)."""
-        return parts(self)
+        """The parts that give the pipeline its meaning, by their names, without the options that are left out.
+
+        So a new option of pipelines changes no digest.
+        """
+        log = self.log
+        found = of_log(log) | {
+            "key": self.key,
+            "what": sorted((name, written(combiner)) for name, combiner in self.what.items()),
+            "where": written(self.where),
+            "when": written(self.when),
+            "how": self.how.value,
+            "lateness": timedelta(microseconds=self.lateness),
+            "on_time": self.on_time,
+            "closing": self.closing,
+            "finishing": self.finishing,
+        }
+        if self.keep is not None:
+            found["keep"] = written(self.keep)
+        if self.each:
+            found["each"] = tuple(written(one) for one in self.each)
+        if any(self.when.percentile_faults("when", ())):
+            found["percentiles"] = sorted(log.ahead.items())
+        if self.timestamp is not END_OF_WINDOW:
+            found["timestamp"] = self.timestamp.value
+        return found
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning (`model.definition.fingerprint`)."""
-        return fingerprint(self)
+        """A digest of everything that gives the definition its meaning; its name and the source do not."""
+        one = self.meaning
+        meaning: tuple[object, ...] = (
+            one["columns"],
+            (one["reads"], one["of"]) if "reads" in one else (one["event_time"], one[FOLLOWS]),
+            (one["key"], one["what"]),
+            (one["where"], one["when"], one["how"], one["lateness"]),
+            (one["on_time"], one["closing"], one["finishing"]),
+        )
+        # In the order in which these options were added; an option that is left out does not change the digest.
+        meaning += (one["keep"],) if "keep" in one else ()
+        meaning += one.get("each", ())
+        meaning += (one["percentiles"],) if "percentiles" in one else ()
+        meaning += (one["timestamp"],) if "timestamp" in one else ()
+        return digest(meaning)
 
 
 class _Finished(Pipeline):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from tailrace.model.base.conditions import condition_faults
+from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, unknown_column
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS, name_faults, reserved
 from tailrace.model.base.time import duration, waits
@@ -17,18 +17,82 @@ from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.joins import Pairs
 from tailrace.model.definition.log import PANE_TIME, Log
-from tailrace.model.definition.record_steps import Each, element_faults
+from tailrace.model.definition.record_steps import Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.triggers.combinators import Sequence, Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
-from tailrace.model.windows.windows import PHASE_TYPES, Fixed
-
-if TYPE_CHECKING:
-    from tailrace.model.definition.map import Map
-    from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Windowing
 
 
-def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
+class Declared(Protocol):
+    """A definition as its checks see it: what a `Map` and a `Pipeline` have in common."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def each(self) -> tuple[ElementWise, ...]: ...
+
+    @property
+    def keep(self) -> Condition | None: ...
+
+    @property
+    def columns(self) -> Mapping[str, str]: ...
+
+
+class DeclaredMap(Declared, Protocol):
+    """A `Map` as its checks see it."""
+
+    @property
+    def what(self) -> tuple[str, ...]: ...
+
+
+class DeclaredPipeline(Declared, Protocol):
+    """A `Pipeline` as its checks see it."""
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+
+    @property
+    def what(self) -> Mapping[str, Combiner]: ...
+
+    @property
+    def where(self) -> Windowing: ...
+
+    @property
+    def when(self) -> Trigger: ...
+
+    @property
+    def how(self) -> Accumulation: ...
+
+    @property
+    def allowed_lateness(self) -> timedelta | None: ...
+
+    @property
+    def lateness(self) -> int: ...
+
+    @property
+    def finishing(self) -> str: ...
+
+    @property
+    def timestamp(self) -> Timestamp: ...
+
+    @property
+    def answers(self) -> bool | None: ...
+
+    @property
+    def earlier(self) -> DeclaredPipeline | None: ...
+
+    @property
+    def trails(self) -> int: ...
+
+    def type_of(self, combiner: Combiner) -> str | None: ...
+
+
+def pipeline_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     """Find all faults of a pipeline."""
     yield from name_faults("name", pipeline.name)
     log: object = pipeline.log
@@ -65,7 +129,7 @@ def pipeline_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield from _when_faults(pipeline)
 
 
-def map_faults(definition: Map) -> Iterable[Fault]:
+def map_faults(definition: DeclaredMap) -> Iterable[Fault]:
     """Find all faults of a map."""
     yield from name_faults("name", definition.name)
     log: object = definition.log
@@ -88,7 +152,7 @@ def map_faults(definition: Map) -> Iterable[Fault]:
     yield from _weak_step_faults(definition)
 
 
-def _given_faults(definition: Map) -> Iterable[Fault]:
+def _given_faults(definition: DeclaredMap) -> Iterable[Fault]:
     """Find the faults of the columns that go out of a map."""
     columns = definition.columns
     for place, column in enumerate(definition.what or columns):
@@ -104,7 +168,7 @@ def _given_faults(definition: Map) -> Iterable[Fault]:
         yield Fault("what", definition.what, "each column once", "leave out the repeated one")
 
 
-def _each_faults(definition: Pipeline | Map) -> Iterable[Fault]:
+def _each_faults(definition: Declared) -> Iterable[Fault]:
     types = definition.log.columns
     for place, one in enumerate(definition.each):
         faults = list(element_faults(f"each[{place}]", one, types))
@@ -114,7 +178,7 @@ def _each_faults(definition: Pipeline | Map) -> Iterable[Fault]:
         types = one.columns(types)
 
 
-def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _key_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     columns = pipeline.columns
     for place, column in enumerate(pipeline.key):
         if column not in columns:
@@ -129,7 +193,7 @@ def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault("key", pipeline.key, "each column once", "leave out the repeated one")
 
 
-def _where_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _where_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     where = pipeline.where
     if isinstance(where, OwnWindows) and where.merges and where.reach <= 0:
         expected = "how long after it closes a window can be reached through one that is open, in microseconds"
@@ -143,7 +207,7 @@ def _where_faults(pipeline: Pipeline) -> Iterable[Fault]:
             yield Fault("where.phase", f"{column}: {pipeline.columns[column]}", expected, "take another column")
 
 
-def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _what_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     if not pipeline.what:
         yield Fault("what", {}, "at least one result", 'write what={"records": Count()}')
     for name, combiner in pipeline.what.items():
@@ -171,7 +235,7 @@ def _combines(combiner: Combiner, type: str | None) -> bool:
     return isinstance(combiner, Collect | Highest) and not element_type(type)
 
 
-def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _timestamp_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     chosen, where = pipeline.timestamp, pipeline.where
     if not isinstance(chosen, Timestamp):
         yield Fault("timestamp", chosen, "when an answer happened", "use END_OF_WINDOW, EARLIEST or LATEST")
@@ -180,7 +244,7 @@ def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault("timestamp", chosen, expected, "a later stage would wait for them for ever: leave it out")
 
 
-def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     """Find the faults of a stage in view of the earlier stage whose panes it reads."""
     earlier, late = pipeline.earlier, pipeline.allowed_lateness
     assert earlier is not None
@@ -213,7 +277,7 @@ def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
         yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
 
 
-def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _weak_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     """Find the options that need records to be kept, over productions that are not (MillWheel, 6.1.3).
 
     The ledger has only the place of a record that is left out, from which a backfill or a person finds it again.
@@ -224,7 +288,7 @@ def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
     yield from _weak_step_faults(pipeline)
 
 
-def _weak_step_faults(definition: Pipeline | Map) -> Iterable[Fault]:
+def _weak_step_faults(definition: Declared) -> Iterable[Fault]:
     for place, one in enumerate(definition.each):
         if isinstance(one, Each) and _weak(definition.log):
             expected = "records that are kept, for it may reject some"
@@ -239,7 +303,7 @@ def _weak(log: Log) -> bool:
 _STRONG = 'leave productions="weak" out of {}'
 
 
-def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
+def _when_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     late = pipeline.allowed_lateness
     if late is not None and not waits(late):
         yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.definition.computation import Computation, ComputationError
-from tailrace.model.definition.context import PROCESSING, Context, Timer
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.context import PROCESSING, ComputationError, Context, Timer
 from tailrace.model.definition.log import PLACE
 from tailrace.model.definition.record_steps import RecordError
 from tailrace.model.step.computation_state import (

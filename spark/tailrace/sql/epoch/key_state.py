@@ -30,16 +30,16 @@ def ledger_types(computation: Computation) -> dict[str, str]:
     return {name: spark_type(column.shape) for name, column in computation_contract(computation).columns.items()}
 
 
-def kept_columns(computation: Computation) -> list[str]:
+def key_row_columns(computation: Computation) -> list[str]:
     """Name the columns of a key's row that the ledger has, too."""
     state = ["state"] if computation.fields else []
     return [*computation.key, *state, "timers", *(["waiting"] if computation.ordered else [])]
 
 
-def kept_types(computation: Computation) -> dict[str, str]:
+def key_row_types(computation: Computation) -> dict[str, str]:
     """Return the types of the columns of a key's row, by name."""
     types = ledger_types(computation)
-    return {name: types[name] for name in kept_columns(computation)} | dict.fromkeys(LOOKED_AT, "bigint")
+    return {name: types[name] for name in key_row_columns(computation)} | dict.fromkeys(LOOKED_AT, "bigint")
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
@@ -59,7 +59,7 @@ def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
     if computation.ordered:
         due.append(f"{_least('waiting', None, f't.{quoted(computation.log.event_time)}')} + 1L")
     wall, holds = _least("timers", f"t.domain = '{PROCESSING.value}'", "t.`at`"), _least("timers", None, "t.holds")
-    items = [quoted(name) for name in kept_columns(computation)]
+    items = [quoted(name) for name in key_row_columns(computation)]
     least = f"LEAST({', '.join(due)})" if len(due) > 1 else due[0]
     items += [f"{least} AS {DUE}", f"{wall} AS {WALL}", f"{holds} AS {HOLDS}"]
     return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT gone"

@@ -105,10 +105,10 @@ def _at(pipeline: Pipeline) -> str:
 
 def _lifted_records(pipeline: Pipeline, source: str, at: str, places: list[str]) -> str:
     items = listed(names(pipeline), [f"{at} AS at"], lifted(pipeline), places)
-    return f"SELECT {items} FROM {source}{kept(pipeline)}"
+    return f"SELECT {items} FROM {source}{keep_clause(pipeline)}"
 
 
-def kept(pipeline: Ranged) -> str:
+def keep_clause(pipeline: Ranged) -> str:
     """Write the clause that leaves out the records that the definition leaves out; empty where it keeps all."""
     if pipeline.keep is None:
         return ""

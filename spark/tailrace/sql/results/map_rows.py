@@ -13,7 +13,7 @@ from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, s
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
-from tailrace.sql.records.assignment import kept
+from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.records.selections import FAILED, selected
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import null, quoted
@@ -38,7 +38,7 @@ def given(definition: Map, records: str) -> str:
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
     items += [f"{theirs} AS {ours}" for ours, theirs in PLACE.items()]
-    return f"SELECT {', '.join(items)} FROM {records}{kept(definition)}"
+    return f"SELECT {', '.join(items)} FROM {records}{keep_clause(definition)}"
 
 
 def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> str:

@@ -69,7 +69,7 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
 
 def _need_data(one: Need) -> dict[str, Any]:
     return {
-        "table": one.kept.table,
+        "table": one.table.name,
         "files": one.files,
         "small_files": one.small,
         "delete_files": one.deletes,
@@ -85,7 +85,7 @@ def _plan_shown(plan: Plan) -> Iterator[Any]:
     rows = table("table", *columns, right=columns)
     for one in plan.needs:
         counts = (one.files, one.small, one.deletes, one.manifests, one.snapshots, len(one.going.removed))
-        rows.add_row(one.kept.table, *(f"{count:,}" for count in (*counts, len(one.names))))
+        rows.add_row(one.table.name, *(f"{count:,}" for count in (*counts, len(one.names))))
     yield rows
     yield from (Text(f"{name}: left over by a replay that died") for name in plan.leftovers)
     yield Text("nothing was changed; files that no snapshot names are looked for when it runs", style="dim")

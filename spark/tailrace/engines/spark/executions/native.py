@@ -33,7 +33,7 @@ from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
-from tailrace.sql.records.assignment import WINDOWS, kept
+from tailrace.sql.records.assignment import WINDOWS, keep_clause
 
 
 class Native(Execution):
@@ -45,7 +45,7 @@ class Native(Execution):
         view = self._views
         self._partials = partials(pipeline, view["bundle"], view["clock"])
         self._transitions = transitions(pipeline, met(pipeline, view["state"], view["partials"], view["clock"]))
-        self._said = self.rows.of_transitions(view["transitions"])
+        self._ledger_rows = self.rows.of_transitions(view["transitions"])
         self._late = self.rows.of_late(late(pipeline, view["bundle"], view["clock"]))
         self._refused = self.rows.of_late(refused(pipeline, view["bundle"], view["clock"], view["transitions"]))
         self._remains = self.rows.state(view["transitions"])
@@ -69,7 +69,7 @@ class Native(Execution):
         self._clock_view(state, clock)
         moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"))
         moved.createOrReplaceTempView(self._views["transitions"])
-        rows = self.spark.sql(self._said)
+        rows = self.spark.sql(self._ledger_rows)
         if may_be_late(self.pipeline, consumed.closest, state.clock):
             rows = rows.unionAll(self.spark.sql(self._late))
         if self.pipeline.finishing == "close":
@@ -91,7 +91,7 @@ class Assigned(Native):
 
     def _prepared(self, bundle: DataFrame) -> Prepared:
         prepared, pipeline = super()._prepared(bundle), self.pipeline
-        records = queried(self.spark, prepared.records, lambda view: f"SELECT * FROM {view}{kept(pipeline)}")
+        records = queried(self.spark, prepared.records, lambda view: f"SELECT * FROM {view}{keep_clause(pipeline)}")
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS}).fields])
         # Checkpointed, so that the code is called once for a record although partials and late records are read apart.
         placed = records.mapInArrow(placer(pipeline, to_arrow_schema(schema)), schema).localCheckpoint(eager=False)

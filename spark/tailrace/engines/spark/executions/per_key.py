@@ -33,7 +33,7 @@ from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_row, times
-from tailrace.sql.records.assignment import kept
+from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Sql, quoted
 
 BUCKETS = 16
@@ -50,8 +50,8 @@ class PerKey(Execution):
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         super().__init__(spark, pipeline)
-        state, said = self._state_schema(), schema_of(self.rows.types)
-        self._schema = StructType([StructField("state", state), StructField("said", said)])
+        state, ledger = self._state_schema(), schema_of(self.rows.types)
+        self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
         rules = Transition(pipeline, Sql())
         row = {name: quoted(name) for name in rules.columns()}
         self._stirs = rules.stirs(row, "window_end", times(pipeline))
@@ -61,7 +61,7 @@ class PerKey(Execution):
         prepared = self._prepared(bundle)
         columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
-        items, where = ", ".join(columns), kept(self.pipeline)
+        items, where = ", ".join(columns), keep_clause(self.pipeline)
         records = queried(self.spark, prepared.records, lambda view: f"SELECT {items} FROM {view}{where}")
         return Consumed(records, None, prepared)
 
@@ -69,7 +69,7 @@ class PerKey(Execution):
         """Take the open windows through an epoch, a bucket at a time."""
         clock.after(state.clock)
         schema = to_arrow_schema(self._schema)
-        parts = (pa.schema(list(schema.field(part).type)) for part in ("state", "said"))
+        parts = (pa.schema(list(schema.field(part).type)) for part in ("state", "ledger"))
         one = _BucketOfWindows(PythonStep(self.pipeline, clock, state.clock, state.generation, *parts), schema)
         windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}")
         there, resting = tuple[DataFrame, ...](), None
@@ -82,7 +82,7 @@ class PerKey(Execution):
         if resting is not None:
             stepped = with_resting(self.spark, stepped, resting, self._schema)
         made, count = checkpointed(stepped, F.col("state").isNotNull())
-        rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("said", "state"))
+        rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         held = (made, *there, *consumed.prepared.held)
         onward = OpenWindows(after, clock, state.generation, held, count)
         return Stepped(self._with_rejected(rows, consumed, clock), onward, count)
@@ -99,10 +99,10 @@ class _BucketOfWindows:
         return as_pair(self.schema, *self.step(held, bundle))
 
 
-def as_pair(schema: pa.Schema, state: pa.Table, said: pa.Table) -> pa.Table:
+def as_pair(schema: pa.Schema, state: pa.Table, ledger: pa.Table) -> pa.Table:
     """Stack rows of the state and of the ledger in one table, as structs in a column each."""
     parts = []
-    for name, part in (("state", state), ("said", said)):
+    for name, part in (("state", state), ("ledger", ledger)):
         rows = part.to_struct_array()
         nothing = {one.name: pa.nulls(len(rows), one.type) for one in schema}
         parts.append(pa.table([*(nothing | {name: rows}).values()], schema=schema))

@@ -41,9 +41,9 @@ def told_apart(
 
 
 def with_resting(spark: SparkSession, stepped: DataFrame, resting: DataFrame, schema: StructType) -> DataFrame:
-    """Append the state that rests to the rows that were stepped, with columns `state` and `said`."""
+    """Append the state that rests to the rows that were stepped, with columns `state` and `ledger`."""
     state = F.struct(*map(quoted, schema["state"].dataType.fieldNames()))  # type: ignore[attr-defined]
-    nothing = F.lit(None).cast(schema["said"].dataType)
+    nothing = F.lit(None).cast(schema["ledger"].dataType)
     # Coalesced, as each epoch adds the partitions of stepped rows to those of resting rows.
     few = resting.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-    return stepped.unionAll(few.select(state.alias("state"), nothing.alias("said")))
+    return stepped.unionAll(few.select(state.alias("state"), nothing.alias("ledger")))
