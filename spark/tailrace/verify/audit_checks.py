@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.lake import Head
+from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import times_of
-from tailrace.lake.commit.lease import LENDER
+from tailrace.lake.commit.epoch_properties import CLOCK, times_of
+from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
@@ -108,29 +109,9 @@ class Audited:
         epochs = (one for one in found.all if int(one.properties.get("epoch", "-1")) <= self.epoch)
         return sum(one.added for one in epochs), found.whole
 
-    def epochs_once(self) -> Check:
-        """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-        heads = [
-            one.properties for one in commits(self.lake, ledger_name(self.definition.name), self.head.snapshot).all
-        ]
-        # Commits of backfills, of lending them the lease, and of maintenance repeat an epoch that was committed before.
-        own = [each for each in heads if "watermark" in each and not {"run", LENDER, MAINTAINED} & each.keys()]
-        faults, before = [], Head(None, {})
-        for each in own:
-            now = Head(None, each)
-            step = now.number("epoch") - before.number("epoch")
-            taken = now.number("token") > before.number("token") and step == 0
-            if before.properties and step != 1 and not taken:
-                faults.append(f"epoch {now.number('epoch')} after {before.number('epoch')}")
-            for name in ("watermark", "processing_time"):
-                if before.properties and now.number(name) < before.number(name):
-                    faults.append(f"the {name} went back in epoch {now.number('epoch')}")
-            before = now
-        detail = (
-            "; ".join(faults[:SHOWN])
-            or f"{len({each['epoch'] for each in own}):,} epochs, the watermark is at {text(self.watermark)}"
-        )
-        return Check("epochs follow each other, and their clocks", not faults, detail)
+    def in_order(self) -> Check:
+        """Check that the ledger has each epoch once, in order (`epochs_in_order`)."""
+        return epochs_in_order(self.lake, self.ledger, self.head.snapshot)
 
     def rejected_again(self, rejected: str, again: str) -> Check:
         """Check that the ledger has each record that a step rejects, once, and no other (X6).
@@ -154,6 +135,31 @@ class Audited:
         rows = self.session.rows(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}")
         quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
         return Check(name, False, f"{same:,} {self.of} the same, {told}: {quotes}")
+
+
+def epochs_in_order(lake: Lake, ledger: str, snapshot: int | None, clocks: tuple[str, ...] = CLOCK) -> Check:
+    """Check that a ledger has each epoch once, in order, with clocks that never go back (T3, X2).
+
+    `clocks` are the properties of a commit that may not be less than those of the commit before, in microseconds.
+    """
+    # Commits of backfills, of lending them the lease, and of maintenance repeat an epoch that was committed before.
+    apart = {"run", LENDER, MAINTAINED}
+    properties = (one.properties for one in commits(lake, ledger, snapshot).all)
+    heads = [Head(None, each) for each in properties if "watermark" in each and not apart & each.keys()]
+    faults = list[str]()
+    for before, now in pairwise(heads):
+        epoch, step = now.number("epoch"), now.number("epoch") - before.number("epoch")
+        # The commit that takes the lease repeats the epoch of the commit before.
+        taken = now.number(TOKEN) > before.number(TOKEN) and step == 0
+        if step != 1 and not taken:
+            faults.append(f"epoch {epoch} after {before.number('epoch')}")
+        faults += [
+            f"the {name} went back in epoch {epoch}" for name in clocks if now.number(name) < before.number(name)
+        ]
+    count = len({one.number("epoch") for one in heads})
+    until = f", the watermark is at {text(heads[-1].number('watermark'))}" if heads else ""
+    detail = "; ".join(faults[:SHOWN]) or f"{count:,} epochs{until}"
+    return Check("epochs follow each other, and their clocks", not faults, detail)
 
 
 def in_common(session: Session, rows: str, others: str, on: Mapping[str, str]) -> int:

@@ -5,17 +5,15 @@ Every record that was fed back came round once, in the next epoch, or is in flig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Head, Lake
-from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.change.registry import claimant_of, shared
-from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.lease import TOKEN
+from tailrace.lake.commit.epoch_properties import CLOCK, ONWARD
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, equal
@@ -24,7 +22,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import quoted
-from tailrace.verify.audit_checks import SHOWN, Audit, Check
+from tailrace.verify.audit_checks import Audit, Check, epochs_in_order
 
 
 def audit_computation(lake: Lake, computation: Computation) -> Audit:
@@ -57,7 +55,8 @@ def _audited(session: Session, computation: Computation, table: str, head: Head)
     sums = {"pending": "SIZE(timers)", "waiting": waiting}
     items = ["COUNT(*) AS keys", *(f"CAST(COALESCE(SUM({t}), 0) AS bigint) AS {name}" for name, t in sums.items())]
     counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest})")[0]
-    checks = [*_checks(session, computation, ledger, counts, epoch), _epochs_once(session.lake, table, head.snapshot)]
+    epochs = epochs_in_order(session.lake, table, head.snapshot, (*CLOCK, ONWARD))
+    checks = [*_checks(session, computation, ledger, counts, epoch), epochs]
     return Audit(counts, tuple(checks), session.choice)
 
 
@@ -122,22 +121,3 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
     (row,) = session.rows(f"{text} LEFT JOIN ({own}) own USING (id, event_time)")
     detail = "{ids:,} counted, {twice:,} of them twice, {foreign:,} of them another's".format(**row)
     return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)
-
-
-def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
-    """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-    properties = [one.properties for one in commits(lake, table, snapshot).all if MAINTAINED not in one.properties]
-    faults: list[str] = []
-    before: Mapping[str, str] = {}
-    for one in properties:
-        if "watermark" not in one:
-            continue
-        # The commit that takes a lease repeats the epoch and the clocks of the commit before.
-        if before and one[TOKEN] == before[TOKEN] and int(one["epoch"]) != int(before["epoch"]) + 1:
-            faults.append(f"epoch {one['epoch']} after {before['epoch']}")
-        for name in ("watermark", "processing_time", "onward"):
-            if before and int(one[name]) < int(before[name]):
-                faults.append(f"the {name} went back in epoch {one['epoch']}")
-        before = one
-    detail = "; ".join(faults[:SHOWN]) or f"up to epoch {before.get('epoch', 'none')}"
-    return Check("epochs follow each other, and their clocks", not faults, detail)

@@ -53,7 +53,12 @@ class _MapAudit(Audited):
 
     def run(self) -> Audit:
         counts = self._counts()
-        checks = [*self.landed(counts), self.epochs_once(), self._each_record(counts), self._once()]
+        checks = [
+            *self.landed(counts),
+            self.in_order(),
+            self._each_record(counts),
+            self._once(),
+        ]
         if self.failed is not None:
             rejected = self.session.view(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'")
             checks.append(self.rejected_again(rejected, f"SELECT * FROM {self.failed}"))

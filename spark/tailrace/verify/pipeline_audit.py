@@ -79,7 +79,7 @@ class _Audit(Audited):
         counts = self._counts()
         checks = [
             *self.landed(counts),
-            self.epochs_once(),
+            self.in_order(),
             self._late_are_records(counts),
             self._every_record_counted(),
             *([] if self.pipeline is self.first else [self._no_correction_late()]),
