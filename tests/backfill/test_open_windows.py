@@ -109,8 +109,8 @@ def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(
     case.land(("ann", 32, "08:50"))
     within(running, lambda: running.landing.epoch == 2)
     assert running.folds[0].epoch == 1, "it waits"
-    lease.hand_back()
     lease.give_back()
+    lease.close()
     within(running, lambda: running.folds[0].epoch == 2)
     running.stop()
     running.close()
@@ -149,7 +149,7 @@ def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     other.start()
     time.sleep(2)
     assert not ended, "it waits for the first"
-    lease.hand_back()
+    lease.give_back()
     other.join(120)
     assert ended
     assert case.answers(HOURLY)["ann", "08:00"] == (3, 13)

@@ -217,7 +217,7 @@ def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: S
     lent = Lease.take(lake, ledger)
     done, going_on = (runs.start("backfill", 0, 1, log_epoch=0) for _ in range(2))
     restored = Lease.borrow(lake, ledger, "restore_3_0123abcd")
-    restored.hand_back()
+    restored.give_back()
     borrowed = Lease.borrow(lake, ledger, going_on.run)
     for run in (done, going_on):
         Branch(lake, ledger, f"backfill_{run.run}").start()

@@ -119,7 +119,7 @@ class Fold:
     def close(self) -> None:
         self.follower.follow()
         self.follower.close()
-        self.lease.give_back()
+        self.lease.close()
 
 
 class Merging(Following):
@@ -277,8 +277,8 @@ def stream(writer: Writer, pipelines: Sequence[Pipeline], source: Epochs, misses
                 fold.follower.follow()
     for fold in folds:
         fold.close()
-    landing.log.give_back()
-    landing.rejected.give_back()
+    landing.log.close()
+    landing.rejected.close()
 
 
 def catch_up(writer: Writer, landing: Landing, folds: Sequence[Fold]) -> None:

@@ -64,7 +64,7 @@ class ComputationFold(LedgerFold):
     def close(self) -> None:
         if self.claiming is not None:
             self.claiming.close()
-        self.lease.give_back()
+        self.lease.close()
         self.side.close()
 
     def _ensure(self) -> None:

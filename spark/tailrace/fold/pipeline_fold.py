@@ -132,7 +132,7 @@ class LedgerFold:
     def leave(self) -> None:
         """Let go of the fold as it is: another process has it, and brings `p` up."""
         self._staged = None
-        self.lease.give_back()
+        self.lease.close()
         self.side.close()
 
     def _ensure(self) -> None:
@@ -275,7 +275,7 @@ class PipelineFold(LedgerFold):
         """Bring `p` up with the ledger and remove the branches."""
         self.follower.follow()
         self.follower.close()
-        self.lease.give_back()
+        self.lease.close()
         self.side.close()
 
     def leave(self) -> None:
@@ -320,7 +320,7 @@ class MapFold(LedgerFold):
         """Do nothing: nothing follows the ledger of a map, whose rows are read there."""
 
     def close(self) -> None:
-        self.lease.give_back()
+        self.lease.close()
         self.side.close()
 
     def _result(self, folded: Told, clock: Clock) -> EpochResult:

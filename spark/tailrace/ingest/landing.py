@@ -152,8 +152,8 @@ class Landing:
 
     def close(self) -> None:
         """Remove the branches."""
-        self.log.give_back()
-        self.rejected.give_back()
+        self.log.close()
+        self.rejected.close()
 
 
 _BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]

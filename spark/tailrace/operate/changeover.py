@@ -41,10 +41,10 @@ from tailrace.lake.change.generations import (
     tag_of,
 )
 from tailrace.lake.commit.epoch_properties import ONWARD
-from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease
+from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed, under_borrowed_lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
-from tailrace.lake.schema.lake_errors import FencedError, MovedError
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -58,9 +58,6 @@ ROUNDS = 8
 """The most times that the new generation catches up with the log before the lease is borrowed: the log may grow as
 fast as it is folded.
 """
-
-TRIES = 3
-"""The most times that the lease is borrowed, where a stream takes it in between."""
 
 Doing = Callable[[str], None]
 
@@ -278,31 +275,21 @@ def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str],
 
 def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
     """Do some work at an epoch boundary under the ledger's borrowed lease; returns its result and its seconds."""
-    for tries in reversed(range(TRIES)):
-        lease, since = Lease.borrow(lake, table, run.run), time.perf_counter()
-        try:
-            return work(lease), time.perf_counter() - since
-        except FencedError:
-            # A stream started meanwhile, or did not wait any longer.
-            if not tries:
-                raise
-        finally:
-            lease.hand_back()
-            lease.give_back()
-    raise AssertionError("the last try returns or raises")
+
+    def timed(lease: Lease) -> tuple[int, float]:
+        since = time.perf_counter()
+        return work(lease), time.perf_counter() - since
+
+    return under_borrowed_lease(lake, table, run.run, timed)
 
 
 def _swept(lake: Lake, name: str) -> None:
     """Remove the tables beside that an earlier run left, under the lease, so that no run is putting them in place."""
     if not scratch(lake, name):
         return
-    lease = Lease.borrow(lake, ledger_name(name), "sweep")
-    try:
+    with borrowed(lake, ledger_name(name), "sweep"):
         settle(lake, name)
         sweep(lake, name)
-    finally:
-        lease.hand_back()
-        lease.give_back()
 
 
 def _ended(runs: Runs, generation: int) -> None:

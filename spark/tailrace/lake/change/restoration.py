@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Commit, repeated, standing
 from tailrace.lake.change.generations import FROM, GENERATION, Held, go_over, settle
-from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease
+from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed
 from tailrace.lake.commit.range_replacement import Replaced
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
@@ -91,14 +91,12 @@ def restore(
         # The log goes back first: from then on no new epoch is published that a stage could fold.
         for table in logs:
             lease = Lease.take(lake, table)
-            leases.callback(lease.give_back)
+            leases.callback(lease.close)
             done.append(_gone_back(lake, lease, _cut(lake, table, epoch), None))
         held = []
         for stage in stages:
-            lease = Lease.borrow(lake, ledger_name(stage.name), f"restore_{epoch}_{uuid.uuid4().hex[:8]}")
-            leases.callback(lease.give_back)
-            leases.callback(lease.hand_back)
-            held.append((stage, lease))
+            run = f"restore_{epoch}_{uuid.uuid4().hex[:8]}"
+            held.append((stage, leases.enter_context(borrowed(lake, ledger_name(stage.name), run))))
         # The last stage goes back first, so that no stage is ever ahead of the one that it reads.
         for stage, lease in reversed(held):
             done.append(_stage_back(lake, stage, lease, epoch, reason))

@@ -12,8 +12,10 @@ borrower off.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tailrace.lake.catalog.events import Outcome, Publication
 from tailrace.lake.catalog.table_protocol import Head, Tables, repeated
@@ -39,7 +41,12 @@ HOLDING = (LENDER, BORROWER, REGAINED, LANDING)
 PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
 
+TRIES = 3
+"""The most times that a run borrows a lease which streams take in between."""
+
 _POLL = 0.1
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -189,7 +196,7 @@ class Lease:
         """Return the properties of a borrower's commit that gives the lease back."""
         return {**repeated(self.head.properties, BORROWER), **properties}
 
-    def hand_back(self) -> None:
+    def give_back(self) -> None:
         """Give a borrowed lease back in an empty commit; do nothing where the lease is not ours any more."""
         while True:
             head = self.lake.head(self.table)
@@ -201,9 +208,45 @@ class Lease:
             except MovedError:
                 continue
 
-    def give_back(self) -> None:
+    def close(self) -> None:
         """Remove the branch. The token stays, and nobody waits for it."""
         self.branch.drop()
+
+
+@contextmanager
+def borrowed(
+    lake: Tables, table: str, run: str, patience: float = PATIENCE, *, direct: bool = False
+) -> Iterator[Lease]:
+    """Have the borrowed lease of a table for as long as the context lasts (`Lease.borrow`)."""
+    lease = Lease.borrow(lake, table, run, patience, direct=direct)
+    try:
+        yield lease
+    finally:
+        lease.give_back()
+        lease.close()
+
+
+def under_borrowed_lease(
+    lake: Tables,
+    table: str,
+    run: str,
+    work: Callable[[Lease], T],
+    patience: float = PATIENCE,
+    *,
+    direct: bool = False,
+) -> T:
+    """Do a run's work under the borrowed lease of a table, and again where a stream took the lease in between.
+
+    Raises `FencedError` where a stream took it each of `TRIES` times: it started meanwhile, or waited no longer.
+    """
+    for left in reversed(range(TRIES)):
+        with borrowed(lake, table, run, patience, direct=direct) as lease:
+            try:
+                return work(lease)
+            except FencedError:
+                if not left:
+                    raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _next(lake: Tables, table: str, head: Head, properties: Mapping[str, str]) -> tuple[int, Head]:

@@ -17,9 +17,9 @@ from tailrace.lake.catalog.events import Outcome, Publication
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import BACKFILLED, Commit, Head, Tables, repeated, standing
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.lease import PATIENCE, Lease
+from tailrace.lake.commit.lease import PATIENCE, Lease, under_borrowed_lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.lake_errors import FencedError, MovedError
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 
 RUN = "run"
@@ -27,9 +27,6 @@ RUN = "run"
 
 COUNTS = ("changed", "untouched", "retracted")
 """The kinds of windows that a run counts: fired again or for the first time, left alone, and taken back for good."""
-
-TRIES = 3
-"""The most times that the lease is borrowed where a stream takes it in between."""
 
 
 class Difference(Protocol):
@@ -119,17 +116,11 @@ class Replacing(Generic[D]):
 
         Raises `FencedError` where a stream took the lease each time, or did not wait any longer.
         """
-        for left in reversed(range(TRIES)):
-            lease = Lease.borrow(self.lake, self.ledger, run.run, patience, direct=self.engine.direct)
-            try:
-                return self._until_it_holds(run, partial(self._on_lease, lease))
-            except FencedError:
-                if not left:
-                    raise
-            finally:
-                lease.hand_back()
-                lease.give_back()
-        raise AssertionError("the last try returns or raises")
+
+        def work(lease: Lease) -> Ended:
+            return self._until_it_holds(run, partial(self._on_lease, lease))
+
+        return under_borrowed_lease(self.lake, self.ledger, run.run, work, patience, direct=self.engine.direct)
 
     def _until_it_holds(self, run: Run, publish: Callable[[Run, D, _Pin], int | None]) -> Ended:
         while True:
