@@ -56,6 +56,7 @@ def test_a_process_is_told_of_an_archive_that_is_there_and_of_no_other(settings:
     assert f'"-XX:SharedArchiveFile={found_in(folder).file}"' in process_conf(here)[name]
 
 
+@pytest.mark.spark
 def test_a_process_starts_without_a_word_with_an_archive_that_is_none(folder: Path, tmp_path: Path) -> None:
     found_in(folder).file.write_bytes(b"no archive at all")
     env = os.environ | {"TAILRACE_JARS": str(folder), "TAILRACE_WAREHOUSE": str(tmp_path / "lake")}

@@ -8,10 +8,7 @@ from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import ClockError
-from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold, fold_stages
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION, run_on_duckdb
@@ -23,16 +20,6 @@ from tests.support.strategies import each_time_the_same, epochs, perhaps_told, p
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
 EACH_TIME_THE_SAME = each_time_the_same(cases(16, deeper=300))
-
-
-@pytest.mark.parametrize("number", range(6, 15))
-def test_each_figure_of_the_paper_comes_out(number: int) -> None:
-    pipeline = examples.figure(number)
-    made = examples.micro_batches() if number == 11 else examples.element_at_a_time()
-    if number in (6, 10):
-        made = [(examples.records(), Clock(0, END_OF_TIME, 0))]
-    run = fold(pipeline, made)
-    assert run_on_duckdb(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late)]
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)

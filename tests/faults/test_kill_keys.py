@@ -53,6 +53,7 @@ def test_X2_a_computation_killed_at_many_moments_ends_as_if_it_never_was(setting
 
 
 @pytest.mark.timeout(120 * (KILLS + 2))
+@pytest.mark.slow
 def test_X6_two_regions_that_claim_at_once_one_of_them_killed_join_every_click_once(
     settings: Settings, tmp_path: Path
 ) -> None:

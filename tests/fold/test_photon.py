@@ -22,6 +22,8 @@ from tests.support.depth import deep
 from tests.support.ledgers import on
 from tests.support.regions import PHOTON, Region, made, otherwise
 
+pytestmark = pytest.mark.spark
+
 
 def regions(
     settings: Settings, folder: Path, log: list[Delivery], engines: tuple[str, str] = ("duckdb", "spark")

@@ -21,7 +21,7 @@ from tailrace.lake.schema.contracts import ledger_contract, log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
-from tests.support.catalogs import LAKES, Servers
+from tests.support.catalogs import LAKES, LOCAL, Servers
 
 PIPELINE = examples.figure(14)
 LEDGER = ledger_contract(PIPELINE).table
@@ -34,7 +34,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield made
 
 
-@pytest.fixture(params=LAKES)
+@pytest.fixture(params=[kind if kind in LOCAL else pytest.param(kind, marks=pytest.mark.slow) for kind in LAKES])
 def lake(request: pytest.FixtureRequest, servers: Servers, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     told, env = servers.lake(request.param, settings)
     for name, value in env.items():

@@ -87,7 +87,7 @@ def test_the_sql_is_what_the_native_execution_runs(pipeline: Pipeline) -> None:
     runs = {
         "partials": native._partials,
         "transitions": native._transitions,
-        "ledger": native._said,
+        "ledger": native._ledger_rows,
         "too_late": native._late,
         "refused": native._refused,
         "state": native._remains,

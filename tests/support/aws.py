@@ -16,10 +16,12 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import boto3
 import pytest
+from botocore.loaders import JSONFileLoader
 from moto.core.exceptions import JsonRESTError
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models.security_groups import SecurityGroupRule
@@ -29,6 +31,7 @@ from moto.glue.responses import GlueResponse
 from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.s3.models import FakeBucket
 from moto.server import ThreadedMotoServer
+from werkzeug.serving import BaseWSGIServer
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
 REGION = "eu-central-1"
@@ -72,6 +75,7 @@ def aws(port: int = 0, *, by_version: bool = True) -> Iterator[Aws]:
         mend(patch)
         if by_version:
             _glue_commits_by_version(patch)
+        _without_waits(patch)
         server.start()
         host, found = server.get_host_and_port()
         cloud = Aws(f"http://{host}:{found}")
@@ -80,6 +84,21 @@ def aws(port: int = 0, *, by_version: bool = True) -> Iterator[Aws]:
         finally:
             urllib.request.urlopen(urllib.request.Request(f"{cloud.url}/moto-api/reset", method="POST")).close()
             server.stop()
+
+
+def _without_waits(patch: pytest.MonkeyPatch) -> None:
+    """Have the server stop at once, where it looks twice a second, and clients share the descriptions of services."""
+    serve = BaseWSGIServer.serve_forever
+    patch.setattr(BaseWSGIServer, "serve_forever", lambda self: serve(self, poll_interval=0.02))
+    patch.setattr(JSONFileLoader, "load_file", lambda self, path: _service_model(path))
+
+
+@cache
+def _service_model(path: str) -> Any:
+    return _load_file(JSONFileLoader(), path)
+
+
+_load_file = JSONFileLoader.load_file
 
 
 def mend(patch: pytest.MonkeyPatch) -> None:

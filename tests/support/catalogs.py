@@ -19,6 +19,10 @@ LAKES = ("sqlite", "postgres", "glue", "s3")
 """SQLite and PostgreSQL with tables in a folder, Glue and SQLite with tables in an S3 each."""
 
 
+LOCAL = ("sqlite", "postgres")
+"""The lakes that need no server of AWS, whose requests take their time."""
+
+
 class Servers:
     """What the lakes need, each started for who asks for it first, all stopped in the end."""
 

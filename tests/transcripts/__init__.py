@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -95,9 +96,10 @@ def transcripts() -> list[Transcript]:
     return [load(path.stem) for path in sorted(HERE.glob("*.yaml"))]
 
 
+@cache
 def load(name: str) -> Transcript:
     """The transcript of that name."""
-    said = yaml.safe_load((HERE / f"{name}.yaml").read_text(encoding="utf-8"))
+    said = yaml.load((HERE / f"{name}.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     claim, story = said.pop("claim"), said.pop("epochs")
     head = _definition(said)
     epochs = [_epoch(number, one) for number, one in enumerate(story)]
@@ -125,9 +127,10 @@ def staged() -> list[Staged]:
     return [load_staged(path.stem) for path in sorted((HERE / "stages").glob("*.yaml"))]
 
 
+@cache
 def load_staged(name: str) -> Staged:
     """The transcript of several stages of that name."""
-    said = yaml.safe_load((HERE / "stages" / f"{name}.yaml").read_text(encoding="utf-8"))
+    said = yaml.load((HERE / "stages" / f"{name}.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     claim, story, later = said.pop("claim"), said.pop("epochs"), said.pop("then")
     made = Pipeline(name="first", **{**_USUAL, "how": panes.RETRACTING, **_definition(said)})
     for place, one in zip(_STAGES[1:], later, strict=False):
