@@ -93,7 +93,7 @@ def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase
     else:
         term = rules.advances(state, _END, "open", clock, phase)
     chain.add({advances: term})
-    told = rules.said(state, advances, _END, clock, phase)
+    told = rules.firing(state, advances, _END, clock, phase)
     everything, fresh, fired = rules.contents(state)
     said = {name: f"{letter}_{name}" for name in told}
     shown: Row = {f"{letter}_{name}": term for name, term in told.items() if (name, term) != ("takes", "false")}

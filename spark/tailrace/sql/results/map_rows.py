@@ -96,11 +96,11 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
     rows of one place are put side by side in the order of their values, and one that differs changes them all. With
     `doubled` this is also done where no step makes several, to find rows that are there twice.
     """
-    several = definition.several or doubled
+    multiplies = definition.multiplies or doubled
     results, place = [quoted(name) for name in definition.results], list(PLACE)
     number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(place)} ORDER BY {', '.join(results)})"
     sides = {
-        letter: f"SELECT *, {number if several else 1} AS _number FROM ({text})"
+        letter: f"SELECT *, {number if multiplies else 1} AS _number FROM ({text})"
         for letter, text in (("c", computed), ("h", held))
     }
     both = " AND ".join([*(f"c.{name} <=> h.{name}" for name in place), "c._number = h._number"])
@@ -113,7 +113,7 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
         f"SELECT {', '.join(items)}, {change} ELSE 'changed' END AS change "
         f"FROM ({sides['c']}) c FULL OUTER JOIN ({sides['h']}) h ON {both}"
     )
-    if not several:
+    if not multiplies:
         return text
     alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {', '.join(place)}) = 1"
     chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"
