@@ -147,4 +147,4 @@ def taken(session: Session, definition: Map, records: str) -> tuple[str, str | N
 
 def mapped(session: Session, definition: Map, records: str) -> str:
     """Write the query of a map's productions from its log's records, without those that a step rejects."""
-    return map_rows.given(definition, taken(session, definition, records)[0])
+    return map_rows.output(definition, taken(session, definition, records)[0])

@@ -25,15 +25,15 @@ PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset
 def stepped(definition: Map, source: str) -> str | None:
     """Write a relation of records after all steps, a query in brackets; None where a step is code of one's own."""
     types = dict(definition.log.columns)
-    for one in definition.each:
-        items = selected(one, types, [*types, *PLACE.values()])
+    for step in definition.each:
+        items = selected(step, types, [*types, *PLACE.values()])
         if items is None:
             return None
-        source, types = f"(SELECT {', '.join(items)} FROM {source})", dict(one.columns(types))
+        source, types = f"(SELECT {', '.join(items)} FROM {source})", dict(step.columns(types))
     return source
 
 
-def given(definition: Map, records: str) -> str:
+def output(definition: Map, records: str) -> str:
     """Write the SQL of what goes out of a relation of records after the steps: columns, event time and place."""
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
@@ -52,7 +52,7 @@ def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> st
         "writer": "'stream'",
     }
     named = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}
-    return f"SELECT {_row(definition, named | own)} FROM ({given(definition, records)})"
+    return f"SELECT {_row(definition, named | own)} FROM ({output(definition, records)})"
 
 
 def of_rejected(definition: Map, rejected: str, clock: Clock) -> str:
