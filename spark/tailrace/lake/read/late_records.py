@@ -158,30 +158,30 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         inside.append(up_to("window_start", last))
     names = (*pipeline.key, *SPAN, *VERSION, *(() if table == pipeline.name else ("retraction",)))
     scan = lake.table(table).scan(row_filter=every(*inside), selected_fields=names)
-    said_last: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
+    latest: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
     for batch in scan.to_arrow_batch_reader():
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
                 # A window's last pane says whether it has an answer; of equal versions a retraction comes first.
-                said = (*(row[name] for name in VERSION), not row.get("retraction"))
+                version = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
-                said_last[place] = max(said, said_last.get(place, said))
-    found: dict[Key, set[Window]] = {}
-    for (key, window), said in said_last.items():
-        if said[-1]:
-            found.setdefault(key, set()).add(window)
-    return found
+                latest[place] = max(version, latest.get(place, version))
+    answered: dict[Key, set[Window]] = {}
+    for (key, window), version in latest.items():
+        if version[-1]:
+            answered.setdefault(key, set()).add(window)
+    return answered
 
 
-def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
+def _repaired(came: _Came, runs: Iterable[Run]) -> bool:
     """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
     return any(
         run.kind == "backfill"
         and run.status == "committed"
         and run.log_epoch is not None
-        and run.log_epoch >= one.epoch
-        and run.first <= one.span.timestamp < run.last
+        and run.log_epoch >= came.epoch
+        and run.first <= came.span.timestamp < run.last
         for run in runs
     )
 
@@ -189,12 +189,12 @@ def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
 def _ranges(came: Iterable[_Came]) -> Iterator[LateRange]:
     """Group the windows into ranges, by event time; windows that touch are one range."""
     ranges: list[list[_Came]] = []
-    reached = BEGINNING
+    end = BEGINNING
     for one in sorted(came, key=lambda one: one.span):
-        if not ranges or one.span.start > reached:
+        if not ranges or one.span.start > end:
             ranges.append([])
         ranges[-1].append(one)
-        reached = max(reached, one.span.end)
+        end = max(end, one.span.end)
     for of in ranges:
         yield LateRange(
             first=min(one.span.start for one in of),
