@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tailrace.engines.protocol import Side, Told
+from tailrace.engines.protocol import EpochCounts, Side
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, Fold, Passed, Phases
 from tailrace.fold.fold_engines import Sides
@@ -148,7 +148,7 @@ class LedgerFold:
             told = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         """Make an epoch's result from the counts of what was written."""
         raise NotImplementedError
 
@@ -287,7 +287,7 @@ class PipelineFold(LedgerFold):
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
             folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
@@ -323,7 +323,7 @@ class MapFold(LedgerFold):
         self.lease.give_back()
         self.side.close()
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
             token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,

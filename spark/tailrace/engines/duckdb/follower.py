@@ -112,7 +112,7 @@ class ProcessFollower(AnswersFollowing):
         with self._panes(since, until) as rows:
             self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
 
-    def _touched(self, table: Table, told: str) -> list[FileScanTask]:
+    def _touched(self, table: Table, changed: str) -> list[FileScanTask]:
         """Find the files of `p` whose range of window time holds a window that changed."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
@@ -120,7 +120,7 @@ class ProcessFollower(AnswersFollowing):
         rows = [dict(zip(columns, span, strict=True)) for span in spans]
         with registered(self.connection, pa.Table.from_pylist(rows, pa.schema(list(columns.items())))) as files:
             found = self.connection.execute(
-                f"SELECT place FROM {files} f WHERE low IS NULL OR EXISTS (SELECT 1 FROM {told} t "
+                f"SELECT place FROM {files} f WHERE low IS NULL OR EXISTS (SELECT 1 FROM {changed} t "
                 "WHERE epoch_us(t.window_end) BETWEEN f.low AND f.high)"
             ).fetchall()
         return [tasks[place] for (place,) in found]
