@@ -145,8 +145,8 @@ class LedgerFold:
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}
-            told = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
-            self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+            properties = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
+            self.lake.ensure(replace(ledger, properties={**ledger.properties, **properties}), first)
 
     def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         """Make an epoch's result from the counts of what was written."""
@@ -226,11 +226,11 @@ class PipelineFold(LedgerFold):
         self._begun(pipeline)
         there = lake.has(pipeline.name)
         if self._answers and not there:
-            made, told = (
+            made, properties = (
                 answer_contract(pipeline),
                 {GENERATION: str(generation_of(lake.table(ledger_name(pipeline.name))))},
             )
-            lake.ensure(replace(made, properties={**made.properties, **told}))
+            lake.ensure(replace(made, properties={**made.properties, **properties}))
         self._answers = self._answers or there
         settle(lake, pipeline.name)
 

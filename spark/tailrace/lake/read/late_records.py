@@ -186,22 +186,22 @@ def _repaired(came: _Came, runs: Iterable[Run]) -> bool:
     )
 
 
-def _ranges(came: Iterable[_Came]) -> Iterator[LateRange]:
+def _ranges(late_windows: Iterable[_Came]) -> Iterator[LateRange]:
     """Group the windows into ranges, by event time; windows that touch are one range."""
     ranges: list[list[_Came]] = []
     end = BEGINNING
-    for one in sorted(came, key=lambda one: one.span):
-        if not ranges or one.span.start > end:
+    for came in sorted(late_windows, key=lambda came: came.span):
+        if not ranges or came.span.start > end:
             ranges.append([])
-        ranges[-1].append(one)
-        end = max(end, one.span.end)
+        ranges[-1].append(came)
+        end = max(end, came.span.end)
     for of in ranges:
         yield LateRange(
-            first=min(one.span.start for one in of),
-            last=max(one.span.end for one in of),
-            records=sum(one.records for one in of),
-            windows=len({one.span for one in of}),
-            behind=max(one.behind for one in of),
-            first_epoch=min(one.epoch for one in of),
-            last_epoch=max(one.epoch for one in of),
+            first=min(came.span.start for came in of),
+            last=max(came.span.end for came in of),
+            records=sum(came.records for came in of),
+            windows=len({came.span for came in of}),
+            behind=max(came.behind for came in of),
+            first_epoch=min(came.epoch for came in of),
+            last_epoch=max(came.epoch for came in of),
         )

@@ -64,9 +64,9 @@ def fold_chain(
     for bundle, clock in epochs:
         records, time = bundle, clock
         for place, (one, run) in enumerate(zip(whole, found, strict=True)):
-            records, reached = _folded(one, run, records, time)
+            records, watermark = _folded(one, run, records, time)
             after = found[place + 1].state.clock if place + 1 < len(found) else None
-            time = replace(time, watermark=reached if after is None else max(reached, after.watermark))
+            time = replace(time, watermark=watermark if after is None else max(watermark, after.watermark))
     return found
 
 
