@@ -82,7 +82,7 @@ def test_a_catalog_of_an_older_layout_is_left_to_the_whole_one(made: Lake) -> No
     later = Lake(made.settings)
     assert later.tables == names
     assert later.table("rides").scan().count() == 2
-    assert later.found("none") is None
+    assert later.find("none") is None
 
 
 def test_a_file_that_is_not_there_is_not_made_by_a_look(settings: Settings) -> None:

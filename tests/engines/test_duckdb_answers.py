@@ -39,7 +39,7 @@ from tests.support.strategies import (
 
 
 def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
-    log = session.given(arrow_bundle(pipeline.stages[0].log, records, 0))
+    log = session.relation_of(arrow_bundle(pipeline.stages[0].log, records, 0))
     by = answering(session, pipeline.finished)
     placed = answered(session, pipeline, by.batch(by.assigned(log)))
     same_answers(answered(session, pipeline, computed(by, log)), placed, "the same by slices of time")
@@ -85,7 +85,7 @@ def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> str
         for (key, window), values in answers(panes).items()
     ]
     schema = iceberg_schema(answer_contract(pipeline)).as_arrow()
-    return session.given(pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema=schema))
+    return session.relation_of(pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema=schema))
 
 
 def same(
@@ -105,14 +105,14 @@ def same(
         moved = one.step(state, one.consume(arrow_bundle(pipeline.log, bundle, at.epoch), state), at)
         state, rows = moved.state, [*rows, moved.rows]
     ledger = pa.concat_tables(rows)
-    log = session.given(pa.concat_tables([arrow_bundle(pipeline.log, b, c.epoch) for b, c in made[:place]]))
+    log = session.relation_of(pa.concat_tables([arrow_bundle(pipeline.log, b, c.epoch) for b, c in made[:place]]))
     by = answering(session, pipeline)
     written = BackfillVersion("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correction = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correction._gone}"
     computed = by.batch(by.assigned(log), reach)
-    opened = Rows(pipeline).restored(session.given(ledger))
+    opened = Rows(pipeline).restored(session.relation_of(ledger))
     windows = session.materialized(f"SELECT * FROM ({opened}) WHERE {reach}")
     answered = current(pipeline, held(session, pipeline, before.panes))
     found = session.materialized(correction.corrected(computed, windows, answered, reach))
@@ -121,7 +121,7 @@ def same(
     assert said_by_rows(one, more) == said_by_reference(pipeline, expected.panes, ())
 
     after = fold(pipeline, made[place:], expected.state)
-    both = session.given(pa.concat_tables([ledger, more]))
+    both = session.relation_of(pa.concat_tables([ledger, more]))
     state, said = one.restore(both, clock, expected.state.generation), Said()
     for bundle, at in made[place:]:
         moved = one.step(state, one.consume(arrow_bundle(pipeline.log, bundle, at.epoch), state), at)

@@ -68,17 +68,19 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
     before = data.draw(random_maps(steps=STEPS[:3:2]))
     after = replace(before, keep=data.draw(random_maps()).keep)
     cut = data.draw(st.lists(bundles(), min_size=1, max_size=3))
-    log = session.given(pa.concat_tables([arrow_bundle(before.log, bundle, epoch) for epoch, bundle in enumerate(cut)]))
+    log = session.relation_of(
+        pa.concat_tables([arrow_bundle(before.log, bundle, epoch) for epoch, bundle in enumerate(cut)])
+    )
     ledger = folded(before, cut)
     epochs = [(bundle, clock(epoch)) for epoch, bundle in enumerate(cut)]
     for generation, definition in ((2, after), (3, after), (4, before)):
-        held = map_rows.current(definition, session.given(ledger))
+        held = map_rows.current(definition, session.relation_of(ledger))
         text = map_rows.differences(definition, mapped(session, definition, log), held)
         found = session.counted(text, {"different": "change <> 'same'"})
         text = map_rows.corrected(definition, found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
         rows = session.connection.execute(in_duckdb_once(text)).to_arrow_table()
         ledger = pa.concat_tables([ledger, rows.cast(ledger.schema)])
-        left = session.rows(map_rows.current(definition, session.given(ledger)))
+        left = session.rows(map_rows.current(definition, session.relation_of(ledger)))
         wanted, _ = by_reference(definition, epochs)
         assert by_rows(definition, [{**row, "kind": "production"} for row in left])[0] == wanted
         assert found.counts["different"] == 0 or generation != 3
@@ -86,7 +88,7 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
 
 def test_rows_in_common_are_those_that_are_as_often_in_both(session: DuckSession) -> None:
     ledger, log = (
-        session.given(pa.table({place: values, why: ["x"] * len(values)}))
+        session.relation_of(pa.table({place: values, why: ["x"] * len(values)}))
         for place, why, values in (("at", "reason", [1, 2, 2, 3, None]), ("_at", "_failed", [1, 2, 2, 3, 3, None]))
     )
     assert in_common(session, ledger, f"(SELECT * FROM {log})", {"at": "_at", "reason": "_failed"}) == 4

@@ -211,7 +211,7 @@ def test_X4_a_lease_that_is_lent_is_waited_for_and_given_back(kept: Kept) -> Non
     kept.write(stream.branch.name, "stream")
     with pytest.raises(LentError):
         stream.publish({})
-    said = borrowed.given_back({BACKFILLED: "x 2 0 60"})
+    said = borrowed.return_properties({BACKFILLED: "x 2 0 60"})
     kept.write(borrowed.branch.name, "backfill")
     borrowed.publish(said)
     kept.lake.mark(TABLE, said, kept.lake.head(TABLE).snapshot)

@@ -31,7 +31,7 @@ from tailrace import (
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.spark.executions import per_key
 from tailrace.engines.spark.executions.per_key import PerKey
-from tailrace.engines.spark.executions.resting_state import told_apart
+from tailrace.engines.spark.executions.resting_state import split_state
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
@@ -159,11 +159,11 @@ def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_
     seen, partitions = list[int](), list[int]()
 
     def watched(*given: Any) -> tuple[DataFrame, DataFrame]:
-        touched, resting = told_apart(*given)
+        touched, resting = split_state(*given)
         seen.append(touched.count())
         return touched, resting
 
-    monkeypatch.setattr(per_key, "told_apart", watched)
+    monkeypatch.setattr(per_key, "split_state", watched)
     monkeypatch.setattr(per_key, "FEW", 0)
     execution = PerKey(plain, pipeline)
     state, reference, start = execution.nothing(), State(), instant(BASE)

@@ -77,9 +77,9 @@ def test_what_goes_out_is_a_log_and_no_record_is_late() -> None:
 
 def test_a_map_over_one_that_makes_several_records_of_one_has_several_too() -> None:
     parts = replace(EUROS, each=Each(lambda record: [{"euros": 1}] * 2, {"euros": "bigint"}))
-    assert not EUROS.several
-    assert parts.several
-    assert Map(name="more", log=Map(name="some", log=parts.produced).produced).several
+    assert not EUROS.multiplies
+    assert parts.multiplies
+    assert Map(name="more", log=Map(name="some", log=parts.produced).produced).multiplies
 
 
 def test_its_tables_are_a_ledger_and_the_runs_and_none_of_answers() -> None:

@@ -31,7 +31,7 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.cli.runtime.definitions import load
-from tailrace.engines.spark.preview import shown
+from tailrace.engines.spark.preview import readable_rows
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
@@ -136,7 +136,7 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
         for fold in stream.folds:
             assert isinstance(fold, PipelineFold)
             place = (fold.pipeline.name, report.epoch)
-            windows[place] = windows_of(shown(fold.state.windows))
+            windows[place] = windows_of(readable_rows(fold.state.windows))
             answers[place] = ordered(in_micros(plain.table(fold.pipeline.name)))
 
     def drain() -> None:

@@ -69,8 +69,8 @@ class Bounds:
         """Choose the engine that a stream begins on; it goes over to Spark where an epoch or its state does not fit."""
         if _spells(definition):
             return Choice(Engine.SPARK, _SPELLING)
-        kept = "keys" if isinstance(definition, Computation) else "open windows"
-        why = f"while epochs and {kept} are within TAILRACE_MEMORY, {self.limit}"
+        state = "keys" if isinstance(definition, Computation) else "open windows"
+        why = f"while epochs and {state} are within TAILRACE_MEMORY, {self.limit}"
         if self.engine is not None:
             return self._named(self.engine)
         return Choice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if _for_spark(definition) else why)

@@ -110,8 +110,8 @@ class Claiming:
         if not row["earlier"]:
             return ours, row["n"] == wanted.ids
         same = " AND ".join(f"o.{name} = l.{name}" for name in _ID)
-        told = claimed_ids(self.computation, self._ledger(session, wanted))
-        there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({told})"
+        claimed = claimed_ids(self.computation, self._ledger(session, wanted))
+        there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({claimed})"
         left = session.materialized(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
         return left, session.count(left) == wanted.ids
 

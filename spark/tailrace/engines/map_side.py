@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.protocol import Told
+from tailrace.engines.protocol import EpochCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.table_names import ledger_name
@@ -31,7 +31,7 @@ class Passed:
 
 
 @dataclass(frozen=True)
-class Given(Generic[Rows]):
+class SteppedMap(Generic[Rows]):
     """The result of an epoch: the rows to write to the ledger, in the engine's own form, and the state after it."""
 
     rows: Rows
@@ -52,7 +52,7 @@ class MapSide(ABC, Generic[Rows]):
         """Make the ledger's rows from a bundle."""
 
     @abstractmethod
-    def write(self, stepped: Given[Rows], branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: SteppedMap[Rows], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
     def nothing(self, generation: int) -> Passed:
@@ -64,9 +64,9 @@ class MapSide(ABC, Generic[Rows]):
     def consume(self, bundle: Any, state: Passed) -> Any:
         return bundle
 
-    def step(self, state: Passed, consumed: Any, clock: Clock) -> Given[Rows]:
+    def step(self, state: Passed, consumed: Any, clock: Clock) -> SteppedMap[Rows]:
         clock.after(state.clock)
-        return Given(self.made(consumed, clock, state.generation), Passed(clock, state.generation))
+        return SteppedMap(self.made(consumed, clock, state.generation), Passed(clock, state.generation))
 
     def onward(self, state: Passed) -> int:
         assert state.clock is not None

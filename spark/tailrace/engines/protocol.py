@@ -19,7 +19,7 @@ REASONS = ("expired", "finished")
 
 
 @dataclass(frozen=True)
-class Told:
+class EpochCounts:
     """The counts of the rows that an epoch writes: panes by timing, late records by reason, a map's productions.
 
     `open` is the number of windows open after the epoch. A computation counts its `productions`, those `claimed` by
@@ -37,7 +37,7 @@ class Told:
     late: int = 0
 
     @classmethod
-    def of_keys(cls, kinds: Mapping[str, int]) -> Told:
+    def of_keys(cls, kinds: Mapping[str, int]) -> EpochCounts:
         """Make the counts of a computation's epoch from its numbers of rows by the ledger's kinds."""
         productions, claimed, fed_back, late, rejected = (
             kinds.get(kind, 0) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
@@ -70,7 +70,7 @@ class Side(Protocol):
     def step(self, state: Any, consumed: Any, clock: Clock) -> Any:
         """Take the open windows through an epoch; return its result, which has the `state` after it."""
 
-    def write(self, stepped: Any, branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: Any, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
     def onward(self, state: Any) -> int:

@@ -71,7 +71,7 @@ class Session(Protocol):
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
         """Name a relation of a landed log's rows with the columns that its definition declares, even renamed ones."""
 
-    def given(self, rows: pa.Table) -> str:
+    def relation_of(self, rows: pa.Table) -> str:
         """Name a relation of rows that are in memory."""
 
     def view(self, text: str) -> str:
@@ -86,7 +86,7 @@ class Session(Protocol):
     def rows(self, text: str) -> list[dict[str, Any]]:
         """Return all rows of a text that has few."""
 
-    def shown(self, text: str) -> list[dict[str, Any]]:
+    def readable_rows(self, text: str) -> list[dict[str, Any]]:
         """Return all rows of a text that has few, in the form in which people are shown them.
 
         Instants of any year are UTC datetimes; structs and lists are as JSON has them, with fractions as decimals.

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import Any
 
 from tailrace.engines.claims import Claiming, KeySide
-from tailrace.engines.protocol import Told
+from tailrace.engines.protocol import EpochCounts
 from tailrace.fold.fold import EpochResult, Fold, Passed
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import LedgerFold
@@ -74,7 +74,7 @@ class ComputationFold(LedgerFold):
     def _settled(self, stepped: Any, clock: Clock) -> Any:
         return stepped if self.claiming is None else self.side.settled(stepped, self.claiming, clock.epoch)
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, 0, 0, folded.late, folded.rejected, productions=folded.productions, claimed=folded.claimed,
             fed_back=folded.fed_back, engine=self.side.choice.engine.value,

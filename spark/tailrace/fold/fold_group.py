@@ -65,7 +65,7 @@ class FoldGroup(Sequence[Fold]):
         self.log = only_log(definitions)
         stages = _stages(definitions)
         fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
-        self._kept = keeping_answers(definitions)
+        self._with_answers = keeping_answers(definitions)
         self._following = Worker("following", room=1)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, Fold] = {}
@@ -88,7 +88,7 @@ class FoldGroup(Sequence[Fold]):
             return MapFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
         if isinstance(stage, Pipeline):
             return PipelineFold(
-                self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._kept, feeds=feeds,
+                self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,
                 landing=self.landing,
             )  # fmt: skip
         earlier = before(stage)
@@ -212,11 +212,11 @@ class FoldGroup(Sequence[Fold]):
                     return None
                 return self._published(fold, epoch, bundle, clock, ledgers, phases)  # noqa: B023
 
-            found = self.each(folded)
+            results = self.each(folded)
             if not self:
                 return
             self.follow()
-            caught(epoch, found, time.perf_counter() - started, phases)
+            caught(epoch, results, time.perf_counter() - started, phases)
 
     def _published(
         self,

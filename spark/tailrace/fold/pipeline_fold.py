@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tailrace.engines.protocol import Side, Told
+from tailrace.engines.protocol import EpochCounts, Side
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, Fold, Passed, Phases
 from tailrace.fold.fold_engines import Sides
@@ -145,10 +145,10 @@ class LedgerFold:
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}
-            told = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
-            self.lake.ensure(replace(ledger, properties={**ledger.properties, **told}), first)
+            properties = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
+            self.lake.ensure(replace(ledger, properties={**ledger.properties, **properties}), first)
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         """Make an epoch's result from the counts of what was written."""
         raise NotImplementedError
 
@@ -226,11 +226,11 @@ class PipelineFold(LedgerFold):
         self._begun(pipeline)
         there = lake.has(pipeline.name)
         if self._answers and not there:
-            made, told = (
+            made, properties = (
                 answer_contract(pipeline),
                 {GENERATION: str(generation_of(lake.table(ledger_name(pipeline.name))))},
             )
-            lake.ensure(replace(made, properties={**made.properties, **told}))
+            lake.ensure(replace(made, properties={**made.properties, **properties}))
         self._answers = self._answers or there
         settle(lake, pipeline.name)
 
@@ -287,7 +287,7 @@ class PipelineFold(LedgerFold):
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
             folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
@@ -323,7 +323,7 @@ class MapFold(LedgerFold):
         self.lease.close()
         self.side.close()
 
-    def _result(self, folded: Told, clock: Clock) -> EpochResult:
+    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
             clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
             token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,

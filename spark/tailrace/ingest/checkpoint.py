@@ -41,7 +41,7 @@ class CheckpointError(TailraceError, ValueError):
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReadPosition:
     """The point up to which a source was read, as a commit of the log says: the query, its micro-batch, its offset."""
 
     query: str
@@ -91,19 +91,19 @@ class Checkpoint:
         """Read the offset up to which a micro-batch read the source. Raises `CheckpointError` where it is not there."""
         return self._lines(f"offsets/{batch}", 3)[2]
 
-    def flaw(self, reached: Reached) -> str | None:
+    def flaw(self, position: ReadPosition) -> str | None:
         """Say how the checkpoint differs from the log's last commit; None where a query can go on from there."""
         try:
             if not self.query:
                 return "is lost"
-            if self.query != reached.query:
+            if self.query != position.query:
                 return "is another query's"
             planned, done = (max(self._numbered(self._path(kind)), default=-1) for kind in ("offsets", "commits"))
-            if planned < reached.batch:
+            if planned < position.batch:
                 return "is older than the log"
-            if done > reached.batch or planned > reached.batch + 1:
+            if done > position.batch or planned > position.batch + 1:
                 return "is ahead of the log"
-            if self.offset(reached.batch) != reached.offset:
+            if self.offset(position.batch) != position.offset:
                 return "says otherwise than the log what was read"
             # The other files that Spark reads as it starts.
             last = [self.offset(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
@@ -115,20 +115,20 @@ class Checkpoint:
             return f"is damaged ({error})"
         return None
 
-    def rebuild(self, reached: Reached, files: Iterable[str]) -> None:
+    def rebuild(self, position: ReadPosition, files: Iterable[str]) -> None:
         """Write the checkpoint anew. `files` are Spark's names of those read so far, for a source of files.
 
         The checkpoint before is kept beside it, with `.replaced` at the end of its name.
         """
         made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
         self._files.delete(made, True)
-        self._write(made, "metadata", [json.dumps({"id": reached.query})])
+        self._write(made, "metadata", [json.dumps({"id": position.query})])
         # Spark wants the batch before the last to be there, too, though it does not use it.
-        for batch in range(max(0, reached.batch - 1), reached.batch + 1):
-            self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, reached.offset])
+        for batch in range(max(0, position.batch - 1), position.batch + 1):
+            self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, position.offset])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
         entries = [json.dumps({"path": path, "timestamp": 0, "batchId": 0}) for path in sorted(set(files))]
-        for place, name in enumerate(_logs_of_files(_files_taken(reached.offset))):
+        for place, name in enumerate(_logs_of_files(_files_taken(position.offset))):
             self._write(made, f"sources/0/{name}", [_VERSION, *(entries if place == 0 else ())])
         if self._files.exists(self._path()):
             self._files.delete(aside, True)
@@ -152,8 +152,8 @@ class Checkpoint:
 
     def _numbered(self, folder: Any) -> list[int]:
         """List the numbers by which a folder has files: the micro-batches of a kind, or the writers."""
-        found = self._files.listStatus(folder) if self._files.exists(folder) else ()
-        names = [one.getPath().getName() for one in found]
+        entries = self._files.listStatus(folder) if self._files.exists(folder) else ()
+        names = [one.getPath().getName() for one in entries]
         return [int(name) for name in names if name.isdigit()]
 
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:

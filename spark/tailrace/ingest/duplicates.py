@@ -60,10 +60,10 @@ class Remembered:
         ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)
         known = self._remembered(ids).localCheckpoint(eager=False)
         counts = (one.agg(F.count("*").alias(name)) for name, one in (("all", good), ("ids", ids), ("known", known)))
-        (found,) = reduce(DataFrame.crossJoin, counts).collect()
-        if not found["known"]:
+        (numbers,) = reduce(DataFrame.crossJoin, counts).collect()
+        if not numbers["known"]:
             free(known)
-            if found["ids"] == found["all"]:
+            if numbers["ids"] == numbers["all"]:
                 return Unique(frame, 0, ids)
         else:
             before, ids = ids, ids.join(known, names, "left_anti").localCheckpoint()
@@ -71,14 +71,14 @@ class Remembered:
             free(known)
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
         first = queried(self.spark, good.join(ids, names, "left_semi"), lambda view: f"SELECT *, {place} FROM {view}")
-        kept = first.where("_place = 1").select(*frame.columns)
+        remaining = first.where("_place = 1").select(*frame.columns)
         # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
-        made = kept.unionByName(rejected).persist()
+        made = remaining.unionByName(rejected).persist()
         made.count()
         free(rejected)
         frame.unpersist()
-        return Unique(made, found["all"] - (found["ids"] - found["known"]), ids)
+        return Unique(made, numbers["all"] - (numbers["ids"] - numbers["known"]), ids)
 
     def add(self, ids: DataFrame, epoch: int, now: int) -> None:
         """Remember the ids of an epoch that goes into the log; `now` is its processing time, in microseconds."""

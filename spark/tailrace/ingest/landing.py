@@ -103,15 +103,15 @@ class Landing:
 
         properties = {**properties, TOKEN: str(self.log.token)}
         self._append(good(watched), self.log, properties)
-        found = seen.get
+        counts = seen.get
         # A frame is observed only once: where the table moves, the frame that is not observed is written again.
         self._written = [_Written(self.log, good(frame), properties)]
-        if found["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
+        if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
             properties = {**properties, **self.rejected.properties}
             self._written.insert(0, self._append(bad, self.rejected, properties))
-        return Landed(found["records"], found["rejected"])
+        return Landed(counts["records"], counts["rejected"])
 
     def _append(self, rows: Bundled, lease: Lease, properties: Mapping[str, str]) -> _Written:
         direct = isinstance(rows, pa.Table)
@@ -141,14 +141,14 @@ class Landing:
         `FencedError` where another stream has taken the lease.
         """
         while self._written:
-            one = self._written[0]
+            written = self._written[0]
             try:
-                one.lease.publish(one.properties)
+                written.lease.publish(written.properties)
             except MovedError:
-                self._append(one.rows, one.lease, one.properties)
+                self._append(written.rows, written.lease, written.properties)
             else:
                 self._written.pop(0)
-                self._trimming[one.lease.table].after_commit()
+                self._trimming[written.lease.table].after_commit()
 
     def close(self) -> None:
         """Remove the branches."""

@@ -84,17 +84,17 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
     )
     values, misfits = {}, [f"_r.{_MARK} IS NOT NULL"]
     for name, type in log.columns.items():
-        given = f"_r.{quoted(name)}"
+        term = f"_r.{quoted(name)}"
         if decimal_parts(type):
-            values[name] = _value(type, _exact_text(given))
-            misfits.append(f"{given} IS NOT NULL AND NOT IS_VARIANT_NULL({given}) AND {quoted(name)} IS NULL")
+            values[name] = _value(type, _exact_text(term))
+            misfits.append(f"{term} IS NOT NULL AND NOT IS_VARIANT_NULL({term}) AND {quoted(name)} IS NULL")
         elif type in ("timestamp", "date", "double"):
-            values[name] = _value(type, given) if type != "double" else _finite(given)
-            misfits.append(f"{given} IS NOT NULL AND {quoted(name)} IS NULL")
+            values[name] = _value(type, term) if type != "double" else _finite(term)
+            misfits.append(f"{term} IS NOT NULL AND {quoted(name)} IS NULL")
         else:
-            values[name] = given
+            values[name] = term
             if type == "string":
-                misfits.append(_no_string(log, name, given))
+                misfits.append(_no_string(log, name, term))
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
     # Most records have just the declared columns, in the declared order.
     usual = f"_keys <=> ARRAY({_listed(log.columns)})"
@@ -118,21 +118,21 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
 
     An empty value is a missing one. A line like the header is a header, wherever it stands.
     """
-    lines, one = _lines(spark, alike), alike[0]
-    if one.unlike:
+    lines, file = _lines(spark, alike), alike[0]
+    if file.unlike:
         nothing = lines.selectExpr("*", *_nulls(log))
-        return _checked(log, nothing, [("true", _text(one.unlike))], "_bytes")
-    lines = lines.where(f"NOT (_text <=> {_text(one.header)})")
+        return _checked(log, nothing, [("true", _text(file.unlike))], "_bytes")
+    lines = lines.where(f"NOT (_text <=> {_text(file.header)})")
     # Columns that are not declared are named by their place, as their own names may be anything.
-    fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(one.columns)]
+    fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
     line = f"IF(_text IS NULL, NULL, TRIM(TRAILING '\\r' FROM TRIM(LEADING {_text(_BOM)} FROM CAST(_bytes AS string))))"
     parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
     values = {n: _value(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
     misfits = []
     for name in (name for name in log.columns if name in fields):
-        given = f"_r.{quoted(name)}"
-        misfits.append((f"{given} IS NOT NULL AND {quoted(name)} IS NULL", _is_no(name, log.columns[name], given)))
+        term = f"_r.{quoted(name)}"
+        misfits.append((f"{term} IS NOT NULL AND {quoted(name)} IS NULL", _is_no(name, log.columns[name], term)))
     checks = [
         ("_text IS NULL", _text("not UTF-8")),
         (f"CONTAINS(_text, '\"') AND NOT {line} RLIKE {_text(_QUOTED_WELL)}", _text("quotes are not as in RFC 4180")),
@@ -144,28 +144,28 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
 
 def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
     """Parse Parquet files with the same columns."""
-    one, paths = alike[0], [each.path for each in alike]
+    file, paths = alike[0], [each.path for each in alike]
     # Instants in nanoseconds, pandas' usual ones, come as numbers; Spark reads them in no other way.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     place.append("_metadata.file_modification_time AS _arrival")
     reader = spark.read.option(*_NO_PATTERN)
-    if one.unlike:
+    if file.unlike:
         try:
             rows = reader.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS _bytes", *place)
         except AnalysisException:
             # Spark has no such type, or does not tell the columns apart.
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
-        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", _text(one.unlike))], "_bytes")
-    found = {name: type for name, type in one.columns if name in log.columns and type != "null"}
-    nanos = [name for name, type in found.items() if type == NANOS]
-    read_as = {name: "bigint" if name in nanos else log.columns[name] for name in found}
+        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", _text(file.unlike))], "_bytes")
+    types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
+    nanos = [name for name, type in types.items() if type == NANOS]
+    read_as = {name: "bigint" if name in nanos else log.columns[name] for name in types}
     ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
-    values = {name: quoted(name) if name in found else null(type) for name, type in log.columns.items()}
+    values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
     values |= {name: _from_nanos(quoted(name)) for name in nanos}
     rows = reader.schema(ddl).parquet(*paths)
     typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *place)
-    strings = [name for name in found if log.columns[name] == "string"]
+    strings = [name for name in types if log.columns[name] == "string"]
     checks = [(f"NOT IS_VALID_UTF8({quoted(name)})", _text(f"{name} is not UTF-8")) for name in strings]
     return _checked(log, typed, checks, f"CAST(TO_JSON(STRUCT({', '.join(map(quoted, log.columns))})) AS binary)")
 
@@ -267,12 +267,12 @@ def _exact_text(variant: str) -> str:
     return f"IF(SCHEMA_OF_VARIANT({variant}) = 'DOUBLE', NULL, TRY_CAST({variant} AS string))"
 
 
-def _no_string(log: Log, name: str, given: str) -> str:
+def _no_string(log: Log, name: str, term: str) -> str:
     """Write the SQL that tells whether a column was not a string.
 
     Spark makes a string of any value, so a string that looks like another value is parsed again.
     """
-    looks = f"({given} < ':' OR STARTSWITH({given}, '{{') OR STARTSWITH({given}, '[') OR {given} IN ('true', 'false'))"
+    looks = f"({term} < ':' OR STARTSWITH({term}, '{{') OR STARTSWITH({term}, '[') OR {term} IN ('true', 'false'))"
     again = f"SCHEMA_OF_VARIANT(FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})[{_text(name)}]) <> 'STRING'"
     if log.unknown == "reject":
         # Then a record that fits has no object in it, so the name of a column stands for that column only.
@@ -302,15 +302,15 @@ def _json_misfits(log: Log) -> str:
             fits = f"{kind} = 'BIGINT' AND TRY_CAST({value} AS int) IS NOT NULL"
         else:
             fits = f"{kind} = '{type.upper()}'"
-        shown = f"IF({kind} = 'STRING', TO_JSON({value}), GET_JSON_OBJECT(_text, {_text(f'$.{name}')}))"
-        says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {_is_no(name, type, shown)}, NULL)")
+        excerpt = f"IF({kind} = 'STRING', TO_JSON({value}), GET_JSON_OBJECT(_text, {_text(f'$.{name}')}))"
+        says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {_is_no(name, type, excerpt)}, NULL)")
     # The transform is there to parse once for all columns.
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})"
     return f"COALESCE(TRANSFORM(ARRAY({parsed}), m -> {_joined(says)})[0], 'not one JSON object')"
 
 
-def _is_no(name: str, type: str, shown: str) -> str:
-    return f"CONCAT({_text(f'{name} = ')}, LEFT({shown}, 100), {_text(f' is not a {type}')})"
+def _is_no(name: str, type: str, excerpt: str) -> str:
+    return f"CONCAT({_text(f'{name} = ')}, LEFT({excerpt}, 100), {_text(f' is not a {type}')})"
 
 
 def _joined(says: Sequence[str]) -> str:

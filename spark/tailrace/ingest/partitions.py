@@ -62,9 +62,9 @@ def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:
     """Find which partitions the names of an epoch's files say are complete, and until when."""
     found: dict[str, Seen] = {}
     for file in files:
-        said = log.strategy.completes(file)
-        if said is not None:
-            name, until = said
+        complete = log.strategy.completes(file)
+        if complete is not None:
+            name, until = complete
             found[name] = Seen(complete=max(until, found.get(name, Seen(complete=until)).complete or until))
     return found
 

@@ -44,7 +44,7 @@ def _type(type: str) -> pa.DataType:
 
 def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
     """Tell which records have their times, within the log's bounds, and their ids."""
-    found = pc.is_valid(records[log.event_time])
+    fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
         if column is not None:
             at = records[column].cast(pa.int64())
@@ -52,7 +52,7 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
                 pc.greater_equal(at, instant(log.earliest)),
                 pc.less(at, instant(log.latest)),
             )
-            found = pc.and_(found, pc.fill_null(inside, False))
+            fits = pc.and_(fits, pc.fill_null(inside, False))
     for column in log.id_columns:
-        found = pc.and_(found, pc.is_valid(records[column]))
-    return found
+        fits = pc.and_(fits, pc.is_valid(records[column]))
+    return fits

@@ -78,16 +78,16 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Tell which lines are plain: those of the shape of the first, of the first of another shape, and so on."""
-    found, first = pc.and_(pc.is_null(text), False), -1
+    plain, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
-        first = pc.index(found, pa.scalar(False), start=first + 1).as_py()
+        first = pc.index(plain, pa.scalar(False), start=first + 1).as_py()
         if first < 0:
             break
         names = _names(text[first].as_py())
         pattern = None if names is None else _pattern(log, names)
         if pattern is not None:
-            found = pc.or_(found, _matches(text, pattern))
-    return found
+            plain = pc.or_(plain, _matches(text, pattern))
+    return plain
 
 
 def _names(line: str | None) -> tuple[str, ...] | None:
@@ -142,13 +142,13 @@ def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
     schema = schema_of(log)
     if not len(text):
         return schema.empty_table()
-    given = pa.schema(
+    declared = pa.schema(
         [pa.field(name, _AS_READ.get(type) or schema.field(name).type) for name, type in log.columns.items()]
     )
     read = pj.read_json(
         pa.BufferReader(_joined(text)),
         read_options=pj.ReadOptions(block_size=_BLOCK),
-        parse_options=pj.ParseOptions(explicit_schema=given, unexpected_field_behavior="error"),
+        parse_options=pj.ParseOptions(explicit_schema=declared, unexpected_field_behavior="error"),
     )
     assert read.num_rows == len(text), "a line is a record"
     columns = {name: _converted(read[name], type) for name, type in log.columns.items()}

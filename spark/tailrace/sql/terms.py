@@ -198,14 +198,14 @@ class Sql:
     def opposite(self, a: Term) -> Term:
         return f"TRANSFORM({a}, x -> NAMED_STRUCT('value', x.value, 'n', -x.n))"
 
-    def told_apart(self, a: Term) -> Term:
+    def distinct(self, a: Term) -> Term:
         return f"TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> x.value)"
 
     def spread(self, a: Term) -> Term:
         return f"FLATTEN(TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> ARRAY_REPEAT(x.value, CAST(x.n AS int))))"
 
     def end(self, a: Term, *, last: bool) -> Term:
-        return f"TRY_ELEMENT_AT({self.told_apart(a)}, {-1 if last else 1})"
+        return f"TRY_ELEMENT_AT({self.distinct(a)}, {-1 if last else 1})"
 
     def length(self, a: Term) -> Term:
         return f"CAST(SIZE({a}) AS bigint)"

@@ -27,7 +27,7 @@ from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.fold_group import FoldGroup, StreamError, only_log
 from tailrace.fold.task_thread import Worker
-from tailrace.ingest.checkpoint import Checkpoint, CheckpointError, Reached, file_names
+from tailrace.ingest.checkpoint import Checkpoint, CheckpointError, ReadPosition, file_names
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.drift import check_definition
@@ -312,10 +312,10 @@ class Stream:
                 f"the last commit of log {self.log.name} does not say {', '.join(missing)} of how far its source was "
                 "read: set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own to start anew"
             )
-        reached = Reached(properties["query"], int(properties["batch"]), properties["offset"])
-        flaw = self.checkpoint.flaw(reached)
+        position = ReadPosition(properties["query"], int(properties["batch"]), properties["offset"])
+        flaw = self.checkpoint.flaw(position)
         if flaw is not None:
-            self.checkpoint.rebuild(reached, self._files_read() if isinstance(self.source, Files) else ())
+            self.checkpoint.rebuild(position, self._files_read() if isinstance(self.source, Files) else ())
         return flaw
 
     def _files_read(self) -> set[str]:

@@ -87,8 +87,8 @@ def as_of(
             recording.last,
             session.count(windows),
             session.count(answers),
-            tuple(session.shown(f"SELECT * FROM {windows} ORDER BY {soonest} LIMIT {rows}")),
-            tuple(session.shown(f"SELECT * FROM {answers} ORDER BY {newest} LIMIT {rows}")),
+            tuple(session.readable_rows(f"SELECT * FROM {windows} ORDER BY {soonest} LIMIT {rows}")),
+            tuple(session.readable_rows(f"SELECT * FROM {answers} ORDER BY {newest} LIMIT {rows}")),
             session.choice,
             tables,
         )
@@ -119,7 +119,7 @@ def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
     """Write the WHERE clause by which a row `w` is of a key."""
     types = key_columns(pipeline)
     schema = arrow_schema({name: shape_of(type) for name, type in types.items()})
-    given = session.given(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
+    given = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
     same = " AND ".join(f"w.{name} <=> k.{name}" for name in names(pipeline))
     return f" WHERE EXISTS (SELECT 1 FROM {given} k WHERE {same})"
 

@@ -95,7 +95,7 @@ class Audited:
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
         landed = {"_landed": [*times], "_landed_at": [*times.values()]}
         types = pa.schema([pa.field(name, pa.int64()) for name in landed])
-        known = self.session.given(pa.table(landed, schema=types))
+        known = self.session.relation_of(pa.table(landed, schema=types))
         gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {known} ON _epoch = _landed"
         horizon = duration(log.remembered)
         (row,) = self.session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})")

@@ -48,7 +48,7 @@ class _MapAudit(Audited):
         self.log = session.materialized(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
         self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
         good, self.failed = taken(session, definition, self.log)
-        self.computed = session.materialized(map_rows.given(definition, good))
+        self.computed = session.materialized(map_rows.output(definition, good))
         self.current = session.view(map_rows.current(definition, self.rows))
 
     def run(self) -> Audit:

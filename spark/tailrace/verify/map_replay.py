@@ -91,7 +91,7 @@ def _compared(
     good, failed = taken(session, definition, records)
     items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
     held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
-    rows = session.materialized(map_rows.differences(definition, map_rows.given(definition, good), held, doubled=True))
+    rows = session.materialized(map_rows.differences(definition, map_rows.output(definition, good), held, doubled=True))
     by = {one["change"]: one["n"] for one in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
     both = by.get("same", 0) + by.get("changed", 0)
     counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}

@@ -74,7 +74,7 @@ def compared(
     order = listed(["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE])
     # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
-    rows = session.shown(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
+    rows = session.readable_rows(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
     return counts, tuple(_differences(pipeline, rows))[:SHOWN]
 
 

@@ -92,8 +92,8 @@ class AssignedAnswering(Answering):
     def _prepared(self, source: str) -> str:
         pipeline, types = self.pipeline, self._types | PLACED
         within = f"FROM {super()._prepared(source)}{assignment.keep_clause(pipeline)}"
-        kept = f"SELECT {', '.join(map(quoted, types))} {within}"
-        return self.session.mapped(kept, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
+        text = f"SELECT {', '.join(map(quoted, types))} {within}"
+        return self.session.mapped(text, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
 
 
 class PythonAnswering(Answering):
@@ -104,8 +104,8 @@ class PythonAnswering(Answering):
         columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         columns |= PLACED
-        kept = f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}"
-        return f"SELECT * FROM {self.session.mapped(kept, partial(assigner, self.pipeline), columns)}"
+        text = f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}"
+        return f"SELECT * FROM {self.session.mapped(text, partial(assigner, self.pipeline), columns)}"
 
     def batch(self, rows: str, within: str = "true") -> str:
         pipeline = self.pipeline
@@ -147,4 +147,4 @@ def taken(session: Session, definition: Map, records: str) -> tuple[str, str | N
 
 def mapped(session: Session, definition: Map, records: str) -> str:
     """Write the query of a map's productions from its log's records, without those that a step rejects."""
-    return map_rows.given(definition, taken(session, definition, records)[0])
+    return map_rows.output(definition, taken(session, definition, records)[0])

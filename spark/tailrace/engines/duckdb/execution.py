@@ -184,11 +184,11 @@ class SqlExecution(DuckExecution):
         self._transitions = in_duckdb(
             transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"], joined=True))
         )
-        told = self.rows.apart(names["transitions"])
+        texts = self.rows.apart(names["transitions"])
         if pipeline.finishing == "close":
             text = refused(pipeline, names["bundle"], names["clock"], names["transitions"])
-            told.append(self.rows.of_late(text))
-        self._said = [in_duckdb(text) for text in told]
+            texts.append(self.rows.of_late(text))
+        self._ledger_texts = [in_duckdb(text) for text in texts]
         behind = may_have_passed(pipeline, names["bundle"], names["clock"])
         self._late = in_duckdb(self.rows.of_late(late(pipeline, behind, names["clock"])))
         self._remains = in_duckdb(self.rows.state(names["transitions"]))
@@ -209,7 +209,7 @@ class SqlExecution(DuckExecution):
         with in_one_transaction(self.connection):
             execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
             execute(f"CREATE OR REPLACE TEMP TABLE {names['transitions']} AS {self._transitions}")
-            texts = [*self._said, *([self._late] if self._any_late(state, taken) else [])]
+            texts = [*self._ledger_texts, *([self._late] if self._any_late(state, taken) else [])]
             rows = pa.concat_tables([self._typed(execute(text).to_arrow_table()) for text in texts])
             after = self._stepped(self._remains, state, clock)
         self.connection.unregister(names["bundle"])
@@ -239,10 +239,10 @@ class AssignedExecution(SqlExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
-        self._kept = in_duckdb(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        self._records_text = in_duckdb(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
 
     def _placed(self, taken: Taken) -> Taken:
-        records = self._queried(taken.records, self._kept) if self.pipeline.keep is not None else taken.records
+        records = self._queried(taken.records, self._records_text) if self.pipeline.keep is not None else taken.records
         return replace(taken, records=records.append_column(WINDOWS, assigned_windows(self.pipeline, records)))
 
 
@@ -254,11 +254,11 @@ class PythonExecution(DuckExecution):
         self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
         more = [SIGN] if pipeline.earlier is not None else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
-        self._kept = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        self._records_text = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         taken = self._prepared(bundle)
-        return Taken(self._queried(taken.records, self._kept), taken.rejected)
+        return Taken(self._queried(taken.records, self._records_text), taken.rejected)
 
     def step(self, state: Windows, taken: Taken, clock: Clock) -> Moved:
         clock.after(state.clock)
@@ -270,11 +270,11 @@ class PythonExecution(DuckExecution):
             execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
             self.connection.unregister(names["partials"])
             awake = execute(f"SELECT * EXCLUDE (_row) FROM {names['awake']}").to_arrow_table()
-            remains, told = step(awake, taken.records)
+            remains, rows = step(awake, taken.records)
             self.connection.register(names["transitions"], remains)
             after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
             self.connection.unregister(names["transitions"])
-        return Moved(self._with_rejected(self._typed(told), taken, clock), after)
+        return Moved(self._with_rejected(self._typed(rows), taken, clock), after)
 
     def _touched(self, stirs: str) -> str:
         names = self._names

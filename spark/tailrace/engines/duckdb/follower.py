@@ -31,7 +31,7 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import SPAN, VERSION, latest, told
+from tailrace.sql.results.answers import SPAN, VERSION, latest, pane_answers
 from tailrace.sql.terms import quoted
 
 _LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
@@ -103,7 +103,8 @@ class ProcessFollower(AnswersFollowing):
     @property
     def _fresh(self) -> str:
         """The query of the answers of panes that meet no row, are one to a window, and retract nothing."""
-        return f"SELECT {listed(self._columns)} FROM ({told(self.pipeline, _LEDGER)}) ORDER BY window_end, window_start"
+        answers = pane_answers(self.pipeline, _LEDGER)
+        return f"SELECT {listed(self._columns)} FROM ({answers}) ORDER BY window_end, window_start"
 
     def _gained(self, named: str, since: int | None, until: int) -> None:
         """Make a table of each window's last pane among those that the ledger gained from one snapshot to another."""
@@ -111,7 +112,7 @@ class ProcessFollower(AnswersFollowing):
         with self._panes(since, until) as rows:
             self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
 
-    def _touched(self, table: Table, told: str) -> list[FileScanTask]:
+    def _touched(self, table: Table, changed: str) -> list[FileScanTask]:
         """Find the files of `p` whose range of window time holds a window that changed."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
@@ -119,7 +120,7 @@ class ProcessFollower(AnswersFollowing):
         rows = [dict(zip(columns, span, strict=True)) for span in spans]
         with registered(self.connection, pa.Table.from_pylist(rows, pa.schema(list(columns.items())))) as files:
             found = self.connection.execute(
-                f"SELECT place FROM {files} f WHERE low IS NULL OR EXISTS (SELECT 1 FROM {told} t "
+                f"SELECT place FROM {files} f WHERE low IS NULL OR EXISTS (SELECT 1 FROM {changed} t "
                 "WHERE epoch_us(t.window_end) BETWEEN f.low AND f.high)"
             ).fetchall()
         return [tasks[place] for (place,) in found]

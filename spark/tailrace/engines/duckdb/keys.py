@@ -26,7 +26,7 @@ from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.known_claims import KnownClaims
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
-from tailrace.engines.protocol import Told
+from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
@@ -85,7 +85,7 @@ class DuckKeys:
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = key_row_types(computation)
-        self._kept, self._loop = (
+        self._state_schema, self._loop = (
             arrow_schema({name: shape_of(type) for name, type in some.items()})
             for some in (types, loop_types(computation))
         )
@@ -122,7 +122,7 @@ class DuckKeys:
     def step(self, state: KeysHere, consumed: pa.Table, clock: Clock) -> ComputedHere:
         """Take the keys through an epoch. Raises `ClockError` if the clock goes back."""
         clock.after(state.clock)
-        step = KeyStep(self.computation, clock, state.clock, self._kept, self.schema)
+        step = KeyStep(self.computation, clock, state.clock, self._state_schema, self.schema)
         awake = self._awake
         with in_one_transaction(self.connection):
             with self._there(consumed, state.loop, clock):
@@ -142,20 +142,20 @@ class DuckKeys:
 
     def settled(self, stepped: ComputedHere, claiming: Claiming, epoch: int) -> ComputedHere:
         with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
-            given = session.lent(stepped.rows)
-            others = claiming.left_out(session, given, epoch, self._claims(claiming).as_of)
+            rows = session.lent(stepped.rows)
+            others = claiming.left_out(session, rows, epoch, self._claims(claiming).as_of)
             if others is None:
                 return stepped
             places = session.connection.execute(f"SELECT {', '.join(CLAIM_PLACE)} FROM {others}").fetchall()
         return replace(stepped, rows=_left_out(stepped.rows, set(places)))
 
-    def write(self, stepped: ComputedHere, branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: ComputedHere, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         rows = stepped.rows
         if self.computation.productions == "weak":
             rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
         branch.hold(Change(tuple(self.lake.written(self.ledger, rows))), properties)
         counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
-        return Told.of_keys(counts)
+        return EpochCounts.of_keys(counts)
 
     def onward(self, state: KeysHere) -> int:
         assert state.clock is not None

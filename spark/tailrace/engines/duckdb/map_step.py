@@ -11,8 +11,8 @@ from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps
-from tailrace.engines.map_side import Given, MapSide
-from tailrace.engines.protocol import Told
+from tailrace.engines.map_side import MapSide, SteppedMap
+from tailrace.engines.protocol import EpochCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.branch import Branch
@@ -60,12 +60,12 @@ class DuckMap(MapSide[pa.Table]):
     def made(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         return self.execution.rows(bundle, clock, generation)
 
-    def write(self, stepped: Given[pa.Table], branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: SteppedMap[pa.Table], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         rejected = stepped.rows.num_rows - stepped.rows["reason"].null_count
-        return Told(rejected=rejected, productions=stepped.rows.num_rows - rejected)
+        return EpochCounts(rejected=rejected, productions=stepped.rows.num_rows - rejected)
 
-    def passed(self, stepped: Given[pa.Table]) -> pa.Table:
+    def passed(self, stepped: SteppedMap[pa.Table]) -> pa.Table:
         with registered(self.connection, stepped.rows) as rows:
             return self.connection.execute(in_duckdb(productions(self.map, rows))).to_arrow_table()
 

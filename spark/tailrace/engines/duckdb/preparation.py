@@ -63,15 +63,15 @@ class Stepping:
             types = dict(one.columns(types))
         return table
 
-    def _taken(self, table: pa.Table, one: Any, types: Mapping[str, str]) -> pa.Table:
-        if isinstance(one, Each):
-            new = arrow_schema({name: shape_of(type) for name, type in one.gives.items()})
+    def _taken(self, table: pa.Table, step: Any, types: Mapping[str, str]) -> pa.Table:
+        if isinstance(step, Each):
+            new = arrow_schema({name: shape_of(type) for name, type in step.gives.items()})
             fields = [field for field in table.schema if field.name != FAILED]
             schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
-            return pa.Table.from_batches(caller(one, dict(types), schema)(table.to_batches()), schema)
+            return pa.Table.from_batches(caller(step, dict(types), schema)(table.to_batches()), schema)
         failed = FAILED in table.column_names
         good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
-        items = selected(one, types, good.column_names)
+        items = selected(step, types, good.column_names)
         assert items is not None
         made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
         if not failed:

@@ -21,7 +21,7 @@ from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.database.preview import shown
+from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.execution import Moved, Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
@@ -102,7 +102,7 @@ class DuckSession:
         rows = self.table(log.name, where, snapshot)
         return self._named("VIEW", as_declared(self.lake, log, rows, snapshot))
 
-    def given(self, rows: pa.Table) -> str:
+    def relation_of(self, rows: pa.Table) -> str:
         return self._taken_over(rows)
 
     def lent(self, rows: pa.Table) -> str:
@@ -131,8 +131,8 @@ class DuckSession:
         found: list[dict[str, Any]] = self._fetched(text).to_pylist()
         return found
 
-    def shown(self, text: str) -> list[dict[str, Any]]:
-        return shown(self._fetched(text))
+    def readable_rows(self, text: str) -> list[dict[str, Any]]:
+        return readable_rows(self._fetched(text))
 
     def count(self, relation: str) -> int:
         (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
@@ -211,19 +211,19 @@ class DuckSession:
         if "connection" in self.__dict__:
             self.connection.close()
 
-    def _called(self, relation: str, one: Any, types: dict[str, str]) -> str:
+    def _called(self, relation: str, step: Any, types: dict[str, str]) -> str:
         """Call a step's Python function for each record, and name the relation of its records."""
         reader = self._read(f"SELECT * FROM {relation}")
         fields = [field for field in reader.schema if field.name != FAILED]
-        schema = pa.schema([*fields, *_schema(one.gives), pa.field(FAILED, pa.string())])
-        return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(one, types, schema)(reader)))
+        schema = pa.schema([*fields, *_schema(step.gives), pa.field(FAILED, pa.string())])
+        return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(step, types, schema)(reader)))
 
-    def _taken(self, relation: str, one: ElementWise, types: Mapping[str, str]) -> str:
+    def _taken(self, relation: str, step: ElementWise, types: Mapping[str, str]) -> str:
         """Take records through a step that is SQL; records that failed in an earlier step bypass it."""
         columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
         failed, good = FAILED in columns, [name for name in columns if name != FAILED]
-        items = selected(one, types, good)
-        assert items is not None, f"{one!r} is a step for Spark"
+        items = selected(step, types, good)
+        assert items is not None, f"{step!r} is a step for Spark"
         if not failed:
             return self.view(f"SELECT {', '.join(items)} FROM {relation}")
         own = self.view(f"SELECT {', '.join(map(quoted, good))} FROM {relation} WHERE {FAILED} IS NULL")

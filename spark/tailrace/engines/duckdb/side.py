@@ -11,7 +11,7 @@ from tailrace.engines.choose import Choice
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
 from tailrace.engines.duckdb.preparation import Steps, Taken
-from tailrace.engines.protocol import FIRED, REASONS, Told
+from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.commit.branch import Branch
@@ -55,13 +55,13 @@ class DuckSide:
     def step(self, state: Windows, consumed: Taken, clock: Clock) -> Moved:
         return self.execution.step(state, consumed, clock)
 
-    def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
         grouped = stepped.rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")])
         for row in grouped.to_pylist():
             counts[row["kind"], row["retraction"], row["timing"], row["reason"]] = row["count_all"]
-        return Told(
+        return EpochCounts(
             sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
             sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
             {each: counts.get((PANE, False, each, None), 0) for each in FIRED},

@@ -21,10 +21,10 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
     assign, own = pipeline.where.assign, pa.table({name: records[name] for name in pipeline.columns})
     times = columns.micros(records[pipeline.log.event_time])
     with no_search_for_cycles():
-        given = [assign(at, record) for at, record in zip(times, columns.mappings(own), strict=True)]
-        windows = [window for some in given for window in some]
+        assigned = [assign(at, record) for at, record in zip(times, columns.mappings(own), strict=True)]
+        windows = [window for some in assigned for window in some]
         sides = [columns.array([window[side] for window in windows], pa.int64()) for side in (0, 1)]
-        return columns.lists(map(len, given), columns.structs(sides, _SPAN), pa.list_(_SPAN))
+        return columns.lists(map(len, assigned), columns.structs(sides, _SPAN), pa.list_(_SPAN))
 
 
 def placer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -44,18 +44,20 @@ def mappings(table: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows(table.columns, table.num_rows)]
 
 
-def batch_of(given: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Make a batch of a schema from mappings; a column that no mapping has is null.
 
     >>> schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us", "UTC"), "told": pa.string()})
     >>> mappings(pa.Table.from_batches([batch_of([{"n": 1, "at": None}], schema)]))
     [{'n': 1, 'at': None, 'told': None}]
     """
-    there = set().union(*given)
+    there = set().union(*records)
     made = {
-        field.name: array([one.get(field.name) for one in given], field.type) for field in schema if field.name in there
+        field.name: array([one.get(field.name) for one in records], field.type)
+        for field in schema
+        if field.name in there
     }
-    return batch(made, len(given), schema)
+    return batch(made, len(records), schema)
 
 
 def fields(column: Column) -> Iterator[Column]:
@@ -74,14 +76,14 @@ def elements(column: Column) -> Column:
     return pc.list_flatten(column)
 
 
-def array(given: Sequence[Any], type: pa.DataType) -> pa.Array:
+def array(items: Sequence[Any], type: pa.DataType) -> pa.Array:
     """Make a column of values."""
-    return pa.array(given, type)
+    return pa.array(items, type)
 
 
-def instants(given: Sequence[int | None], type: pa.DataType) -> pa.Array:
+def instants(microseconds: Sequence[int | None], type: pa.DataType) -> pa.Array:
     """Make a column of instants from microseconds."""
-    return pa.array(given, pa.int64()).cast(type)
+    return pa.array(microseconds, pa.int64()).cast(type)
 
 
 def alike(value: Any, count: int, type: pa.DataType) -> pa.Array:

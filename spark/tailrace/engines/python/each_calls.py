@@ -12,7 +12,7 @@ from tailrace.sql.records.selections import FAILED
 
 
 def caller(
-    one: Each, types: dict[str, str], schema: pa.Schema
+    step: Each, types: dict[str, str], schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function that calls a step; a record that the step rejects goes on with the reason in `FAILED`.
 
@@ -23,7 +23,7 @@ def caller(
         if record.get(FAILED) is not None:
             return [record]
         try:
-            return one.records(record, types)
+            return step.records(record, types)
         except RecordError as error:
             return [{**record, FAILED: str(error)}]
 

@@ -76,10 +76,10 @@ class KeyStep:
     def _in_flight(self, loop: pa.Table) -> Iterator[Feedback]:
         keys = columns.rows((loop[name] for name in self.computation.key), loop.num_rows)
         names = list(type(self.computation).feedback)
-        given = columns.rows(columns.fields(loop["feedback"]) if names else (), loop.num_rows)
+        values = columns.rows(columns.fields(loop["feedback"]) if names else (), loop.num_rows)
         places = columns.rows((loop[name] for name in SOURCE), loop.num_rows)
         for key, row, at, (epoch, out_of, place) in zip(
-            keys, given, columns.micros(loop[PANE_TIME]), places, strict=True
+            keys, values, columns.micros(loop[PANE_TIME]), places, strict=True
         ):
             yield Feedback(key, dict(zip(names, row, strict=True)), at, epoch, out_of, place)
 
@@ -87,11 +87,11 @@ class KeyStep:
         gone = [key for key in outcome.work if key not in outcome.state.keys]
         keys = [*outcome.state.keys, *gone]
         states = [*outcome.state.keys.values(), *([NOTHING] * len(gone))]
-        found = self._key_columns(keys) | self._state_columns(states)
+        arrays = self._key_columns(keys) | self._state_columns(states)
         left = len(outcome.state.keys)
-        own = {name: column[:left] for name, column in found.items()} | self._looked_at(states[:left])
+        own = {name: column[:left] for name, column in arrays.items()} | self._looked_at(states[:left])
         made = [
-            self._partials(keys, found, outcome.work, left),
+            self._partials(keys, arrays, outcome.work, left),
             self._productions(outcome.productions),
             self._fed_back(outcome.state.in_flight),
             self._late(outcome.late),
@@ -106,20 +106,20 @@ class KeyStep:
         return {name: columns.array([key[n] for key in keys], types.field(name).type) for n, name in enumerate(names)}
 
     def _state_columns(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
-        found = {"timers": self._timers([one.timers for one in states])}
+        arrays = {"timers": self._timers([one.timers for one in states])}
         if self.computation.fields:
             defaults = {name: one.default for name, one in self.computation.fields.items()}
             full = [one.fields or defaults for one in states]
             type = self.ledger.field("state").type
             made = [columns.array([one[field.name] for one in full], field.type) for field in type]
-            found["state"] = columns.structs(made, type)
+            arrays["state"] = columns.structs(made, type)
         if self.computation.ordered:
             type = self.ledger.field("waiting").type
             flat = [record for one in states for record in one.waiting]
             made = [columns.array([record.get(one.name) for record in flat], one.type) for one in type.value_type]
             of = columns.structs(made, type.value_type)
-            found["waiting"] = columns.lists((len(one.waiting) for one in states), of, type)
-        return found
+            arrays["waiting"] = columns.lists((len(one.waiting) for one in states), of, type)
+        return arrays
 
     def _timers(self, timers: Sequence[Sequence[Timer]]) -> pa.Array:
         type, flat = self.ledger.field("timers").type, [timer for some in timers for timer in some]
@@ -136,7 +136,7 @@ class KeyStep:
         found = zip(*map(self._next, states), strict=True) if states else [()] * 3
         return {name: columns.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
-    def _next(self, one: KeyState) -> tuple[int | None, int | None, int | None]:
+    def _next(self, state: KeyState) -> tuple[int | None, int | None, int | None]:
         """Find when a key is next due in event time and in processing time, and the oldest time that it holds.
 
         All three are in microseconds, None where there is none.
@@ -144,7 +144,7 @@ class KeyStep:
         due: int | None = None
         wall: int | None = None
         holds: int | None = None
-        for timer in one.timers:
+        for timer in state.timers:
             # Timers are sorted by when they are due, so the first of a domain is the next.
             if timer.domain is EVENT:
                 due = timer.time if due is None else due
@@ -152,18 +152,18 @@ class KeyStep:
                 wall = timer.time if wall is None else wall
             if timer.holds is not None and (holds is None or timer.holds < holds):
                 holds = timer.holds
-        if one.waiting:
-            passed = instant(one.waiting[0][self.computation.log.event_time]) + 1
+        if state.waiting:
+            passed = instant(state.waiting[0][self.computation.log.event_time]) + 1
             due = passed if due is None or passed < due else due
         return due, wall, holds
 
     def _partials(
-        self, keys: Sequence[Key], found: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int
+        self, keys: Sequence[Key], arrays: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int
     ) -> pa.RecordBatch:
         if len(work) < len(keys):
             # A key whose records all came too late has nothing new.
             places = [place for place, key in enumerate(keys) if key in work]
-            found = {name: column.take(pa.array(places, pa.int64())) for name, column in found.items()}
+            arrays = {name: column.take(pa.array(places, pa.int64())) for name, column in arrays.items()}
             gone, keys = [place >= left for place in places], [keys[place] for place in places]
         else:
             gone = [place >= left for place in range(len(keys))]
@@ -176,17 +176,17 @@ class KeyStep:
         counts |= {"timers_fired": [one.fired for one in done], "timers_dropped": [one.dropped for one in done]}
         if self.computation.loops:
             counts["returned"] = [one.returned for one in done]
-        return self._rows(PARTIAL, len(keys), {**self._arrays(counts), **found})
+        return self._rows(PARTIAL, len(keys), {**self._arrays(counts), **arrays})
 
     def _productions(self, made: Sequence[Production]) -> pa.RecordBatch:
         sources = {key: source_of(key) for key in {one.key for one in made}}
-        given = self._places((one.epoch, sources[one.key], one.place) for one in made)
-        given |= {name: [one.values[name] for one in made] for name in type(self.computation).produces}
-        return self._told(PRODUCTION, [one.key for one in made], [one.at for one in made], given)
+        values = self._places((one.epoch, sources[one.key], one.place) for one in made)
+        values |= {name: [one.values[name] for one in made] for name in type(self.computation).produces}
+        return self._event_rows(PRODUCTION, [one.key for one in made], [one.at for one in made], values)
 
     def _fed_back(self, made: Sequence[Feedback]) -> pa.RecordBatch:
-        given = self._places((one.epoch, one.out_of, one.place) for one in made)
-        own = self._told(FEEDBACK, [one.key for one in made], [one.at for one in made], given)
+        places = self._places((one.epoch, one.out_of, one.place) for one in made)
+        own = self._event_rows(FEEDBACK, [one.key for one in made], [one.at for one in made], places)
         if not type(self.computation).feedback:
             return own
         type_ = self.ledger.field("feedback").type
@@ -195,37 +195,37 @@ class KeyStep:
 
     def _late(self, late: Sequence[Late]) -> pa.RecordBatch:
         at, before = self.computation.log.event_time, self.before.watermark if self.before else BEGINNING
-        given = self._places(tuple(one.record[name] for name in PLACE) for one in late)
-        given |= {"behind": [one.behind for one in late]}
+        values = self._places(tuple(one.record[name] for name in PLACE) for one in late)
+        values |= {"behind": [one.behind for one in late]}
         times = [instant(one.record[at]) for one in late]
-        own = self._told(LATE, [one.key for one in late], times, given)
+        own = self._event_rows(LATE, [one.key for one in late], times, values)
         watermark = columns.instants([before] * len(late), self.ledger.field("watermark").type)
         return own.set_column(self.ledger.get_field_index("watermark"), "watermark", watermark)
 
     def _rejected(self, rejected: Sequence[Rejected]) -> pa.RecordBatch:
         at = self.computation.log.event_time
-        given = self._places(tuple(one.record[name] for name in PLACE) for one in rejected)
-        given |= {"reason": [one.reason for one in rejected]}
+        values = self._places(tuple(one.record[name] for name in PLACE) for one in rejected)
+        values |= {"reason": [one.reason for one in rejected]}
         if self.computation.loops:
-            given["returned"] = [int(one.returned) for one in rejected]
+            values["returned"] = [int(one.returned) for one in rejected]
         keys = [tuple([one.record[name] for name in self.computation.key]) for one in rejected]
         times = [instant(one.record[PANE_TIME if one.returned else at]) for one in rejected]
-        return self._told(REJECTED, keys, times, given)
+        return self._event_rows(REJECTED, keys, times, values)
 
-    def _told(
-        self, kind: str, keys: Sequence[Key], times: Sequence[int], given: Mapping[str, Sequence[Any]]
+    def _event_rows(
+        self, kind: str, keys: Sequence[Key], times: Sequence[int], values: Mapping[str, Sequence[Any]]
     ) -> pa.RecordBatch:
         at = columns.instants(times, self.ledger.field(PANE_TIME).type)
-        return self._rows(kind, len(keys), {**self._key_columns(keys), **self._arrays(given), PANE_TIME: at})
+        return self._rows(kind, len(keys), {**self._key_columns(keys), **self._arrays(values), PANE_TIME: at})
 
     def _places(self, places: Iterable[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
         found = list(places)
         return {name: [one[n] for one in found] for n, name in enumerate(SOURCE)}
 
-    def _arrays(self, given: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
-        return {name: columns.array(made, self.ledger.field(name).type) for name, made in given.items()}
+    def _arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
+        return {name: columns.array(made, self.ledger.field(name).type) for name, made in values.items()}
 
-    def _rows(self, kind: str, count: int, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    def _rows(self, kind: str, count: int, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Make rows of the ledger, of one kind and of this epoch."""
         now = columns.instants([self.clock.processing_time], self.ledger.field("processing_time").type)[0]
         own = {
@@ -233,14 +233,14 @@ class KeyStep:
             "epoch": columns.alike(self.clock.epoch, count, self.ledger.field("epoch").type),
             "processing_time": pa.repeat(now, count),
         }
-        return columns.batch(own | dict(given), count, self.ledger)
+        return columns.batch(own | dict(arrays), count, self.ledger)
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
     """Read the states of keys from their rows."""
     count, names = held.num_rows, list(computation.fields)
     keys = columns.rows((held[name] for name in computation.key), count)
-    given = columns.rows(columns.fields(held["state"]) if names else (), count)
+    values = columns.rows(columns.fields(held["state"]) if names else (), count)
     name, domain, at, holds = columns.fields(columns.elements(held["timers"]))
     parts = zip(name.to_pylist(), columns.micros(at), domain.to_pylist(), columns.micros(holds), strict=True)
     timers = columns.grouped(held["timers"], (Timer(n, t, _DOMAINS[d], h) for n, t, d, h in parts))
@@ -252,5 +252,5 @@ def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
         waiting = columns.grouped(held["waiting"], records)
     return {
         key: KeyState(dict(zip(names, row, strict=True)), pending, waits)
-        for key, row, pending, waits in zip(keys, given, timers, waiting, strict=True)
+        for key, row, pending, waits in zip(keys, values, timers, waiting, strict=True)
     }

@@ -54,9 +54,9 @@ class PythonStep:
         outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
         # A batch for each kind: its rows share their columns, so the other columns are null without a look at the rows.
-        told = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
-        said = [columns.batch_of(list(rows), self.ledger) for rows in told]
-        return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(said))
+        kinds = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
+        batches = [columns.batch_of(list(rows), self.ledger) for rows in kinds]
+        return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(batches))
 
     @cached_property
     def _rules(self) -> Transition:
@@ -65,8 +65,8 @@ class PythonStep:
     def _windows(self, held: pa.Table) -> dict[Key, dict[Window, Row]]:
         names, parts = list(self._rules.columns()), list(self.pipeline.parts)
         windows: dict[Key, dict[Window, Row]] = {}
-        for one in held.to_pylist():
-            row = {name: one[name] for name in names}
+        for held_row in held.to_pylist():
+            row = {name: held_row[name] for name in names}
             row["predecessors"] = tuple(
                 Predecessor(
                     Window(old["window_start"], old["window_end"]),
@@ -74,10 +74,10 @@ class PythonStep:
                     old["panes"],
                     {part: old[part] for part in parts},
                 )
-                for old in one.get("predecessors") or ()
+                for old in held_row.get("predecessors") or ()
             )
-            key = tuple(one[name] for name in self.pipeline.key)
-            windows.setdefault(key, {})[Window(one["window_start"], one["window_end"])] = row
+            key = tuple(held_row[name] for name in self.pipeline.key)
+            windows.setdefault(key, {})[Window(held_row["window_start"], held_row["window_end"])] = row
         return windows
 
     def _remaining(self, state: State) -> Iterator[Row]:
@@ -97,12 +97,14 @@ class PythonStep:
                     yield self._ledger_row(PARTIAL, key, window, generation=row["generation"], gone=True)
 
     def _partial(self, key: Key, window: Window, row: Row) -> Row:
-        said = self._ledger_row(PARTIAL, key, window, generation=row["generation"], pane_index=row["panes"], gone=False)
-        said |= {name: row[name] for name in ("fresh", "fresh_on_time", "waiting_since", "settled")}
+        partial = self._ledger_row(
+            PARTIAL, key, window, generation=row["generation"], pane_index=row["panes"], gone=False
+        )
+        partial |= {name: row[name] for name in ("fresh", "fresh_on_time", "waiting_since", "settled")}
         for which in ("fired", "pending"):
-            said[which] = {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
-        said["trigger"] = {f"trigger_{name}": row[f"trigger_{name}"] for name in self.pipeline.when.slots()}
-        return said | {"predecessors": self._predecessors(row)}
+            partial[which] = {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
+        partial["trigger"] = {f"trigger_{name}": row[f"trigger_{name}"] for name in self.pipeline.when.slots()}
+        return partial | {"predecessors": self._predecessors(row)}
 
     def _predecessors(self, row: Row) -> list[Row]:
         return [
@@ -118,17 +120,17 @@ class PythonStep:
 
     def _pane(self, pane: Pane) -> Row:
         version = {"generation": pane.version.generation, "pane_index": pane.version.index}
-        said = self._ledger_row(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
-        said |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
-        said |= {"event_time": pane.timestamp}
-        return said | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
+        row = self._ledger_row(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
+        row |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
+        row |= {"event_time": pane.timestamp}
+        return row | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
 
     def _late(self, late: Late) -> Row:
         before = self.before.watermark if self.before else None
-        said = self._ledger_row(LATE, late.key, late.window, watermark=before, behind=late.behind, reason=late.reason)
-        said["event_time"] = instant(late.record[self.pipeline.log.event_time])
+        row = self._ledger_row(LATE, late.key, late.window, watermark=before, behind=late.behind, reason=late.reason)
+        row["event_time"] = instant(late.record[self.pipeline.log.event_time])
         names = ("source_epoch", "source_partition", "source_offset")
-        return said | {name: late.record[place] for name, place in zip(names, PLACE, strict=True)}
+        return row | {name: late.record[place] for name, place in zip(names, PLACE, strict=True)}
 
     def _ledger_row(self, kind: str, key: Key, window: Window, **values: Any) -> Row:
         own = {"kind": kind, "epoch": self.clock.epoch, "processing_time": self.clock.processing_time}

@@ -35,6 +35,6 @@ class Archive:
 def archive_of(folder: Path, java: Java, jars: Sequence[Path]) -> Archive:
     """Name the archive in a folder with which a process of this Java and these jars would start."""
     facts = java.home / "release"
-    said = facts.read_text() if facts.is_file() else str(java.release)
-    known = [str(java.home), said, pyspark.__version__, *(f"{jar} {jar.stat().st_size}" for jar in jars)]
+    release = facts.read_text() if facts.is_file() else str(java.release)
+    known = [str(java.home), release, pyspark.__version__, *(f"{jar} {jar.stat().st_size}" for jar in jars)]
     return Archive(folder / f"classes-{hashlib.sha256(chr(10).join(known).encode()).hexdigest()[:12]}.jsa")

@@ -28,7 +28,7 @@ from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
-from tailrace.engines.spark.preview import shown
+from tailrace.engines.spark.preview import readable_rows
 from tailrace.engines.spark.session import cancellable
 from tailrace.engines.spark.side import SparkSide
 from tailrace.lake.catalog.lake import Lake
@@ -68,7 +68,7 @@ class ClusterSession:
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
         return self.view(f"SELECT * FROM {logged(self.lake, log, snapshot)}")
 
-    def given(self, rows: pa.Table) -> str:
+    def relation_of(self, rows: pa.Table) -> str:
         return self._named(self.spark.createDataFrame(rows))
 
     def view(self, text: str) -> str:
@@ -101,8 +101,8 @@ class ClusterSession:
     def rows(self, text: str) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
-    def shown(self, text: str) -> list[dict[str, Any]]:
-        return shown(self.spark.sql(text))
+    def readable_rows(self, text: str) -> list[dict[str, Any]]:
+        return readable_rows(self.spark.sql(text))
 
     def count(self, relation: str) -> int:
         (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")

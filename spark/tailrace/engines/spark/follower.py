@@ -23,7 +23,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import SPAN, VERSION, latest, told
+from tailrace.sql.results.answers import SPAN, VERSION, latest, pane_answers
 from tailrace.sql.terms import quoted
 
 _HOUR = duration(hours(1))
@@ -68,7 +68,7 @@ class Follower(AnswersFollowing):
         columns = [*keys, *SPAN, *results, "timing", *VERSION]
         span = None if fresh or empty else self._span(view)
         if span is None:
-            rows = told(self.pipeline, view) if fresh else latest(self.pipeline, view)
+            rows = pane_answers(self.pipeline, view) if fresh else latest(self.pipeline, view)
             insert = f"INSERT INTO {self.branch.target} ({listed(columns)})"
             self.spark.sql(f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction")
             return

@@ -22,14 +22,14 @@ from pyspark.sql.types import StructField, StructType
 
 from tailrace.engines.choose import Choice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
-from tailrace.engines.protocol import Told
+from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.execution import free, schema_of
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
 from tailrace.engines.spark.executions.preparation import queried, viewed
-from tailrace.engines.spark.executions.resting_state import brought, told_apart, with_resting
+from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
@@ -143,7 +143,7 @@ class SparkKeys:
         clock.after(state.clock)
         schema = to_arrow_schema(self._schema)
         states, ledger = (pa.schema(list(schema.field(part).type)) for part in ("state", "ledger"))
-        one = _Bucket(KeyStep(self.computation, clock, state.clock, states, ledger), schema)
+        bucket = _Bucket(KeyStep(self.computation, clock, state.clock, states, ledger), schema)
         names = [*map(quoted, self.computation.log.columns), *PLACE]
         if state.loop is not None:
             consumed = consumed.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}")
@@ -153,9 +153,9 @@ class SparkKeys:
         now = self.spark.sql(row_of({"_watermark": clock.watermark, "_now": clock.processing_time}))
         keyed = state.frame.selectExpr("*", self._bucket)
         there = brought(records, self.computation.key)
-        touched, resting = told_apart(keyed, there, self.computation.key, now, STIRS)
+        touched, resting = split_state(keyed, there, self.computation.key, now, STIRS)
         both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
-        stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
+        stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
         made = with_resting(self.spark, stepped, resting, self._schema).localCheckpoint(eager=False)
         rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None
@@ -163,8 +163,8 @@ class SparkKeys:
 
     def settled(self, stepped: ComputedThere, claiming: Claiming, epoch: int) -> ComputedThere:
         asked = ClusterSession(self.spark, self.lake, self.choice, small=False)
-        with closing(asked) as session, viewed(self.spark, stepped.rows) as given:
-            others = claiming.left_out(session, given, epoch)
+        with closing(asked) as session, viewed(self.spark, stepped.rows) as ledger_rows:
+            others = claiming.left_out(session, ledger_rows, epoch)
             if others is None:
                 return stepped
             same = " AND ".join(f"r.{name} = m.{name}" for name in CLAIM_PLACE)
@@ -172,18 +172,18 @@ class SparkKeys:
             items = (
                 f"{kinds.get(name, f'r.{quoted(name)}')} AS {quoted(name)}" for name in ledger_types(self.computation)
             )
-            marked = f"FROM {given} r LEFT JOIN {others} m ON r.kind = '{PRODUCTION}' AND {same}"
+            marked = f"FROM {ledger_rows} r LEFT JOIN {others} m ON r.kind = '{PRODUCTION}' AND {same}"
             rows = self.spark.sql(f"SELECT {', '.join(items)} {marked}").localCheckpoint()
         return ComputedThere(rows, replace(stepped.state, held=(*stepped.state.held, rows)))
 
-    def write(self, stepped: ComputedThere, branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: ComputedThere, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         seen, kind = Observation(), F.col("kind")
         kinds = (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
         rows = stepped.rows.observe(seen, *(F.count_if(kind == one).alias(one) for one in kinds))
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)
         append(rows, branch, properties)
-        return Told.of_keys(seen.get)
+        return EpochCounts.of_keys(seen.get)
 
     def onward(self, state: KeysThere) -> int:
         """Return the bound, in microseconds, of the readers' watermark after an epoch (`computation_step.onward`).

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.map_side import Given, MapSide
-from tailrace.engines.protocol import Told
+from tailrace.engines.map_side import MapSide, SteppedMap
+from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.executions.preparation import prepare, queried
 from tailrace.engines.spark.side import Bundled, as_frame
@@ -42,13 +42,13 @@ class SparkMap(MapSide[DataFrame]):
         rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
         return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.map, view, clock)))
 
-    def write(self, stepped: Given[DataFrame], branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: SteppedMap[DataFrame], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         seen, kinds = Observation(), {"productions": PRODUCTION, "rejected": REJECTED}
         counted = (F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
         append(stepped.rows.observe(seen, *counted), branch, properties)
-        return Told(**seen.get)
+        return EpochCounts(**seen.get)
 
-    def passed(self, stepped: Given[DataFrame]) -> DataFrame:
+    def passed(self, stepped: SteppedMap[DataFrame]) -> DataFrame:
         return queried(self.spark, stepped.rows, lambda view: productions(self.map, view))
 
     def passed_again(self, epoch: int) -> DataFrame:

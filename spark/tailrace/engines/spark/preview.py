@@ -12,7 +12,7 @@ from tailrace.model.base.time import moment
 from tailrace.sql.terms import quoted
 
 
-def shown(frame: DataFrame) -> list[dict[str, Any]]:
+def readable_rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Collect the rows as dictionaries: instants of any year as UTC datetimes, structs and arrays as parsed JSON.
 
     Numbers with a fraction in structs and arrays are decimals. The whole frame is collected, so limit it first.
@@ -26,12 +26,12 @@ def shown(frame: DataFrame) -> list[dict[str, Any]]:
         term = f"UNIX_MICROS({name})" if own in instants else f"TO_JSON({name})" if own in nested else name
         items.append(f"{term} AS {name}")
 
-    def value(name: str, one: Any) -> Any:
-        if one is None:
+    def value(name: str, raw: Any) -> Any:
+        if raw is None:
             return None
         if name in nested:
-            return json.loads(one, parse_float=Decimal)
-        return moment(one) if name in instants else one
+            return json.loads(raw, parse_float=Decimal)
+        return moment(raw) if name in instants else raw
 
     rows = [row.asDict() for row in frame.selectExpr(*items).collect()]
     return [{name: value(name, one) for name, one in row.items()} for row in rows]

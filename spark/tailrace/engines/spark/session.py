@@ -47,10 +47,10 @@ def when_needed(starting: Starting) -> Callable[[], SparkSession]:
 def catalog_conf(settings: Settings) -> dict[str, str]:
     """Return the configuration, under its name, of the catalog that the settings name: the tables that `Lake` has."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
-    told = kind(settings).spark | storage(settings)[1]
+    properties = kind(settings).spark | storage(settings)[1]
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{name}": value for name, value in told.items()},
+        **{f"{prefix}.{name}": value for name, value in properties.items()},
         # A cached table would hide what another process committed.
         f"{prefix}.cache-enabled": "false",
         f"{prefix}.default-namespace": settings.namespace,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import Choice
-from tailrace.engines.protocol import FIRED, REASONS, Told
+from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, OpenWindows, Stepped
@@ -57,7 +57,7 @@ class SparkSide:
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         return self.execution.step(state, consumed, clock)
 
-    def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> Told:
+    def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         seen = Observation()
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
         rows = stepped.rows.observe(
@@ -70,7 +70,7 @@ class SparkSide:
         append(rows, branch, properties)
         found = seen.get
         timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
-        return Told(found["retractions"], found["rejected"], timings, reasons, stepped.open())
+        return EpochCounts(found["retractions"], found["rejected"], timings, reasons, stepped.open())
 
     def onward(self, state: OpenWindows) -> int:
         return self.execution.onward(state)

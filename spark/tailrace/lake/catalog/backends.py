@@ -122,9 +122,9 @@ class Postgres(Kind):
     @property
     def spark(self) -> dict[str, str]:
         at = self._at
-        told = {**_JDBC, "uri": f"jdbc:postgresql://{at.hostname}:{at.port or 5432}{at.path}"}
-        told["jdbc.user"] = str(at.username)
-        return told if self._secret is None else {**told, "jdbc.password": self._secret}
+        properties = {**_JDBC, "uri": f"jdbc:postgresql://{at.hostname}:{at.port or 5432}{at.path}"}
+        properties["jdbc.user"] = str(at.username)
+        return properties if self._secret is None else {**properties, "jdbc.password": self._secret}
 
     @cached_property
     def _at(self) -> Any:
@@ -143,14 +143,14 @@ class Glue(Kind):
             raise LakeError("boto3, which a catalog of Glue needs, is not installed: install tailrace[aws]") from None
         account = {"glue.id": self._account} if self._account else {}
         return _committing(
-            GlueCatalog(self.settings.catalog, **account, **_given("glue.endpoint", endpoint("glue")), **storage)
+            GlueCatalog(self.settings.catalog, **account, **_option("glue.endpoint", endpoint("glue")), **storage)
         )
 
     @property
     def spark(self) -> dict[str, str]:
-        told = {"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}
-        told |= {"glue.id": self._account} if self._account else {}
-        return told | _given("glue.endpoint", endpoint("glue"))
+        properties = {"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}
+        properties |= {"glue.id": self._account} if self._account else {}
+        return properties | _option("glue.endpoint", endpoint("glue"))
 
     @property
     def _account(self) -> str:
@@ -217,11 +217,11 @@ def storage(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
     if not settings.on_s3:
         return warehouse, warehouse
     at, region = endpoint("s3"), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    ours = {**_given("s3.endpoint", at), **_given("s3.region", region)}
-    theirs = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_given("s3.endpoint", at)}
+    ours = {**_option("s3.endpoint", at), **_option("s3.region", region)}
+    theirs = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_option("s3.endpoint", at)}
     # A self-hosted server seldom has a host name for each bucket.
     theirs |= {"s3.path-style-access": "true"} if at else {}
-    return warehouse | ours, warehouse | theirs | _given("client.region", region)
+    return warehouse | ours, warehouse | theirs | _option("client.region", region)
 
 
 def endpoint(service: str) -> str | None:
@@ -234,5 +234,5 @@ def jars(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("lake", *kind(settings).jars, *(("aws",) if settings.on_s3 else ()))))
 
 
-def _given(name: str, value: str | None) -> dict[str, str]:
+def _option(name: str, value: str | None) -> dict[str, str]:
     return {name: value} if value else {}

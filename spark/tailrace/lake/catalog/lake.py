@@ -99,7 +99,7 @@ class Lake:
         """Tell whether there is such a table."""
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
 
-    def found(self, table: str) -> Table | None:
+    def find(self, table: str) -> Table | None:
         """Load a table as it stands now; None where there is none. Asks the catalog once, `has` with `table` twice."""
         try:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
@@ -108,7 +108,7 @@ class Lake:
 
     def table(self, table: str) -> Table:
         """Load a table as it stands now. Raises `LakeError` where there is none."""
-        found = self.found(table)
+        found = self.find(table)
         if found is not None:
             return found
         where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"

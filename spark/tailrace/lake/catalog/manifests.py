@@ -35,14 +35,14 @@ _parsed_anew = avro.AvroFileHeader.get_schema
 
 
 def _schema(header: avro.AvroFileHeader) -> Schema:
-    said = header.meta.get("avro.schema")
+    text = header.meta.get("avro.schema")
     # pyiceberg refuses a file without a schema, as before.
-    return _parsed_anew(header) if said is None else _parsed(said)
+    return _parsed_anew(header) if text is None else _parsed(text)
 
 
 @lru_cache(MOST)
-def _parsed(said: str) -> Schema:
-    return AvroSchemaConversion().avro_to_iceberg(json.loads(said))
+def _parsed(text: str) -> Schema:
+    return AvroSchemaConversion().avro_to_iceberg(json.loads(text))
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,9 +53,9 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
         return resolve(*(one.value for one in schemas), *map(dict, types))
 
     @wraps(resolve)
-    def resolved(*given: Any) -> Any:
-        schemas = tuple(_Same(one) for one in given if not isinstance(one, dict))
-        return remembered(schemas, tuple(tuple(one.items()) for one in given if isinstance(one, dict)))
+    def resolved(*args: Any) -> Any:
+        schemas = tuple(_Same(one) for one in args if not isinstance(one, dict))
+        return remembered(schemas, tuple(tuple(one.items()) for one in args if isinstance(one, dict)))
 
     return resolved
 

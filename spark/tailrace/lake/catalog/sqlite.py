@@ -59,28 +59,28 @@ class LookedUp:
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
         """Load a table as it stands now. Raises `NoSuchTableError` where there is none."""
         space, name = _parted(identifier)
-        found = self._rows(_TABLE.format(what="metadata_location"), space, name)
-        if found is None:
+        rows = self._rows(_TABLE.format(what="metadata_location"), space, name)
+        if rows is None:
             loaded: Table = self.whole.load_table(identifier)
             return loaded
-        if not found or found[0][0] is None:
+        if not rows or rows[0][0] is None:
             raise NoSuchTableError(f"Table does not exist: {space}.{name}")
-        at = str(found[0][0])
+        at = str(rows[0][0])
         metadata = FromInputFile.table_metadata(load_file_io(self.properties, at).new_input(at))
         io = load_file_io({**self.properties, **metadata.properties}, at)
         return Table((*space.split("."), name), metadata, at, io, self)  # type: ignore[arg-type]
 
     def table_exists(self, identifier: str | tuple[str, ...]) -> bool:
         """Tell whether there is such a table."""
-        found = self._rows(_TABLE.format(what="1"), *_parted(identifier))
-        return bool(self.whole.table_exists(identifier) if found is None else found)
+        rows = self._rows(_TABLE.format(what="1"), *_parted(identifier))
+        return bool(self.whole.table_exists(identifier) if rows is None else rows)
 
     def list_tables(self, namespace: str) -> list[tuple[str, ...]]:
         """List the tables of a namespace."""
-        found = self._rows(_TABLES.format(what="table_name"), namespace)
-        if found is None:
+        rows = self._rows(_TABLES.format(what="table_name"), namespace)
+        if rows is None:
             return list(self.whole.list_tables(namespace))
-        return [(*namespace.split("."), name) for (name,) in found]
+        return [(*namespace.split("."), name) for (name,) in rows]
 
     def namespace_exists(self, namespace: str) -> bool:
         """Tell whether there is such a namespace."""

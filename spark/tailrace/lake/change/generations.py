@@ -53,8 +53,7 @@ from tailrace.lake.schema.contract_diff import COLUMNS, Kind, stated
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
-from tailrace.lake.schema.shapes import iceberg_schema
-from tailrace.lake.schema.shapes import said as said_as
+from tailrace.lake.schema.shapes import iceberg_schema, type_text
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
@@ -179,7 +178,7 @@ def aligned(schema: Schema, before: Schema, highest: int) -> Schema:
     fields = []
     for field in schema.fields:
         old = there.get(field.name)
-        if old is not None and said_as(old.field_type) == said_as(field.field_type):
+        if old is not None and type_text(old.field_type) == type_text(field.field_type):
             number, type = old.field_id, old.field_type
         else:
             number, type = next(ids), _renumbered(field.field_type, ids)
@@ -227,15 +226,16 @@ def go_over(
     table: Table,
     held: Held,
     properties: Mapping[str, str],
-    told: Mapping[str, str],
+    table_properties: Mapping[str, str],
     generation: int | str,
     parent: int | None = None,
 ) -> int:
     """Make a loaded table hold other contents, if nothing was committed to any branch since; return the snapshot's id.
 
-    The same commit sets the table's properties `told` and the snapshot's `properties`, and tags the snapshot that was
-    current: with the tag of its `generation`, or with `generation` itself where that is a text. The new snapshot has no
-    parent, since the commits before it are of another generation; with `parent` it goes on from that snapshot.
+    The same commit sets the table's properties (`table_properties`) and the snapshot's (`properties`), and tags the
+    snapshot that was current: with the tag of its `generation`, or with `generation` itself where that is a text. The
+    new snapshot has no parent, since the commits before it are of another generation; with `parent` it goes on from
+    that snapshot.
 
     Raises `MovedError` if something was committed.
     """
@@ -266,7 +266,7 @@ def go_over(
         summary=Summary(Operation.OVERWRITE, **held.totals, **names),
         schema_id=schema.schema_id,
     )
-    updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(told))]
+    updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(table_properties))]
     if before is not None:
         updates.append(_ref(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]

@@ -169,30 +169,30 @@ def _hangs_on(change: Change, left: Iterable[Change]) -> bool:
 
 def commit(table: Table, contract: Contract, doing: Sequence[Change]) -> None:
     """Make changes of a loaded table in one commit. Raises `MovedError` where its columns or layout changed since."""
-    kinds = {one.kind for one in doing}
+    kinds = {change.kind for change in doing}
     with committing(table) as transaction:
         if kinds & (COLUMNS | {Kind.DOCUMENT}):
             # The old column of a retyped one is dropped first: the new column has the same name.
-            if any(one.kind is Kind.RETYPE for one in doing):
+            if any(change.kind is Kind.RETYPE for change in doing):
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
-                    for one in doing:
-                        if one.kind is Kind.RETYPE:
-                            update.delete_column(one.path)
+                    for change in doing:
+                        if change.kind is Kind.RETYPE:
+                            update.delete_column(change.path)
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 _columns(update, table, contract, doing)
         if kinds & {Kind.PARTITION, Kind.UNPARTITION}:
             with transaction.update_spec() as spec:
-                for one in doing:
-                    if one.kind is Kind.UNPARTITION:
-                        spec.remove_field(one.path[0])
-                for made in (term(one.path[0]) for one in doing if one.kind is Kind.PARTITION):
+                for change in doing:
+                    if change.kind is Kind.UNPARTITION:
+                        spec.remove_field(change.path[0])
+                for made in (term(change.path[0]) for change in doing if change.kind is Kind.PARTITION):
                     spec.add_field(made.column, made.transform, made.name)
         if Kind.SORT in kinds:
             _sorted(transaction, contract)
-        if told := {one.path[0]: one.after for one in doing if one.kind is Kind.SET}:
-            transaction.set_properties(told)
-        for one in doing:
-            if one.kind is Kind.UPGRADE:
+        if properties := {change.path[0]: change.after for change in doing if change.kind is Kind.SET}:
+            transaction.set_properties(properties)
+        for change in doing:
+            if change.kind is Kind.UPGRADE:
                 transaction.upgrade_table_version(2)
 
 
@@ -214,27 +214,31 @@ def _sorted(transaction: Transaction, contract: Contract) -> None:
 
 def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[Change]) -> None:
     live = matched(contract, table.schema())
-    fresh = [one.path[0] for one in doing if one.kind is Kind.RETYPE or (one.kind is Kind.ADD and len(one.path) == 1)]
-    gone = {one.path[0] for one in doing if one.kind in (Kind.DROP, Kind.RETYPE) and len(one.path) == 1}
-    for one in doing:
+    fresh = [
+        change.path[0]
+        for change in doing
+        if change.kind is Kind.RETYPE or (change.kind is Kind.ADD and len(change.path) == 1)
+    ]
+    gone = {change.path[0] for change in doing if change.kind in (Kind.DROP, Kind.RETYPE) and len(change.path) == 1}
+    for change in doing:
         # The path has the column's live name: a rename comes into force with the commit.
-        path = (live[one.path[0]].name, *one.path[1:]) if one.path and one.path[0] in live else one.path
-        column = contract.columns.get(one.path[0]) if one.path else None
-        match one.kind:
+        path = (live[change.path[0]].name, *change.path[1:]) if change.path and change.path[0] in live else change.path
+        column = contract.columns.get(change.path[0]) if change.path else None
+        match change.kind:
             case Kind.ADD | Kind.RETYPE if column is not None and len(path) == 1:
-                update.add_column(one.path, iceberg_type(column.shape), column.doc, required=column.required)
+                update.add_column(change.path, iceberg_type(column.shape), column.doc, required=column.required)
             case Kind.ADD if column is not None:
-                update.add_column(path, _inside(contract, one.path))
+                update.add_column(path, _inside(contract, change.path))
             case Kind.WIDEN:
-                update.update_column(path, _inside(contract, one.path))
+                update.update_column(path, _inside(contract, change.path))
             case Kind.RENAME:
-                update.rename_column(path, one.after)
+                update.rename_column(path, change.after)
             case Kind.DROP:
                 update.delete_column(path)
             case Kind.REQUIRE | Kind.LOOSEN:
-                update.update_column(path, required=one.kind is Kind.REQUIRE)
+                update.update_column(path, required=change.kind is Kind.REQUIRE)
             case Kind.DOCUMENT:
-                update.update_column(path, doc=one.after)
+                update.update_column(path, doc=change.after)
             case _:
                 pass
     there = [field.name for field in table.schema().fields if field.name not in gone] + fresh

@@ -128,17 +128,17 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
     if cut.before <= cut.epoch:
         return Restored(cut.table, cut.before, cut.epoch, "")
     properties = repeated(cut.properties) | {TOKEN: str(lease.token)}
-    told: dict[str, str] = {}
+    table_properties: dict[str, str] = {}
     if run is not None:
         properties["generation"] = str(run.generation)
-        told = {GENERATION: str(run.generation), FROM: f"{TAG}{run.generation}"}
+        table_properties = {GENERATION: str(run.generation), FROM: f"{TAG}{run.generation}"}
     while True:
         loaded = lake.table(cut.table)
         lease.check()
         tag = f"{TAG}{head_of(loaded).snapshot}"
         try:
             snapshot = cut.commits[0].snapshot
-            go_over(loaded, Held.of(loaded, snapshot), properties, told, tag, parent=snapshot)
+            go_over(loaded, Held.of(loaded, snapshot), properties, table_properties, tag, parent=snapshot)
             return Restored(cut.table, cut.before, cut.epoch, tag)
         except MovedError:
             # A backfill of closed windows or maintenance committed in between: the next try undoes it, too.
@@ -157,9 +157,9 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
     found = None if place is None else int(commits[place].properties.get("epoch", -1))
     rejected = table.endswith("__rejected")
     if place is None or found is None or (found < min(epoch, before) and not rejected):
-        kept = sorted({int(one.properties["epoch"]) for one in commits if "epoch" in one.properties})
+        epochs = sorted({int(one.properties["epoch"]) for one in commits if "epoch" in one.properties})
         raise RestoreError(
-            f"{table} cannot go back to epoch {epoch}: its snapshots of epochs {kept[0]} to {kept[-1]} are kept "
+            f"{table} cannot go back to epoch {epoch}: its snapshots of epochs {epochs[0]} to {epochs[-1]} are kept "
             "(TAILRACE_KEEP_SNAPSHOTS and TAILRACE_MOST_SNAPSHOTS say how many)"
         )
     return _Cut(table, before, commits[place:], commits[:place])

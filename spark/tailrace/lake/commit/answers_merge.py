@@ -93,17 +93,17 @@ class Following(ABC):
             # The branch is started each time: maintenance may have removed a branch that main left behind long ago.
             head = self.branch.start()
             commits = self.lake.commits(ledger_name(self.name))
-            reached, gained = standing(commits), [commit.snapshot for commit in commits]
+            last, gained = standing(commits), [commit.snapshot for commit in commits]
             stamped = head.properties.get(STAMP)
-            if reached.snapshot is None or stamped == str(reached.snapshot):
+            if last.snapshot is None or stamped == str(last.snapshot):
                 return head, int(stamped or -1)
-            stamp = {STAMP: str(reached.snapshot), "epoch": str(reached.number("epoch"))}
+            stamp = {STAMP: str(last.snapshot), "epoch": str(last.number("epoch"))}
             since = int(stamped) if stamped and int(stamped) in gained else None
             only = since is not None and gained[:2] == [fresh, since]
             try:
-                self.merge(since, reached.snapshot, stamp, fresh=only, empty=head.records == 0)
+                self.merge(since, last.snapshot, stamp, fresh=only, empty=head.records == 0)
                 snapshot = self.branch.publish()
             except MovedError:
                 continue
             self.followed()
-            return Head(snapshot, stamp), reached.snapshot
+            return Head(snapshot, stamp), last.snapshot

@@ -53,8 +53,8 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
         return
     name = lake.ensure(commits_contract(table)).name()[-1]
     while True:
-        expected, kept = lake.rows(name)
-        there = {row["snapshot"] for row in kept}
+        expected, archived = lake.rows(name)
+        there = {row["snapshot"] for row in archived}
         rows = [_row(commit) for commit in commits if commit.snapshot not in there]
         if not rows:
             return
@@ -73,17 +73,17 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     """
     loaded = lake.table(table)
     # The archive is read after the snapshots: those that expire in between are in the archive by then.
-    live = [_commit(one) for one in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
+    live = [_commit(snapshot) for snapshot in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
     name = commits_contract(table).table
-    kept = [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()] if lake.has(name) else []
-    known = {one.snapshot for one in live}
-    first = min((one.sequence for one in live), default=0)
-    found = sorted(
-        [*live, *(one for one in kept if one.snapshot not in known and one.sequence < first)],
-        key=lambda one: one.sequence,
+    archived = [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()] if lake.has(name) else []
+    known = {commit.snapshot for commit in live}
+    first = min((commit.sequence for commit in live), default=0)
+    history = sorted(
+        [*live, *(commit for commit in archived if commit.snapshot not in known and commit.sequence < first)],
+        key=lambda commit: commit.sequence,
     )
-    begins = max((place for place, one in enumerate(found) if BEGINS in one.properties), default=0)
-    return Commits(tuple(found[begins:]), _whole(found[begins:]))
+    begins = max((place for place, commit in enumerate(history) if BEGINS in commit.properties), default=0)
+    return Commits(tuple(history[begins:]), _whole(history[begins:]))
 
 
 def _whole(found: list[Commit]) -> bool:
@@ -107,15 +107,15 @@ def _commit(snapshot: Snapshot) -> Commit:
     )
 
 
-def _row(one: Commit) -> dict[str, Any]:
+def _row(commit: Commit) -> dict[str, Any]:
     return {
-        "snapshot": one.snapshot,
-        "parent": one.parent,
-        "sequence": one.sequence,
-        "at": moment(one.at),
-        "epoch": int(one.properties["epoch"]) if "epoch" in one.properties else None,
-        "added": one.added,
-        "said": json.dumps(dict(one.properties), sort_keys=True),
+        "snapshot": commit.snapshot,
+        "parent": commit.parent,
+        "sequence": commit.sequence,
+        "at": moment(commit.at),
+        "epoch": int(commit.properties["epoch"]) if "epoch" in commit.properties else None,
+        "added": commit.added,
+        "said": json.dumps(dict(commit.properties), sort_keys=True),
     }
 
 

@@ -70,13 +70,13 @@ class EpochCommit:
     @property
     def properties(self) -> dict[str, str]:
         """The properties by which a ledger's commit states the epoch."""
-        said = {
+        properties = {
             **clock_properties(self.clock),
             _GENERATION: str(self.generation),
             _FINGERPRINT: self.fingerprint,
             ENGINE: self.engine,
         }
-        return said if self.onward is None else {**said, ONWARD: str(self.onward)}
+        return properties if self.onward is None else {**properties, ONWARD: str(self.onward)}
 
 
 def clock_properties(clock: Clock) -> dict[str, str]:
@@ -85,11 +85,11 @@ def clock_properties(clock: Clock) -> dict[str, str]:
     >>> clock_properties(Clock(7, 5, 9, ("go",)))
     {'epoch': '7', 'watermark': '5', 'processing_time': '9', 'signals': 'go'}
     """
-    said = {
+    properties = {
         "epoch": str(clock.epoch),
         **dict(zip(CLOCK, map(str, (clock.watermark, clock.processing_time)), strict=True)),
     }
-    return {**said, NAMES: ",".join(clock.signals)} if clock.signals else said
+    return {**properties, NAMES: ",".join(clock.signals)} if clock.signals else properties
 
 
 def recorded(lake: Lake, table: str) -> dict[int, EpochCommit]:

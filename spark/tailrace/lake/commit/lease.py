@@ -192,7 +192,7 @@ class Lease:
         self.branch = Branch(self.lake, self.table, f"stream_{token}", direct=self.branch.direct)
         self.head = self.branch.start(head)
 
-    def given_back(self, properties: Mapping[str, str]) -> dict[str, str]:
+    def return_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return the properties of a borrower's commit that gives the lease back."""
         return {**repeated(self.head.properties, BORROWER), **properties}
 

@@ -134,24 +134,24 @@ class Replacing(Generic[D]):
                 # The other run has only some of the range, and this run's results there are to be the later ones.
                 run = self.runs.renewed(run)
             run = replace(run, log_epoch=pin.head.number("epoch"))
-            found = self.engine.compute(run, pin.head)
-            counts = {name: found.counts[name] for name in COUNTS}
+            computed = self.engine.compute(run, pin.head)
+            counts = {name: computed.counts[name] for name in COUNTS}
             try:
                 if counts["changed"] or counts["retracted"]:
-                    snapshot = publish(run, found, pin)
+                    snapshot = publish(run, computed, pin)
                     if snapshot is None:
                         continue
-                    self.engine.published(found, snapshot)
+                    self.engine.published(computed, snapshot)
             finally:
-                self.engine.forget(found)
+                self.engine.forget(computed)
             return Ended(self.runs.note(run, status="committed", **counts), counts)
 
-    def _beside(self, branch: Branch, run: Run, found: D, pin: _Pin) -> int | None:
+    def _beside(self, branch: Branch, run: Run, computed: D, pin: _Pin) -> int | None:
         """Publish beside the stream; where the stream moved on, make the commit again with the rows as they are.
 
         Returns None where another run was faster.
         """
-        self.engine.write(found, run, pin.head, branch, self._properties(run, branch.start()))
+        self.engine.write(computed, run, pin.head, branch, self._properties(run, branch.start()))
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
             return None
         try:
@@ -174,15 +174,15 @@ class Replacing(Generic[D]):
             self.lake.tell(Publication(self.ledger, branch.writer, Outcome.PUBLISHED))
             return snapshot
 
-    def _on_lease(self, lease: Lease, run: Run, found: D, pin: _Pin) -> int | None:
+    def _on_lease(self, lease: Lease, run: Run, computed: D, pin: _Pin) -> int | None:
         """Publish at the epoch boundary at which the lease was borrowed, and give the lease back in the same commit.
 
         Returns None where another run was faster.
         """
         while True:
             # The stream goes on in the run's generation (rule V2).
-            properties = lease.given_back({**_says(run), "generation": str(run.generation)})
-            self.engine.write(found, run, pin.head, lease.branch, properties)
+            properties = lease.return_properties({**_says(run), "generation": str(run.generation)})
+            self.engine.write(computed, run, pin.head, lease.branch, properties)
             if self._overtaken(run, pin, self.lake.commits(self.ledger)):
                 return None
             try:

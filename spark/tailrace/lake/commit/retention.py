@@ -30,12 +30,12 @@ class Going:
     removed: tuple[int, ...]
 
 
-def expired(table: Table, now: int, kept: timedelta, needed: Iterable[int] = ()) -> Going:
+def expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Going:
     """Find the snapshots of a loaded table that have not been current for the time that they are kept.
 
     `now` is in milliseconds. Of main's lineage, the snapshots in `needed` and all that came after them are kept.
     """
-    before = now - kept // timedelta(milliseconds=1)
+    before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
     # A snapshot was current until the next one came, however old it is itself.
     aged = sum(1 for one in main[:-1] if one.timestamp_ms >= before)
@@ -53,21 +53,21 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
 
     Of the snapshots that are not on main, those older than `before` go, in milliseconds; all where that is None.
     """
-    spoken = next((place for place, one in enumerate(main) if properties_of(one)), 0)
+    spoken = next((place for place, snapshot in enumerate(main) if properties_of(snapshot)), 0)
     wanted = {*needed}
-    floor = max((place for place, one in enumerate(main) if one.snapshot_id in wanted), default=0)
+    floor = max((place for place, snapshot in enumerate(main) if snapshot.snapshot_id in wanted), default=0)
     keep = max(last, spoken, floor) + 1
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    own = {one.snapshot_id for one in main}
+    own = {snapshot.snapshot_id for snapshot in main}
     # The snapshots that a writer has staged on its branch, down to where the branch left main.
     staged = {
-        one.snapshot_id
+        snapshot.snapshot_id
         for name, ref in table.metadata.refs.items()
         if name != MAIN and ref.snapshot_ref_type == "branch"
-        for one in lineage(table, ref.snapshot_id)
-        if one.snapshot_id not in own
+        for snapshot in lineage(table, ref.snapshot_id)
+        if snapshot.snapshot_id not in own
     }
-    apart = [one for one in table.metadata.snapshots if one.snapshot_id not in own | staged | named]
-    apart = [one for one in apart if before is None or one.timestamp_ms < before]
+    apart = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in own | staged | named]
+    apart = [snapshot for snapshot in apart if before is None or snapshot.timestamp_ms < before]
     cut = tuple(main[keep:])
-    return Going(cut, tuple(one.snapshot_id for one in [*cut, *apart] if one.snapshot_id not in named))
+    return Going(cut, tuple(snapshot.snapshot_id for snapshot in [*cut, *apart] if snapshot.snapshot_id not in named))

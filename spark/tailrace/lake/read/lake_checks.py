@@ -77,8 +77,8 @@ def reason(error: Exception) -> str:
     """Write an error in one line."""
     if isinstance(error, TailraceError):
         return " ".join(str(error).split())
-    said = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}{': ' if said else ''}{said}"
+    message = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}{': ' if message else ''}{message}"
 
 
 def allowing(error: Exception) -> str:
@@ -112,8 +112,8 @@ def folder(settings: Settings) -> str:
     free = shutil.disk_usage(there).free
     if free < LITTLE:
         raise WrongError(f"{there} has {free / 1e6:,.0f} MB free", f"make room (`tailrace maintain`), or {another}")
-    said = "can be written" if there == place else "is not there yet, and can be made"
-    return f"{place} {said}, {free / 1e9:,.0f} GB free"
+    access = "can be written" if there == place else "is not there yet, and can be made"
+    return f"{place} {access}, {free / 1e9:,.0f} GB free"
 
 
 def catalog(settings: Settings) -> str:
@@ -157,10 +157,10 @@ def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
         )
         try:
             refused = _overtaken(ours, theirs, name)
-            kept = theirs.table(name).metadata.snapshots
+            snapshots = theirs.table(name).metadata.snapshots
         finally:
             _removed(ours, name, sweep)
-    if refused and len(kept) == 1:
+    if refused and len(snapshots) == 1:
         return "a commit that was overtaken by another is refused"
     named = kind(settings).named
     if refused:
@@ -188,8 +188,8 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
     if isinstance(catalog, MetastoreCatalog):
         stage, gone = catalog._update_and_stage_table, list[bool]()
 
-        def between(*given: Any) -> Any:
-            made = stage(*given)
+        def between(*args: Any) -> Any:
+            made = stage(*args)
             if not gone:
                 gone.append(True)
                 first()

@@ -158,50 +158,50 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         inside.append(up_to("window_start", last))
     names = (*pipeline.key, *SPAN, *VERSION, *(() if table == pipeline.name else ("retraction",)))
     scan = lake.table(table).scan(row_filter=every(*inside), selected_fields=names)
-    said_last: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
+    latest: dict[tuple[Key, Window], tuple[int | bool, ...]] = {}
     for batch in scan.to_arrow_batch_reader():
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
                 # A window's last pane says whether it has an answer; of equal versions a retraction comes first.
-                said = (*(row[name] for name in VERSION), not row.get("retraction"))
+                version = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
-                said_last[place] = max(said, said_last.get(place, said))
-    found: dict[Key, set[Window]] = {}
-    for (key, window), said in said_last.items():
-        if said[-1]:
-            found.setdefault(key, set()).add(window)
-    return found
+                latest[place] = max(version, latest.get(place, version))
+    answered: dict[Key, set[Window]] = {}
+    for (key, window), version in latest.items():
+        if version[-1]:
+            answered.setdefault(key, set()).add(window)
+    return answered
 
 
-def _repaired(one: _Came, runs: Iterable[Run]) -> bool:
+def _repaired(came: _Came, runs: Iterable[Run]) -> bool:
     """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
     return any(
         run.kind == "backfill"
         and run.status == "committed"
         and run.log_epoch is not None
-        and run.log_epoch >= one.epoch
-        and run.first <= one.span.timestamp < run.last
+        and run.log_epoch >= came.epoch
+        and run.first <= came.span.timestamp < run.last
         for run in runs
     )
 
 
-def _ranges(came: Iterable[_Came]) -> Iterator[LateRange]:
+def _ranges(late_windows: Iterable[_Came]) -> Iterator[LateRange]:
     """Group the windows into ranges, by event time; windows that touch are one range."""
     ranges: list[list[_Came]] = []
-    reached = BEGINNING
-    for one in sorted(came, key=lambda one: one.span):
-        if not ranges or one.span.start > reached:
+    end = BEGINNING
+    for came in sorted(late_windows, key=lambda came: came.span):
+        if not ranges or came.span.start > end:
             ranges.append([])
-        ranges[-1].append(one)
-        reached = max(reached, one.span.end)
+        ranges[-1].append(came)
+        end = max(end, came.span.end)
     for of in ranges:
         yield LateRange(
-            first=min(one.span.start for one in of),
-            last=max(one.span.end for one in of),
-            records=sum(one.records for one in of),
-            windows=len({one.span for one in of}),
-            behind=max(one.behind for one in of),
-            first_epoch=min(one.epoch for one in of),
-            last_epoch=max(one.epoch for one in of),
+            first=min(came.span.start for came in of),
+            last=max(came.span.end for came in of),
+            records=sum(came.records for came in of),
+            windows=len({came.span for came in of}),
+            behind=max(came.behind for came in of),
+            first_epoch=min(came.epoch for came in of),
+            last_epoch=max(came.epoch for came in of),
         )

@@ -104,7 +104,7 @@ class Status:
 
 def status(lake: Lake, pipeline: Ranged) -> Status:
     """Read the status of a pipeline or a map and of its log. Raises `LakeError` where the catalog cannot be opened."""
-    log, ledger = lake.found(pipeline.source.name), lake.found(ledger_name(pipeline.name))
+    log, ledger = lake.find(pipeline.source.name), lake.find(ledger_name(pipeline.name))
     return Status(
         None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
         None if ledger is None else _pipeline_status(lake, ledger, pipeline.name, pipeline),
@@ -127,7 +127,7 @@ def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
 
 
 def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStatus:
-    rejected, head = lake.found(rejected_name(name)), head_of(table)
+    rejected, head = lake.find(rejected_name(name)), head_of(table)
     return LogStatus(
         log=name,
         epoch=head.number("epoch"),
@@ -146,7 +146,7 @@ def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> Pi
 
 
 def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:
-    answers, head, files = lake.found(name), head_of(ledger), _files(ledger)
+    answers, head, files = lake.find(name), head_of(ledger), _files(ledger)
     counts = _by_kind(files)
     return PipelineStatus(
         pipeline=name,

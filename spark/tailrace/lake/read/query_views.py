@@ -28,17 +28,17 @@ class QueryError(LakeError, ValueError):
 
 def views(lake: Lake, query: str) -> dict[str, str]:
     """Find the views of a ledger's rows that a query names, each with the SQL that selects the rows."""
-    found = {}
+    texts = {}
     for table in tables(lake):
         if table.endswith(LEDGER):
             for name, kind in KINDS.items():
                 view = f"{table.removesuffix(LEDGER)}__{name}"
                 if _named(view, query):
-                    found[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
+                    texts[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
             if _named(view, query):
-                found[view] = _standing(table)
-    return found
+                texts[view] = _standing(table)
+    return texts
 
 
 def _standing(ledger: str) -> str:
@@ -116,16 +116,16 @@ def _access() -> str:
     except ImportError:
         raise LakeError("boto3 is not installed: install the extra `aws`, or leave --engine out") from None
     session = boto3.Session()
-    found = session.get_credentials()
-    if found is None:
+    credentials = session.get_credentials()
+    if credentials is None:
         raise LakeError("there are no credentials for S3: set AWS_PROFILE, or log in, or leave --engine out")
-    keys, at = found.get_frozen_credentials(), endpoint("s3")
-    said = {"KEY_ID": keys.access_key, "SECRET": keys.secret_key, "SESSION_TOKEN": keys.token}
-    said |= {"REGION": session.region_name}
+    keys, at = credentials.get_frozen_credentials(), endpoint("s3")
+    secret = {"KEY_ID": keys.access_key, "SECRET": keys.secret_key, "SESSION_TOKEN": keys.token}
+    secret |= {"REGION": session.region_name}
     if at is not None:
         place = urlparse(at)
-        said |= {"ENDPOINT": place.netloc, "URL_STYLE": "path", "USE_SSL": str(place.scheme == "https").lower()}
-    words = (f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in said.items() if value)
+        secret |= {"ENDPOINT": place.netloc, "URL_STYLE": "path", "USE_SSL": str(place.scheme == "https").lower()}
+    words = (f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in secret.items() if value)
     return f"CREATE SECRET lake (TYPE s3, {', '.join(words)})"
 
 

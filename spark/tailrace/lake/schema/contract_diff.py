@@ -17,7 +17,7 @@ from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, Str
 
 from tailrace.lake.schema.contracts import Column, Contract
 from tailrace.lake.schema.layouts import partitioned_by, sorted_by, term
-from tailrace.lake.schema.shapes import iceberg_type, said
+from tailrace.lake.schema.shapes import iceberg_type, type_text
 
 
 class Effect(Enum):
@@ -157,17 +157,17 @@ def _columns(contract: Contract, table: Table) -> Iterator[Change]:
             yield Change(Kind.LOOSEN, (name,), breaks="readers may find a null where there was none")
         if (field.doc or "") != column.doc:
             yield Change(Kind.DOCUMENT, (name,), field.doc or "", column.doc)
-    kept = {field.field_id for field in there.values()}
+    ids = {field.field_id for field in there.values()}
     for field in schema.fields:
-        if field.field_id not in kept:
+        if field.field_id not in ids:
             yield _dropped((field.name,), field.field_type)
-    before = [field.field_id for field in schema.fields if field.field_id in kept]
+    before = [field.field_id for field in schema.fields if field.field_id in ids]
     if before != [there[name].field_id for name in contract.columns if name in there]:
         yield Change(Kind.REORDER, after=", ".join(contract.columns), breaks="who reads by position, not by name")
 
 
 def _added(name: str, column: Column, agreed: IcebergType, table: Table) -> Change:
-    change = Change(Kind.ADD, (name,), after=said(agreed))
+    change = Change(Kind.ADD, (name,), after=type_text(agreed))
     if column.required and rows(table):
         return _but(change, Effect.REFUSED, "the rows that are there have no value of it: declare it optional")
     if column.required:
@@ -193,18 +193,18 @@ def _free(change: Change, name: str, table: Table) -> Change:
 
 
 def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, table: Table) -> Iterator[Change]:
-    if said(live) == said(agreed):
+    if type_text(live) == type_text(agreed):
         return
     if isinstance(live, StructType) and isinstance(agreed, StructType):
         yield from _fields(path, live, agreed, table)
     elif isinstance(live, ListType) and isinstance(agreed, ListType):
         yield from _retyped((*path, "element"), live.element_type, agreed.element_type, table)
     else:
-        change = Change(Kind.WIDEN, path, said(live), said(agreed))
+        change = Change(Kind.WIDEN, path, type_text(live), type_text(agreed))
         if _promoted(live, agreed):
             yield change
             return
-        change = Change(Kind.RETYPE, path, said(live), said(agreed))
+        change = Change(Kind.RETYPE, path, type_text(live), type_text(agreed))
         if rows(table) or len(path) > 1:
             mend = f"declare the new column under another name, and keep {'.'.join(path)} as it is"
             yield _but(change, Effect.REFUSED, f"no value of it would be left in the table: {mend}")
@@ -218,7 +218,7 @@ def _fields(path: tuple[str, ...], live: StructType, agreed: StructType, table: 
         if field.name in there:
             yield from _retyped((*path, field.name), there.pop(field.name).field_type, field.field_type, table)
         else:
-            yield Change(Kind.ADD, (*path, field.name), after=said(field.field_type))
+            yield Change(Kind.ADD, (*path, field.name), after=type_text(field.field_type))
     for name, field in there.items():
         yield _dropped((*path, name), field.field_type)
 
@@ -227,14 +227,14 @@ def _promoted(live: IcebergType, agreed: IcebergType) -> bool:
     """Tell whether Iceberg may widen `live` to `agreed`. pyiceberg's own `promote` lets a decimal's scale change."""
     if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
         return live.scale == agreed.scale and live.precision < agreed.precision
-    return (said(live), said(agreed)) in _WIDER
+    return (type_text(live), type_text(agreed)) in _WIDER
 
 
 _WIDER = {("int", "bigint"), ("float", "double")}
 
 
 def _dropped(path: tuple[str, ...], live: IcebergType) -> Change:
-    change = Change(Kind.DROP, path, said(live))
+    change = Change(Kind.DROP, path, type_text(live))
     return _but(change, Effect.DESTRUCTIVE, "its values are in snapshots from before alone, and go when those expire")
 
 

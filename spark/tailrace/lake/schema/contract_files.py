@@ -63,61 +63,61 @@ def agreed(contract: Contract, folder: Path) -> Contract:
     if not path.is_file():
         return contract
     try:
-        said = json.loads(path.read_text())
+        data = json.loads(path.read_text())
     except ValueError as error:
         raise ContractError(
             f"{path}: not JSON ({error}): mend it, or write it anew with `tailrace tables write`"
         ) from None
-    faults = list(_faults(said, contract))
+    faults = list(_faults(data, contract))
     if faults:
         listed = "\n".join(f"  {place}. {fault}" for place, fault in enumerate(faults, 1))
         raise ContractError(f"{path}: the contract does not hold:\n{listed}")
     columns = dict(contract.columns)
-    for one in said.get("columns", []):
-        if (own := columns.get(one["name"])) is not None:
-            columns[one["name"]] = replace(own, doc=one.get("doc", own.doc), was=tuple(one.get("was", ())))
-    told: dict[str, Any] = {
-        name: said[name] for name in ("doc", "owner", "retention", "format_version") if name in said
+    for column in data.get("columns", []):
+        if (own := columns.get(column["name"])) is not None:
+            columns[column["name"]] = replace(own, doc=column.get("doc", own.doc), was=tuple(column.get("was", ())))
+    fields: dict[str, Any] = {
+        name: data[name] for name in ("doc", "owner", "retention", "format_version") if name in data
     }
-    told |= {name: tuple(said[name]) for name in ("partition_by", "sort_by") if name in said}
+    fields |= {name: tuple(data[name]) for name in ("partition_by", "sort_by") if name in data}
     return replace(
         contract,
         columns=columns,
-        **told,
+        **fields,
         # Properties that the code sets but the file, which may be older, does not have are kept.
-        properties={**contract.properties, **said.get("properties", {})},
+        properties={**contract.properties, **data.get("properties", {})},
     )
 
 
-def _faults(said: Any, contract: Contract) -> Iterator[Fault]:
-    if not isinstance(said, dict):
-        yield Fault("the file", type(said).__name__, "an object", "write it anew with `tailrace tables write`")
+def _faults(data: Any, contract: Contract) -> Iterator[Fault]:
+    if not isinstance(data, dict):
+        yield Fault("the file", type(data).__name__, "an object", "write it anew with `tailrace tables write`")
         return
-    if unknown := sorted(set(said) - set(contract_data(contract))):
-        yield Fault(unknown[0], said[unknown[0]], f"one of {', '.join(contract_data(contract))}", "take it out")
+    if unknown := sorted(set(data) - set(contract_data(contract))):
+        yield Fault(unknown[0], data[unknown[0]], f"one of {', '.join(contract_data(contract))}", "take it out")
     for name in ("doc", "owner", "retention"):
-        if not isinstance(said.get(name, " "), str) or not said.get(name, " "):
-            yield Fault(name, said[name], "a text", "say it in a few words")
-    if said.get("format_version", 2) != 2:
-        yield Fault("format_version", said["format_version"], "2, the one that pyiceberg commits to", "write 2")
-    properties = said.get("properties", {})
+        if not isinstance(data.get(name, " "), str) or not data.get(name, " "):
+            yield Fault(name, data[name], "a text", "say it in a few words")
+    if data.get("format_version", 2) != 2:
+        yield Fault("format_version", data["format_version"], "2, the one that pyiceberg commits to", "write 2")
+    properties = data.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
         yield Fault("properties", properties, "names with texts", 'write {"write.parquet.compression-codec": "zstd"}')
     elif own := sorted(name for name in properties if name.startswith("tailrace.")):
         yield Fault(f"properties[{own[0]!r}]", properties[own[0]], "none that Tailrace keeps for itself", "take it out")
-    columns = said.get("columns", [])
+    columns = data.get("columns", [])
     if not isinstance(columns, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) for one in columns
+        isinstance(column, dict) and isinstance(column.get("name"), str) for column in columns
     ):
         yield Fault("columns", columns, "a list of columns with names", "write it anew with `tailrace tables write`")
         return
-    for one in columns:
-        if not isinstance(one.get("doc", ""), str):
-            yield Fault(f"columns[{one['name']!r}].doc", one["doc"], "a text", "say what it holds, with its unit")
-        former = one.get("was", [])
+    for column in columns:
+        if not isinstance(column.get("doc", ""), str):
+            yield Fault(f"columns[{column['name']!r}].doc", column["doc"], "a text", "say what it holds, with its unit")
+        former = column.get("was", [])
         if not isinstance(former, list) or not all(isinstance(name, str) for name in former):
-            yield Fault(f"columns[{one['name']!r}].was", former, "a list of former names", 'write ["delay"]')
-    yield from layout_faults(said, contract)
+            yield Fault(f"columns[{column['name']!r}].was", former, "a list of former names", 'write ["delay"]')
+    yield from layout_faults(data, contract)
 
 
 def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[Path, bool]]:

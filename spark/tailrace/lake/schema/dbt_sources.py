@@ -30,14 +30,14 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
     for contract in contracts:
         owner = by_name.get(contract.table.removesuffix(LEDGER))
         lines.append(f"      - name: {contract.table}\n        description: {_json(contract.doc)}\n")
-        told: dict[str, Any] = {"owner": contract.owner, "retention": contract.retention, "key": list(contract.key)}
+        meta: dict[str, Any] = {"owner": contract.owner, "retention": contract.retention, "key": list(contract.key)}
         read = contract.table in logs or (owner is not None and contract.table.endswith(LEDGER))
         if read:
             log = owner.source if owner is not None else logs[contract.table]
-            told["clock"] = "wall" if log.arrival_time is None else "records"
+            meta["clock"] = "wall" if log.arrival_time is None else "records"
         if isinstance(owner, Pipeline) and contract.table.endswith(LEDGER):
-            told |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.results)}
-        config: dict[str, Any] = {"meta": told}
+            meta |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.results)}
+        config: dict[str, Any] = {"meta": meta}
         if read:
             config |= {
                 "loaded_at_query": "{{ watermark_of(this) }}",
@@ -53,8 +53,8 @@ def _columns(contract: Contract) -> Iterator[str]:
         machinery = name.startswith("_") or name in _VERSION
         meta = {"meta": {"machinery": True}} if machinery else {}
         tests = {"data_tests": ["not_null"]} if column.required else {}
-        said = {"name": name, "description": column.doc, **({"config": meta} if meta else {}), **tests}
-        yield f"          - {_json(said)}\n"
+        entry = {"name": name, "description": column.doc, **({"config": meta} if meta else {}), **tests}
+        yield f"          - {_json(entry)}\n"
 
 
 def _json(value: Any) -> str:

@@ -44,7 +44,7 @@ class Term:
         return self.column if self.transform == "identity" else f"{self.column}_{made}"
 
     def __str__(self) -> str:
-        return _said(self.column, self.transform) + (" desc" if self.direction is SortDirection.DESC else "")
+        return _term_text(self.column, self.transform) + (" desc" if self.direction is SortDirection.DESC else "")
 
 
 def term(text: str) -> Term:
@@ -92,7 +92,8 @@ def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
     """Return the terms that a spec partitions by, in the words of contracts, with the names of its fields."""
     fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return {
-        _said(schema.find_column_name(field.source_id) or "?", str(field.transform)): field.name for field in fields
+        _term_text(schema.find_column_name(field.source_id) or "?", str(field.transform)): field.name
+        for field in fields
     }
 
 
@@ -100,16 +101,16 @@ def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
     """List the terms that a table is sorted by, in the words of contracts."""
     found = []
     for field in order.fields:
-        text = _said(schema.find_column_name(field.source_id) or "?", str(field.transform))
+        text = _term_text(schema.find_column_name(field.source_id) or "?", str(field.transform))
         first = " nulls first" if field.null_order is NullOrder.NULLS_FIRST else ""
         found.append(text + (" desc" if field.direction is SortDirection.DESC else "") + first)
     return found
 
 
-def _said(column: str, transform: str) -> str:
+def _term_text(column: str, transform: str) -> str:
     """Write a transform of a column in the words of contracts.
 
-    >>> _said("who", "bucket[16]"), _said("at", "day"), _said("kind", "identity")
+    >>> _term_text("who", "bucket[16]"), _term_text("at", "day"), _term_text("kind", "identity")
     ('bucket(16, who)', 'day(at)', 'kind')
     """
     if transform == "identity":
@@ -118,48 +119,48 @@ def _said(column: str, transform: str) -> str:
     return f"{name}({size}, {column})" if size else f"{name}({column})"
 
 
-def layout_faults(said: Mapping[str, Any], contract: Contract) -> Iterator[Fault]:
+def layout_faults(data: Mapping[str, Any], contract: Contract) -> Iterator[Fault]:
     """Find the faults of the partitioning and the sort order in a contract's file."""
     schema = iceberg_schema(contract)
     for name in ("partition_by", "sort_by"):
-        given = said.get(name, [])
-        if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-            yield Fault(name, given, "a list of texts", 'write ["day(at)"]')
+        terms = data.get(name, [])
+        if not isinstance(terms, list) or not all(isinstance(one, str) for one in terms):
+            yield Fault(name, terms, "a list of texts", 'write ["day(at)"]')
             continue
-        yield from _term_faults(name, given, schema)
-        if given and name == "partition_by" and contract.table.endswith(SMALL):
-            yield Fault(name, given, "nothing: it has few rows, and is written without Spark", "write []")
+        yield from _term_faults(name, terms, schema)
+        if terms and name == "partition_by" and contract.table.endswith(SMALL):
+            yield Fault(name, terms, "nothing: it has few rows, and is written without Spark", "write []")
         read = contract.table.endswith(LEDGER) and name == "partition_by"
-        if read and "kind" not in given:
-            yield Fault(name, given, f"kind among them: {PANE}s and partials are read apart", 'write ["kind"]')
+        if read and "kind" not in terms:
+            yield Fault(name, terms, f"kind among them: {PANE}s and partials are read apart", 'write ["kind"]')
 
 
-def _term_faults(name: str, given: Iterable[str], schema: Schema) -> Iterator[Fault]:
+def _term_faults(name: str, terms: Iterable[str], schema: Schema) -> Iterator[Fault]:
     seen, timed = set[str](), set[str]()
-    for place, text in enumerate(given):
+    for place, text in enumerate(terms):
         path = f"{name}[{place}]"
         try:
-            one = term(text)
+            parsed = term(text)
         except ValueError:
             yield Fault(
                 path, text, "a column, or year, month, day, hour, bucket(N, ...), truncate(N, ...) of one", "mend it"
             )
             continue
-        if one.name in seen:
+        if parsed.name in seen:
             yield Fault(path, text, "each term once", "take it out")
-        seen.add(one.name)
-        if name == "partition_by" and one.transform in ("year", "month", "day", "hour"):
-            if one.column in timed:
-                yield Fault(path, text, f"one span of {one.column}", "keep the shortest alone")
-            timed.add(one.column)
-        if name == "partition_by" and one.direction is SortDirection.DESC:
+        seen.add(parsed.name)
+        if name == "partition_by" and parsed.transform in ("year", "month", "day", "hour"):
+            if parsed.column in timed:
+                yield Fault(path, text, f"one span of {parsed.column}", "keep the shortest alone")
+            timed.add(parsed.column)
+        if name == "partition_by" and parsed.direction is SortDirection.DESC:
             yield Fault(path, text, "no direction", "leave desc out")
-        type = _type_of(schema, one.column)
+        type = _type_of(schema, parsed.column)
         if type is None:
             yield Fault(
                 path, text, f"one of the columns {', '.join(schema.column_names)}", "name a column of the table"
             )
-        elif not _transform(one).can_transform(type):
+        elif not _transform(parsed).can_transform(type):
             yield Fault(path, text, f"a transform that takes a {type}", "take another transform or column")
 
 

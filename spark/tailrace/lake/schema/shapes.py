@@ -63,17 +63,17 @@ def iceberg_type(shape: Shape) -> IcebergType:
     return _type(shape, count(1))
 
 
-def said(type: IcebergType) -> str:
+def type_text(type: IcebergType) -> str:
     """Write an Iceberg type in the words of the contracts.
 
     >>> from pyiceberg.types import DecimalType, LongType
-    >>> said(LongType()), said(DecimalType(10, 2))
+    >>> type_text(LongType()), type_text(DecimalType(10, 2))
     ('bigint', 'decimal(10,2)')
     """
     if isinstance(type, ListType):
-        return f"array<{said(type.element_type)}>"
+        return f"array<{type_text(type.element_type)}>"
     if isinstance(type, StructType):
-        return f"struct<{','.join(f'{field.name}:{said(field.field_type)}' for field in type.fields)}>"
+        return f"struct<{','.join(f'{field.name}:{type_text(field.field_type)}' for field in type.fields)}>"
     return _WORDS.get(str(type), re.sub(r"\s+", "", str(type)))
 
 

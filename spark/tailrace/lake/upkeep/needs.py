@@ -136,16 +136,16 @@ def planned(lake: Lake, definition: Definition, now: int) -> Plan:
     return Plan(tuple(need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers)))
 
 
-def need(lake: Lake, one: UpkeepTable, now: int) -> Need:
+def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     """Find the maintenance that one table needs; `now` is in milliseconds."""
-    runs: dict[str, Run] = runs_of(lake, one.pipeline) if one.pipeline else {}
+    runs: dict[str, Run] = runs_of(lake, table.pipeline) if table.pipeline else {}
     # The readers' places are read before the table: readers only go forward meanwhile.
-    needed = needed_snapshots(lake, one)
-    loaded = lake.table(one.name)
+    needed = needed_snapshots(lake, table)
+    loaded = lake.table(table.name)
     small, files, deletes, manifests = _files(loaded)
     settings = lake.settings
     return Need(
-        one,
+        table,
         files,
         small,
         deletes,

@@ -112,7 +112,7 @@ class Algebra(Protocol):
     def opposite(self, a: Term) -> Term:
         """Negate each count of a list of counted values."""
 
-    def told_apart(self, a: Term) -> Term:
+    def distinct(self, a: Term) -> Term:
         """List the values of a list of counted values whose count is above 0, each once, in order."""
 
     def spread(self, a: Term) -> Term:
@@ -250,14 +250,14 @@ class Scalars:
     def opposite(self, a: Term) -> Term:
         return [{"value": row["value"], "n": -row["n"]} for row in a]
 
-    def told_apart(self, a: Term) -> Term:
+    def distinct(self, a: Term) -> Term:
         return [row["value"] for row in a if row["n"] > 0]
 
     def spread(self, a: Term) -> Term:
         return [row["value"] for row in a for _ in range(row["n"])]
 
     def end(self, a: Term, *, last: bool) -> Term:
-        there = self.told_apart(a)
+        there = self.distinct(a)
         return there[-1 if last else 0] if there else None
 
     def length(self, a: Term) -> Term:

@@ -29,6 +29,6 @@ class Clock:
             for name in ("epoch", "watermark", "processing_time"):
                 was, now = getattr(before, name), getattr(self, name)
                 if now < was or (name == "epoch" and now == was):
-                    shown = (str(was), str(now)) if name == "epoch" else (text(was), text(now))
-                    raise ClockError(f"the {name} went from {shown[0]} to {shown[1]}: a clock never goes back")
+                    texts = (str(was), str(now)) if name == "epoch" else (text(was), text(now))
+                    raise ClockError(f"the {name} went from {texts[0]} to {texts[1]}: a clock never goes back")
         return self

@@ -67,14 +67,14 @@ class Match(Condition):
         term = record.get(self.column)
         # The constant stands in for a missing value: the comparison is computed, but its answer is not used.
         constant = o.literal(self.value, types[self.column])
-        given = o.choose(o.missing(term), constant, term)
+        value = o.choose(o.missing(term), constant, term)
         found = {
-            "==": lambda: o.equal(given, constant),
-            "!=": lambda: o.no(o.equal(given, constant)),
-            ">=": lambda: o.at_least(given, constant),
-            "<": lambda: o.no(o.at_least(given, constant)),
-            "<=": lambda: o.at_least(constant, given),
-            ">": lambda: o.no(o.at_least(constant, given)),
+            "==": lambda: o.equal(value, constant),
+            "!=": lambda: o.no(o.equal(value, constant)),
+            ">=": lambda: o.at_least(value, constant),
+            "<": lambda: o.no(o.at_least(value, constant)),
+            "<=": lambda: o.at_least(constant, value),
+            ">": lambda: o.no(o.at_least(constant, value)),
         }[self.operator]()
         return o.every(o.no(o.missing(term)), found)
 

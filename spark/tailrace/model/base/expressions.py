@@ -139,19 +139,19 @@ class Arithmetic(Expression):
         return o.choose(missing, o.literal(None, type), made)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        found = False
-        for one, place in ((self.left, "left"), (self.right, "right")):
-            for fault in one.faults(f"{path}.{place}", types):
-                found = True
+        faulty = False
+        for side, place in ((self.left, "left"), (self.right, "right")):
+            for fault in side.faults(f"{path}.{place}", types):
+                faulty = True
                 yield fault
-        if found:
+        if faulty:
             return
-        for one, place in ((self.left, "left"), (self.right, "right")):
-            if not is_exact_number(one.type(types)):
-                found = True
+        for side, place in ((self.left, "left"), (self.right, "right")):
+            if not is_exact_number(side.type(types)):
+                faulty = True
                 expected = "a whole number, a decimal or an instant, which are exact"
-                yield Fault(f"{path}.{place}", f"{one!r}: {one.type(types)}", expected, "declare it as decimal(p,s)")
-        digits = None if found else decimal_parts(self.type(types))
+                yield Fault(f"{path}.{place}", f"{side!r}: {side.type(types)}", expected, "declare it as decimal(p,s)")
+        digits = None if faulty else decimal_parts(self.type(types))
         if digits and digits[0] > MAX_PRECISION:
             expected = f"numbers whose result has at most {MAX_PRECISION} digits"
             yield Fault(path, f"{digits[0]} digits", expected, "declare the columns with fewer digits")
@@ -228,12 +228,12 @@ class If(Expression):
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         faults = list(condition_faults(f"{path}.condition", self.condition, types))
-        for place, one in zip(("then", "otherwise"), self._branches, strict=False):
-            faults += one.faults(f"{path}.{place}", types)
+        for place, branch in zip(("then", "otherwise"), self._branches, strict=False):
+            faults += branch.faults(f"{path}.{place}", types)
         yield from faults
         if faults:
             return
-        kinds = [one.type(types) for one in self._branches]
+        kinds = [branch.type(types) for branch in self._branches]
         if len(set(kinds)) > 1 and not all(map(is_exact_number, kinds)):
             expected, mend = "two values of one type", "write both alike, for example 0 and 1"
             yield Fault(path, " and ".join(kinds), expected, mend)
@@ -242,11 +242,11 @@ class If(Expression):
             yield Fault(path, " and ".join(kinds), expected, "declare the columns with fewer digits")
 
 
-def _common(one: str, other: str) -> str:
+def _common(first: str, second: str) -> str:
     """Return the type that has the digits of two types of exact numbers; of other types, the first."""
-    if one == other or not (is_exact_number(one) and is_exact_number(other)):
-        return one
-    (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (one, other))
+    if first == second or not (is_exact_number(first) and is_exact_number(second)):
+        return first
+    (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (first, second))
     return f"decimal({max(p - s, q - r) + max(s, r)},{max(s, r)})"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.model.base.types import decimal_parts
 
 
-def of_value(given: Any, type: str) -> Any:
+def of_value(value: Any, type: str) -> Any:
     """Convert a value to a column type. Raises `ValueError` or `TypeError` where it is no value of that type.
 
     >>> of_value(3, "decimal(4,2)"), of_value(True, "boolean")
@@ -19,12 +19,12 @@ def of_value(given: Any, type: str) -> Any:
     """
     match type:
         case "string" | "boolean":
-            return given if isinstance(given, str if type == "string" else bool) else no_value()
+            return value if isinstance(value, str if type == "string" else bool) else no_value()
         case "timestamp":
-            return zoned(given) if isinstance(given, datetime) else no_value()
+            return zoned(value) if isinstance(value, datetime) else no_value()
         case "date":
-            return given if isinstance(given, date) and not isinstance(given, datetime) else no_value()
-    return no_value() if isinstance(given, bool | str) else number(given, type)
+            return value if isinstance(value, date) and not isinstance(value, datetime) else no_value()
+    return no_value() if isinstance(value, bool | str) else number(value, type)
 
 
 @cache
@@ -45,15 +45,15 @@ def _other(type: str, given: Any) -> Any:
     return None if given is None else of_value(given, type)
 
 
-def number(given: Any, type: str) -> Any:
+def number(value: Any, type: str) -> Any:
     """Convert a number to a column type, exactly. Raises `ValueError` where it does not fit."""
-    if isinstance(given, bool):
-        return given
+    if isinstance(value, bool):
+        return value
     if type == "double":
-        return float(given)
-    if isinstance(given, int) and type in _WHOLE:
-        return given if given in _WHOLE[type] else no_value()
-    exact = Decimal(given)
+        return float(value)
+    if isinstance(value, int) and type in _WHOLE:
+        return value if value in _WHOLE[type] else no_value()
+    exact = Decimal(value)
     precision, scale = decimal_parts(type) or (None, 0)
     if not exact.is_finite() or exact != round(exact, scale):
         raise ValueError

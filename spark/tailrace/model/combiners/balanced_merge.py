@@ -8,7 +8,9 @@ from typing import Generic, TypeVar
 Accumulator = TypeVar("Accumulator")
 
 
-def total(given: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
+def total(
+    accumulators: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulator], Accumulator]
+) -> Accumulator:
     """Merge all accumulators at once, at least one, with the same result as `Merging`, which is given one at a time.
 
     >>> held = Merging()
@@ -17,10 +19,10 @@ def total(given: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulat
     >>> total("abcdefghijk", "({}{})".format) == held.total("({}{})".format)
     True
     """
-    while len(given) > 1:
-        pairs = [merged(a, b) for a, b in zip(given[::2], given[1::2], strict=False)]
-        given = [*pairs, given[-1]] if len(given) % 2 else pairs
-    return given[0]
+    while len(accumulators) > 1:
+        pairs = [merged(a, b) for a, b in zip(accumulators[::2], accumulators[1::2], strict=False)]
+        accumulators = [*pairs, accumulators[-1]] if len(accumulators) % 2 else pairs
+    return accumulators[0]
 
 
 class Merging(Generic[Accumulator]):
@@ -38,13 +40,13 @@ class Merging(Generic[Accumulator]):
     def __init__(self) -> None:
         self._held: list[tuple[int, Accumulator]] = []
 
-    def add(self, one: Accumulator, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> None:
+    def add(self, accumulator: Accumulator, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> None:
         """Add an accumulator."""
         size = 1
         while self._held and self._held[-1][0] == size:
-            one = merged(self._held.pop()[1], one)
+            accumulator = merged(self._held.pop()[1], accumulator)
             size *= 2
-        self._held.append((size, one))
+        self._held.append((size, accumulator))
 
     def total(self, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
         """Merge all accumulators, in their order; there is at least one."""

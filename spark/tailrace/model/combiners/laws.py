@@ -24,30 +24,30 @@ def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
     >>> obeys(ApproxDistinct("user"), ["a", "b", "a"])
     """
 
-    def all_of(given: Sequence[Any]) -> Any:
+    def all_of(added: Sequence[Any]) -> Any:
         state = combiner.zero()
-        for value in given:
+        for value in added:
             state = combiner.add(state, value)
         return state
 
     expected = combiner.output(all_of(values))
     for order in list(permutations(values))[:120]:
         for cut in range(len(values) + 1):
-            one, other = all_of(order[:cut]), all_of(order[cut:])
-            for a, b, how in ((one, other, "merged"), (other, one, "merged the other way round")):
-                found = combiner.output(combiner.merge(a, b))
-                if found != expected:
+            left, right = all_of(order[:cut]), all_of(order[cut:])
+            for a, b, how in ((left, right, "merged"), (right, left, "merged the other way round")):
+                output = combiner.output(combiner.merge(a, b))
+                if output != expected:
                     raise LawError(
-                        f"{combiner!r}: {list(order[:cut])} {how} with {list(order[cut:])} gives {found!r}, and "
+                        f"{combiner!r}: {list(order[:cut])} {how} with {list(order[cut:])} gives {output!r}, and "
                         f"{list(values)} added one by one {expected!r}: merge must not mind order or grouping"
                     )
     for cut in range(len(values) + 1 if combiner.uncombines else 0):
-        one, other = all_of(values[:cut]), all_of(values[cut:])
-        found, left = combiner.output(combiner.uncombine(combiner.merge(one, other), other)), combiner.output(one)
-        if found != left:
+        left, right = all_of(values[:cut]), all_of(values[cut:])
+        output, alone = combiner.output(combiner.uncombine(combiner.merge(left, right), right)), combiner.output(left)
+        if output != alone:
             raise LawError(
-                f"{combiner!r}: {list(values[cut:])} taken out of {list(values)} leaves {found!r}, and what is left "
-                f"gives {left!r} by itself: uncombine must undo merge"
+                f"{combiner!r}: {list(values[cut:])} taken out of {list(values)} leaves {output!r}, and what is left "
+                f"gives {alone!r} by itself: uncombine must undo merge"
             )
     whole = all_of(values)
     for a, b in ((whole, combiner.zero()), (combiner.zero(), whole)):

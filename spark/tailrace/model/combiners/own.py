@@ -48,10 +48,10 @@ _COUNTS = "array<struct<value:bigint,n:bigint>>"
 """Numbers with their counts: the only state type that is neither a column type nor a list of one."""
 
 
-def _is_state(given: object) -> bool:
-    if not isinstance(given, str):
+def _is_state(type: object) -> bool:
+    if not isinstance(type, str):
         return False
-    return given == _COUNTS or is_type(element_type(given) or given)
+    return type == _COUNTS or is_type(element_type(type) or type)
 
 
 class OwnCombiner(Combiner):
@@ -122,8 +122,8 @@ class OwnCombiner(Combiner):
         if not is_dataclass(self):
             expected = "a frozen dataclass, whose options are part of what the definition means"
             yield Fault(path, self, expected, "write @dataclass(frozen=True) above the class")
-        for name, given in (("state", self.state_type(type)), ("gives", self.result_type(type))):
-            if not _is_state(given):
+        for name, found in (("state", self.state_type(type)), ("gives", self.result_type(type))):
+            if not _is_state(found):
                 expected = "a column type, or array<...> of one"
-                yield Fault(f"{path}.{name}", given, expected, 'write for example state = "array<bigint>"')
+                yield Fault(f"{path}.{name}", found, expected, 'write for example state = "array<bigint>"')
         yield from self.check(path, type)

@@ -96,16 +96,16 @@ class ByCounts(_Wrapped):
         (own,), held = self.combiner.parts(type), parts["kept"]
         match own.merge:
             case Merge.LEAST | Merge.GREATEST:
-                found = o.end(held, last=own.merge is Merge.GREATEST)
+                values = o.end(held, last=own.merge is Merge.GREATEST)
             case Merge.UNITE:
-                found = o.told_apart(held)
+                values = o.distinct(held)
             case Merge.TOP:
-                found = o.largest(o.spread(held), o.no_values(own.type), own.most)
+                values = o.largest(o.spread(held), o.no_values(own.type), own.most)
             case Merge.HIGHEST:
-                found = o.highest(o.spread(held), own.by)
+                values = o.highest(o.spread(held), own.by)
             case _:
-                found = o.spread(held)
-        return self.combiner.result(o, {own.name: found}, type)
+                values = o.spread(held)
+        return self.combiner.result(o, {own.name: values}, type)
 
 
 def _kept_type(combiner: Combiner, type: str | None) -> str:

@@ -44,8 +44,8 @@ class Variance(Combiner):
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         scale = _scale(type)
         unit = o.literal(10**scale, f"decimal({scale + 1},0)")
-        given = o.choose(o.missing(value), o.literal(0, type or "bigint"), value)
-        whole = o.multiply(given, unit, _WHOLE)
+        number = o.choose(o.missing(value), o.literal(0, type or "bigint"), value)
+        whole = o.multiply(number, unit, _WHOLE)
         one, zero = o.literal(1, "bigint"), o.literal(0, "bigint")
         return (whole, o.multiply(whole, whole, _WHOLE), o.choose(o.missing(value), zero, one))
 
@@ -66,14 +66,14 @@ class Variance(Combiner):
         return "double"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        given = f"{self.column}: {type}"
+        declared = f"{self.column}: {type}"
         if type is not None and not is_exact_number(type):
             expected = "an integer or decimal column"
             remedy = "declare it for example decimal(18,6) in the log, so that its totals are exact in any order"
-            yield Fault(f"{path}.column", given, expected, remedy)
+            yield Fault(f"{path}.column", declared, expected, remedy)
         elif type is not None and (decimal_parts(type) or (0, 0))[0] > _DIGITS:
             expected = f"a column of at most {_DIGITS} digits"
-            yield Fault(f"{path}.column", given, expected, "declare it with fewer, so that its squares fit")
+            yield Fault(f"{path}.column", declared, expected, "declare it with fewer, so that its squares fit")
 
 
 def _scale(type: str | None) -> int:

@@ -119,8 +119,8 @@ class Computation:
     @cached_property
     def fields(self) -> Mapping[str, Field]:
         """The declared fields of a key's state."""
-        given = {name: Field(one) if isinstance(one, str) else one for name, one in type(self).state.items()}
-        return MappingProxyType({n: Field(one.type, value_of(one.default, one.type)) for n, one in given.items()})
+        declared = {name: Field(one) if isinstance(one, str) else one for name, one in type(self).state.items()}
+        return MappingProxyType({n: Field(one.type, value_of(one.default, one.type)) for n, one in declared.items()})
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
@@ -169,15 +169,15 @@ class Computation:
 
     @cached_property
     def _storing(self) -> Mapping[str, Callable[[Any], Any]]:
-        return {name: _kept_as(one.type) for name, one in self.fields.items()}
+        return {name: _conversion(one.type) for name, one in self.fields.items()}
 
-    def stored(self, name: str, given: Any) -> Any:
+    def stored(self, name: str, value: Any) -> Any:
         """Convert a value to the type of a field of the state. Raises `ComputationError` where it does not fit."""
         try:
-            return self._storing[name](given)
+            return self._storing[name](value)
         except (ValueError, TypeError, ArithmeticError):
             type_ = self.fields[name].type
-            raise ComputationError(f"{self.name}: state.{name} = {given!r:.200}: expected {type_}") from None
+            raise ComputationError(f"{self.name}: state.{name} = {value!r:.200}: expected {type_}") from None
 
     @property
     def fingerprint(self) -> str:
@@ -186,13 +186,13 @@ class Computation:
         log: tuple[object, ...] = (self.log.event_time, follows)
         if isinstance(self.log, Productions):
             log = (self.log.of.name, self.log.of.fingerprint)
-        base = {one.name for one in fields(Computation)}
-        options = [(one.name, written(getattr(self, one.name))) for one in fields(self) if one.name not in base]
+        base = {field.name for field in fields(Computation)}
+        options = [(field.name, written(getattr(self, field.name))) for field in fields(self) if field.name not in base]
         meaning: tuple[object, ...] = (
             (type(self).__qualname__, options),
             sorted(self.log.columns.items()),
             log,
-            (self.key, sorted((name, one.type, repr(one.default)) for name, one in self.fields.items())),
+            (self.key, sorted((name, field.type, repr(field.default)) for name, field in self.fields.items())),
             sorted(type(self).produces.items()),
             (self.allowed_lateness, self.ordered, self.productions),
         )
@@ -203,40 +203,40 @@ class Computation:
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
 
-def value_of(given: Any, type: str) -> Any:
+def value_of(value: Any, type: str) -> Any:
     """Convert a value to a field's type. Raises `ValueError` or `TypeError` where the value does not fit.
 
     >>> value_of([1, None], "array<bigint>"), value_of(None, "string")
     ([1, None], None)
     """
-    return _kept_as(type)(given)
+    return _conversion(type)(value)
 
 
 @cache
-def _kept_as(type: str) -> Callable[[Any], Any]:
+def _conversion(type: str) -> Callable[[Any], Any]:
     """Make the function that converts a value to a field's type, or raises."""
     inner = element_type(type)
     return partial(_listed, fitting(inner)) if inner else fitting(type)
 
 
-def _listed(each: Callable[[Any], Any], given: Any) -> Any:
-    if given is None:
+def _listed(each: Callable[[Any], Any], values: Any) -> Any:
+    if values is None:
         return None
-    if not isinstance(given, list) and isinstance(given, str | Mapping):
+    if not isinstance(values, list) and isinstance(values, str | Mapping):
         raise TypeError
-    return [each(one) for one in given]
+    return [each(value) for value in values]
 
 
 def computation_faults(computation: Computation) -> Iterable[Fault]:
     """Find all faults of a computation."""
     yield from name_faults("name", computation.name)
     kind, log = type(computation), computation.log
-    given: object = log
-    if not isinstance(given, Log):
+    value: object = log
+    if not isinstance(value, Log):
         remedy = 'write log=Log(name="rides", columns=..., event_time=...), or log=earlier.produced'
-        yield Fault("log", given, "a log", remedy)
+        yield Fault("log", value, "a log", remedy)
         return
-    if isinstance(given, Panes):
+    if isinstance(value, Panes):
         expected = "a log of which nothing is taken back"
         yield Fault("log", f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
     for option in ("process_record",) if kind.process_record is Computation.process_record else ():
@@ -313,18 +313,18 @@ def _key_faults(computation: Computation) -> Iterable[Fault]:
 
 
 def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:
-    for name, given in state.items():
-        path, one = f"state[{name!r}]", Field(given) if isinstance(given, str) else given
+    for name, declared in state.items():
+        path, field = f"state[{name!r}]", Field(declared) if isinstance(declared, str) else declared
         yield from name_faults(path, name)
         if name == "clear":
             yield Fault(path, name, "a name other than that of context.state.clear()", "rename it, for example cleared")
-        if not isinstance(one, Field) or not isinstance(one.type, str):
-            yield Fault(path, given, "a type, or a Field", 'write for example Field("bigint", 0)')
+        if not isinstance(field, Field) or not isinstance(field.type, str):
+            yield Fault(path, declared, "a type, or a Field", 'write for example Field("bigint", 0)')
             continue
-        if not is_type(element_type(one.type) or one.type):
-            yield Fault(path, one.type, "a column type, or array<...> of one", 'write for example "array<bigint>"')
+        if not is_type(element_type(field.type) or field.type):
+            yield Fault(path, field.type, "a column type, or array<...> of one", 'write for example "array<bigint>"')
             continue
         try:
-            value_of(one.default, one.type)
+            value_of(field.default, field.type)
         except (ValueError, TypeError, ArithmeticError):
-            yield Fault(f"{path}.default", one.default, f"a value of type {one.type}", "leave it out for none")
+            yield Fault(f"{path}.default", field.default, f"a value of type {field.type}", "leave it out for none")

@@ -151,7 +151,7 @@ class Context:
     """
 
     __slots__ = (
-        "_computation", "_default", "_dropped", "_fed_back", "_floor", "_given", "_now", "_set", "_timers",
+        "_computation", "_default", "_dropped", "_fed_back", "_floor", "_now", "_produced", "_set", "_timers",
         "_watermark", "key", "state",
     )  # fmt: skip
 
@@ -171,7 +171,7 @@ class Context:
         self._computation, self._floor, self._default = computation, floor, default
         self._watermark, self._now = watermark, now
         self._timers = dict(timers)
-        self._given: list[tuple[Mapping[str, Any], int]] = []
+        self._produced: list[tuple[Mapping[str, Any], int]] = []
         self._fed_back: list[FedBack] = []
         self._set = self._dropped = 0
 
@@ -197,7 +197,7 @@ class Context:
         otherwise.
         """
         values = self._typed("produced", "produces", self._computation.going_out, record)
-        self._given.append((values, self._at("produced", event_time)))
+        self._produced.append((values, self._at("produced", event_time)))
 
     def feed_back(
         self, key: object, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None
@@ -227,19 +227,19 @@ class Context:
         self, did: str, declared: str, fits: Sequence[tuple[str, Fits]], record: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         """Convert a record's columns to their declared types."""
-        given: Mapping[str, Any] = record or {}
+        values: Mapping[str, Any] = record or {}
         types: Mapping[str, str] = getattr(self._computation, declared)
-        if not given.keys() <= types.keys():
-            unknown = sorted(set(given) - set(types))
+        if not values.keys() <= types.keys():
+            unknown = sorted(set(values) - set(types))
             raise ComputationError(
                 f"{self._computation.name}: {did} {', '.join(unknown)}: expected the columns "
                 f"{', '.join(types) or '(none)'}; declare it in {declared}"
             )
         try:
-            return {column: fit(given.get(column)) for column, fit in fits}
+            return {column: fit(values.get(column)) for column, fit in fits}
         except (ValueError, TypeError, ArithmeticError):
             # The column that does not fit is looked for only here, where the error has to name it.
-            return {column: self._value(did, column, given.get(column), type_) for column, type_ in types.items()}
+            return {column: self._value(did, column, values.get(column), type_) for column, type_ in types.items()}
 
     def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
         try:

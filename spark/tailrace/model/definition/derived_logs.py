@@ -28,7 +28,7 @@ P = TypeVar("P", bound=Producer)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Given(Log, Generic[P]):
+class _Output(Log, Generic[P]):
     """A definition's output as its readers' log: the rows are in the definition's ledger, and no source lands them."""
 
     of: P = field(kw_only=True)
@@ -46,7 +46,7 @@ class _Given(Log, Generic[P]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panes(_Given[P]):
+class Panes(_Output[P]):
     """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
 
     Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. It has no bounds and no
@@ -55,7 +55,7 @@ class Panes(_Given[P]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Productions(_Given[P]):
+class Productions(_Output[P]):
     """The productions of a computation or a map as the log of another definition; their `produced` makes it.
 
     Its columns are a computation's key and `produces`, or the columns that go out of a map, and `event_time`. A stream

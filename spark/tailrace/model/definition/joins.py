@@ -60,14 +60,14 @@ class Pack(ElementWise):
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         packed = {name: record.get(column) for name, column in self.fields.items()}
-        given = {name: record.get(name) for name in types}
-        yield {**record, self.name: packed if self.keep is None or self.keep.holds(Scalars(), given, types) else None}
+        columns = {name: record.get(name) for name in types}
+        yield {**record, self.name: packed if self.keep is None or self.keep.holds(Scalars(), columns, types) else None}
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         yield from new_column_faults(f"{path}.name", self.name, types)
-        given: object = self.of
-        if not isinstance(given, Mapping | tuple) or not given or len(self.fields) < len(given):
-            yield Fault(f"{path}.of", given, "columns, each once", 'write for example of=("ad", "clicked_at")')
+        columns: object = self.of
+        if not isinstance(columns, Mapping | tuple) or not columns or len(self.fields) < len(columns):
+            yield Fault(f"{path}.of", columns, "columns, each once", 'write for example of=("ad", "clicked_at")')
             return
         for name, column in self.fields.items():
             yield from name_faults(f"{path}.of[{name!r}]", name)
@@ -106,12 +106,12 @@ class Near:
         a, b = left[self.left], right[self.right]
         return a is not None and b is not None and -self.before <= b - a <= self.after
 
-    def owns(self, window_start: Any, one: Record, *, right: bool = False) -> bool:
+    def owns(self, window_start: Any, record: Record, *, right: bool = False) -> bool:
         """Tell whether the window with this start is the record's own: the one sure to have all records near it.
 
         Law: each record has one window of its own.
         """
-        at = one[self.right if right else self.left]
+        at = record[self.right if right else self.left]
         if at is None:
             return False
         place = instant(at) - duration(self.after if right else self.before) - instant(window_start)
@@ -121,9 +121,9 @@ class Near:
         """Find the faults of the condition between sides with these columns."""
         for side, name, types in (("left", self.left, left), ("right", self.right, right)):
             if types.get(name) != "timestamp":
-                given = f"{name}: {types[name]}" if name in types else name
+                declared = f"{name}: {types[name]}" if name in types else name
                 expected = f"a timestamp of the {side} side ({', '.join(types)})"
-                yield Fault(f"{path}.{side}", given, expected, "pack the log's event time, and name it here")
+                yield Fault(f"{path}.{side}", declared, expected, "pack the log's event time, and name it here")
         for name in ("before", "after"):
             if not waits(getattr(self, name)):
                 yield Fault(f"{path}.{name}", getattr(self, name), "a duration of zero or more", "write minutes(10)")
@@ -255,6 +255,6 @@ def _fields(types: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _no_list(path: str, name: str, types: Mapping[str, str]) -> Fault:
-    given = f"{name}: {types[name]}" if name in types else name
+    declared = f"{name}: {types[name]}" if name in types else name
     expected = "a list of packed columns, of the stage that is read"
-    return Fault(path, given, expected, 'collect it there: what={"clicks": Collect("click")}')
+    return Fault(path, declared, expected, 'collect it there: what={"clicks": Collect("click")}')

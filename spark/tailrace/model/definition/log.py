@@ -131,13 +131,15 @@ class Log:
             yield Fault("log.remembered", self.remembered, "a duration above zero", "write remembered=days(1)")
 
     def _watermark_faults(self) -> Iterable[Fault]:
-        given: object = self.watermark
-        if given is None:
+        strategy: object = self.watermark
+        if strategy is None:
             return
-        if not isinstance(given, WatermarkStrategy):
-            yield Fault("log.watermark", given, "a watermark strategy", "write watermark=BoundedDisorder(minutes(10))")
+        if not isinstance(strategy, WatermarkStrategy):
+            yield Fault(
+                "log.watermark", strategy, "a watermark strategy", "write watermark=BoundedDisorder(minutes(10))"
+            )
             return
-        yield from given.faults("log.watermark")
+        yield from strategy.faults("log.watermark")
         if self.disorder:
             yield Fault("log.disorder", self.disorder, "nothing beside watermark", "say it in the strategy")
         if self.percentiles:

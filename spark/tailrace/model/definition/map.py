@@ -69,10 +69,10 @@ class Map:
         return {name: self.columns[name] for name in self.what or self.columns if name != PANE_TIME}
 
     @property
-    def several(self) -> bool:
+    def multiplies(self) -> bool:
         """Whether one record of the source's log may give several rows."""
         before = self.log.of if isinstance(self.log, Productions) else None
-        return any(one.several for one in self.each) or (isinstance(before, Map) and before.several)
+        return any(one.multiplies for one in self.each) or (isinstance(before, Map) and before.multiplies)
 
     @property
     def produced(self) -> Productions[Map]:

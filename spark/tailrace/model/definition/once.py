@@ -79,9 +79,9 @@ class Claims:
     who: str = ""
     counted: set[Id] = field(default_factory=set)
 
-    def claim(self, one: Id) -> bool:
+    def claim(self, id: Id) -> bool:
         """Claim an id, and tell whether it counts: it does if it is ours, and this is the first time."""
-        ours = self.registry.setdefault(one, self.who) == self.who and one not in self.counted
+        ours = self.registry.setdefault(id, self.who) == self.who and id not in self.counted
         if ours:
-            self.counted.add(one)
+            self.counted.add(id)
         return ours

@@ -217,7 +217,7 @@ class Pipeline:
         So a new option of pipelines changes no digest.
         """
         log = self.log
-        found = of_log(log) | {
+        parts = of_log(log) | {
             "key": self.key,
             "what": sorted((name, written(combiner)) for name, combiner in self.what.items()),
             "where": written(self.where),
@@ -229,31 +229,31 @@ class Pipeline:
             "finishing": self.finishing,
         }
         if self.keep is not None:
-            found["keep"] = written(self.keep)
+            parts["keep"] = written(self.keep)
         if self.each:
-            found["each"] = tuple(written(one) for one in self.each)
+            parts["each"] = tuple(written(one) for one in self.each)
         if any(self.when.percentile_faults("when", ())):
-            found["percentiles"] = sorted(log.ahead.items())
+            parts["percentiles"] = sorted(log.ahead.items())
         if self.timestamp is not END_OF_WINDOW:
-            found["timestamp"] = self.timestamp.value
-        return found
+            parts["timestamp"] = self.timestamp.value
+        return parts
 
     @property
     def fingerprint(self) -> str:
         """A digest of everything that gives the definition its meaning; its name and the source do not."""
-        one = self.meaning
+        parts = self.meaning
         meaning: tuple[object, ...] = (
-            one["columns"],
-            (one["reads"], one["of"]) if "reads" in one else (one["event_time"], one[FOLLOWS]),
-            (one["key"], one["what"]),
-            (one["where"], one["when"], one["how"], one["lateness"]),
-            (one["on_time"], one["closing"], one["finishing"]),
+            parts["columns"],
+            (parts["reads"], parts["of"]) if "reads" in parts else (parts["event_time"], parts[FOLLOWS]),
+            (parts["key"], parts["what"]),
+            (parts["where"], parts["when"], parts["how"], parts["lateness"]),
+            (parts["on_time"], parts["closing"], parts["finishing"]),
         )
         # In the order in which these options were added; an option that is left out does not change the digest.
-        meaning += (one["keep"],) if "keep" in one else ()
-        meaning += one.get("each", ())
-        meaning += (one["percentiles"],) if "percentiles" in one else ()
-        meaning += (one["timestamp"],) if "timestamp" in one else ()
+        meaning += (parts["keep"],) if "keep" in parts else ()
+        meaning += parts.get("each", ())
+        meaning += (parts["percentiles"],) if "percentiles" in parts else ()
+        meaning += (parts["timestamp"],) if "timestamp" in parts else ()
         return digest(meaning)
 
 

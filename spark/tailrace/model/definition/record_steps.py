@@ -31,9 +31,9 @@ class NeedsSparkError(TailraceError, NotImplementedError):
 
 
 class ElementWise:
-    """The base of steps that each record goes through. `several` says whether a step may make more records than one."""
+    """The base of steps that each record goes through. `multiplies`: whether a step may make several records of one."""
 
-    several: ClassVar[bool] = False
+    multiplies: ClassVar[bool] = False
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         """Return the columns of the step's output, with their types, for records with columns of these types."""
@@ -99,7 +99,7 @@ class Each(ElementWise):
     function: Callable[[Record], Record | Iterable[Record] | None]
     gives: Mapping[str, str]
 
-    several: ClassVar[bool] = True
+    multiplies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
@@ -116,13 +116,13 @@ class Each(ElementWise):
             raise RecordError(f"{type(error).__name__}: {error}"[:_MOST]) from error
         return [{**record, **self._checked(one)} for one in made]
 
-    def _checked(self, given: Record) -> dict[str, Any]:
+    def _checked(self, record: Record) -> dict[str, Any]:
         """Convert the new columns' values to their types; raises `RecordError` where one does not fit."""
-        if not isinstance(given, Mapping) or not set(given) <= set(self.gives):
-            raise RecordError(f"it gave {given!r:.200}: expected the columns {', '.join(self.gives)}")
+        if not isinstance(record, Mapping) or not set(record) <= set(self.gives):
+            raise RecordError(f"it gave {record!r:.200}: expected the columns {', '.join(self.gives)}")
         values = {}
         for name, type_ in self.gives.items():
-            value = given.get(name)
+            value = record.get(name)
             try:
                 values[name] = None if value is None else of_value(value, type_)
             except (ValueError, TypeError, ArithmeticError) as error:
@@ -176,7 +176,7 @@ class SparkFrame(ElementWise):
     function: Callable[[Any], Any]
     gives: Mapping[str, str]
 
-    several: ClassVar[bool] = True
+    multiplies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
@@ -212,14 +212,14 @@ class Prepared(NamedTuple):
 def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Prepared:
     """Take one record through steps. Where a step makes several records, a later step rejects each by itself."""
     records, reasons = [record], list[str]()
-    for one in steps:
+    for step in steps:
         made = list[Record]()
         for each in records:
             try:
-                made += list(one.records(each, types))
+                made += list(step.records(each, types))
             except RecordError as error:
                 reasons.append(str(error))
-        records, types = made, one.columns(types)
+        records, types = made, step.columns(types)
     return Prepared(records, reasons)
 
 

@@ -40,14 +40,14 @@ def written(part: object) -> str:
     if isinstance(part, Mapping):
         return "{" + ", ".join(f"{name!r}: {written(value)}" for name, value in part.items()) + "}"
     if is_dataclass(part) and not isinstance(part, type):
-        given = []
+        options = []
         for place, field in enumerate(fields(part)):
             value = getattr(part, field.name)
             if field.default is not MISSING and value == field.default:
                 continue
             # The first option is written without its name, as a user would write it.
-            given.append(written(value) if place == 0 else f"{field.name}={written(value)}")
-        return f"{type(part).__name__}({', '.join(given)})"
+            options.append(written(value) if place == 0 else f"{field.name}={written(value)}")
+        return f"{type(part).__name__}({', '.join(options)})"
     # A function is written by its name: its repr has an address, which differs from run to run.
     return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
 
@@ -82,5 +82,5 @@ def _after_watermark(trigger: Trigger) -> str | None:
     bare_early, bare_late = (one.part if isinstance(one, Repeat) else one for one in (early, late))
     if (early is None and late is None) or AfterWatermark(early=bare_early, late=bare_late) != trigger:
         return None
-    said = {"early": bare_early, "late": bare_late}
-    return f"AfterWatermark({', '.join(f'{name}={written(one)}' for name, one in said.items() if one is not None)})"
+    parts = {"early": bare_early, "late": bare_late}
+    return f"AfterWatermark({', '.join(f'{name}={written(one)}' for name, one in parts.items() if one is not None)})"

@@ -148,11 +148,11 @@ def map_faults(definition: DeclaredMap) -> Iterable[Fault]:
         return
     if definition.keep is not None:
         yield from condition_faults("keep", definition.keep, definition.columns)
-    yield from _given_faults(definition)
+    yield from _output_faults(definition)
     yield from _weak_step_faults(definition)
 
 
-def _given_faults(definition: DeclaredMap) -> Iterable[Fault]:
+def _output_faults(definition: DeclaredMap) -> Iterable[Fault]:
     """Find the faults of the columns that go out of a map."""
     columns = definition.columns
     for place, column in enumerate(definition.what or columns):
@@ -170,12 +170,12 @@ def _given_faults(definition: DeclaredMap) -> Iterable[Fault]:
 
 def _each_faults(definition: Declared) -> Iterable[Fault]:
     types = definition.log.columns
-    for place, one in enumerate(definition.each):
-        faults = list(element_faults(f"each[{place}]", one, types))
+    for place, step in enumerate(definition.each):
+        faults = list(element_faults(f"each[{place}]", step, types))
         yield from faults
         if faults:
             return
-        types = one.columns(types)
+        types = step.columns(types)
 
 
 def _key_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:

@@ -68,12 +68,12 @@ def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Cloc
     """Make an epoch of each record, tick and step of the watermark; with `ends`, add a last one that ends the input."""
     events: list[tuple[datetime, list[Record], datetime | None]] = [
         *((at(tick), [], None) for tick in TICKS),
-        *((at(seen), [], at(reached)) for seen, reached in WATERMARK),
+        *((at(seen), [], at(advance)) for seen, advance in WATERMARK),
         *((record["seen"], [record], None) for record in records()),
     ]
     watermark, epochs = BEGINNING, list[tuple[Sequence[Record], Clock]]()
-    for number, (seen, bundle, reached) in enumerate(sorted(events, key=lambda event: event[0])):
-        watermark = max(watermark, instant(reached)) if reached else watermark
+    for number, (seen, bundle, advance) in enumerate(sorted(events, key=lambda event: event[0])):
+        watermark = max(watermark, instant(advance)) if advance else watermark
         epochs.append((bundle, Clock(number, watermark, instant(seen))))
     if ends:
         epochs.append(([], Clock(len(epochs), END_OF_TIME, instant(at("09:20")))))

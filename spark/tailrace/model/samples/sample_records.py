@@ -154,12 +154,12 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
         return f"unknown column {', '.join(map(repr, extra))}: declare it in the log's columns"
     record = dict.fromkeys(log.columns)
     for name, type in log.columns.items():
-        given = row.get(name)
-        if given is not None:
+        value = row.get(name)
+        if value is not None:
             try:
-                record[name] = reads(given, type)
+                record[name] = reads(value, type)
             except (ValueError, TypeError, InvalidOperation):
-                return f"{name} = {given!r}: expected {type}"
+                return f"{name} = {value!r}: expected {type}"
     for name in log.id_columns:
         if record[name] is None:
             return f"the record id {name} is missing"
@@ -172,23 +172,23 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
     return record
 
 
-def _of_json(given: Any, type: str) -> Any:
+def _of_json(value: Any, type: str) -> Any:
     kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
     # A decimal may also be a string, since many JSON writers and readers hold numbers as doubles.
     numbers = (int, Decimal, str) if decimal_parts(type) else (int, Decimal)
-    if isinstance(given, bool) is not (type == "boolean") or not isinstance(given, kinds.get(type, numbers)):
+    if isinstance(value, bool) is not (type == "boolean") or not isinstance(value, kinds.get(type, numbers)):
         raise ValueError
-    return _of_text(given, type) if isinstance(given, str) else of_number(given, type)
+    return _of_text(value, type) if isinstance(value, str) else of_number(value, type)
 
 
-def _of_text(given: Any, type: str) -> Any:
+def _of_text(text: Any, type: str) -> Any:
     match type:
         case "string":
-            return given
+            return text
         case "boolean":
-            return {"true": True, "false": False}[given.lower()] if given.lower() in ("true", "false") else no_value()
+            return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else no_value()
         case "date":
-            return date.fromisoformat(given)
+            return date.fromisoformat(text)
         case "timestamp":
-            return zoned(datetime.fromisoformat(given))
-    return of_number(Decimal(given.strip()), type)
+            return zoned(datetime.fromisoformat(text))
+    return of_number(Decimal(text.strip()), type)

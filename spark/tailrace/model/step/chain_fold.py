@@ -64,9 +64,9 @@ def fold_chain(
     for bundle, clock in epochs:
         records, time = bundle, clock
         for place, (one, run) in enumerate(zip(whole, found, strict=True)):
-            records, reached = _folded(one, run, records, time)
+            records, watermark = _folded(one, run, records, time)
             after = found[place + 1].state.clock if place + 1 < len(found) else None
-            time = replace(time, watermark=reached if after is None else max(reached, after.watermark))
+            time = replace(time, watermark=watermark if after is None else max(watermark, after.watermark))
     return found
 
 
@@ -83,13 +83,13 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
         run.state, panes, late, rejected = step(definition, run.state, records, clock)
         run.late += late
         run.panes += panes
-        given, reached = stages.changes(definition, panes), stages.watermark(definition, run.state, None)
+        sent, watermark = stages.changes(definition, panes), stages.watermark(definition, run.state, None)
     elif isinstance(definition, Map):
         clock.after(run.state.clock)
         mapped, rejected = maps.step(definition, records, clock.epoch)
         run.mapped += mapped
         run.state = Passing(clock)
-        given, reached = [maps.record_of(one) for one in mapped], clock.watermark
+        sent, watermark = [maps.record_of(one) for one in mapped], clock.watermark
     else:
         assert isinstance(run.state, computation_state.State)
         run.state, productions, too_late, rejected, work = computation_step.step(definition, run.state, records, clock)
@@ -102,10 +102,10 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
             run.claimed += left_out
         run.productions += productions
         run.work += work.values()
-        given = [computation_state.record_of(definition, one) for one in productions]
-        reached = computation_step.onward(definition, run.state)
+        sent = [computation_state.record_of(definition, one) for one in productions]
+        watermark = computation_step.onward(definition, run.state)
     run.rejected += rejected
-    return given, reached
+    return sent, watermark
 
 
 def settled(

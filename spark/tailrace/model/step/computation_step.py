@@ -16,7 +16,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.definition.computation import Computation
 from tailrace.model.step.computation_state import NOTHING, Feedback, Late, Outcome, Record, State, Work
-from tailrace.model.step.one_key import Arrival, Epoch, Given, OneKey
+from tailrace.model.step.one_key import AnyRecord, Arrival, Epoch, OneKey
 from tailrace.model.windows.panes import Key
 
 
@@ -44,7 +44,9 @@ def step(computation: Computation, state: State, bundle: Iterable[Record], clock
     return taken(computation, state, arrivals, clock)
 
 
-def taken(computation: Computation, state: State, arrivals: Iterable[tuple[Key, int, Given]], clock: Clock) -> Outcome:
+def taken(
+    computation: Computation, state: State, arrivals: Iterable[tuple[Key, int, AnyRecord]], clock: Clock
+) -> Outcome:
     """Take an epoch's records, each given with its key and its event time in microseconds."""
     return _Step(computation, state, clock.after(state.clock)).run(arrivals)
 
@@ -70,7 +72,7 @@ class _Step:
     def __init__(self, computation: Computation, state: State, clock: Clock) -> None:
         self.state, self.epoch = state, Epoch(computation, state.clock, clock)
 
-    def run(self, arrivals: Iterable[tuple[Key, int, Given]]) -> Outcome:
+    def run(self, arrivals: Iterable[tuple[Key, int, AnyRecord]]) -> Outcome:
         late: list[Late] = []
         arrived = self._judged(arrivals, late)
         returned: dict[Key, list[Feedback]] = {}
@@ -93,15 +95,15 @@ class _Step:
         after = State(keys, epoch.clock, tuple(epoch.fed_back))
         return Outcome(after, epoch.productions, late, epoch.rejected, work)
 
-    def _judged(self, arrivals: Iterable[tuple[Key, int, Given]], late: list[Late]) -> dict[Key, list[Arrival]]:
+    def _judged(self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[Late]) -> dict[Key, list[Arrival]]:
         """Group the records by key; add those that are too late to `late` (rules T4, M1)."""
-        epoch, reached = self.epoch, self.epoch.reached
+        epoch, earliest = self.epoch, self.epoch.earliest
         arrived: dict[Key, list[Arrival]] = {}
-        for key, at, given in arrivals:
-            if at < reached:
-                late.append(Late(epoch.record(given), key, epoch.before - at, epoch.number))
+        for key, at, record in arrivals:
+            if at < earliest:
+                late.append(Late(epoch.record(record), key, epoch.before - at, epoch.number))
             elif key in arrived:
-                arrived[key].append((at, given))
+                arrived[key].append((at, record))
             else:
-                arrived[key] = [(at, given)]
+                arrived[key] = [(at, record)]
         return arrived

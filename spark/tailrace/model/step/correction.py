@@ -66,8 +66,8 @@ class Correction:
         def moves(row: Row) -> Row:
             # A correction fires at most one pane of the window, which has no pane before it to take back.
             never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
-            said = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
-            fired = rules.fired(state, row["fires"], said, row["window_end"], self._times(row), phase)
+            firing = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
+            fired = rules.fired(state, row["fires"], firing, row["window_end"], self._times(row), phase)
             return fired | {"told": o.some(row["told"], row["fires"])}
 
         return [asks, moves]
@@ -145,18 +145,18 @@ class _Correcting:
             answer = self.held.get((key, window))
             row = None if total is None else self._started(window, total, answered=answer is not None)
             if total is None or row is None:
-                self._said(key, window, answer, None)
+                self._emit(key, window, answer, None)
                 continue
             after[window] = {name: row[name] for name in self.rules.columns()} | {"predecessors": ()}
             if row["told"]:
-                self._said(key, window, answer, total[1])
+                self._emit(key, window, answer, total[1])
         return after
 
     def _same(self, held: Mapping[Window, Row], own: Mapping[Window, tuple[int, Row]], window: Window) -> bool:
         if window not in held or window not in own:
             return False
-        said = self.correction.compared(held[window])
-        return said == {name: own[window][1][name] for name in said}
+        compared = self.correction.compared(held[window])
+        return compared == {name: own[window][1][name] for name in compared}
 
     def _started(self, window: Window, total: tuple[int, Row], *, answered: bool) -> Row:
         row: Row = {"arrived": total[0], **total[1], "answered": answered, "new_generation": self.generation}
@@ -165,7 +165,7 @@ class _Correcting:
             row = row | step(row)
         return row
 
-    def _said(self, key: Key, window: Window, before: Mapping[str, object] | None, parts: Row | None) -> None:
+    def _emit(self, key: Key, window: Window, before: Mapping[str, object] | None, parts: Row | None) -> None:
         after = None if parts is None else self.rules.results(parts)
         if before == after:
             return
@@ -174,10 +174,10 @@ class _Correcting:
             if values is not None:
                 stamp = None if parts is None or self.pipeline.stamp is None else parts[self.pipeline.stamp]
                 times = (self.clock.watermark, self.clock.processing_time)
-                one = Pane(
+                pane = Pane(
                     key, window, values, values, Timing.CORRECTION, retraction, version, *times, "backfill", stamp
                 )
-                self.panes.append(one)
+                self.panes.append(pane)
 
 
 def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Window, tuple[int, Row]]]:

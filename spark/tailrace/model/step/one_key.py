@@ -32,10 +32,10 @@ from tailrace.model.windows.panes import Key, Rejected
 MOST = 1_000_000
 """The most timers of a key that fire in an epoch: a timer that sets itself again for ever would never end it."""
 
-Given: TypeAlias = "Record | tuple[Any, ...]"
+AnyRecord: TypeAlias = "Record | tuple[Any, ...]"
 """A record, or a tuple of its values: those of the log's columns in their order, then those of `PLACE`."""
 
-Arrival: TypeAlias = tuple[int, Given]
+Arrival: TypeAlias = tuple[int, AnyRecord]
 """A record with its event time in microseconds."""
 
 
@@ -44,12 +44,12 @@ def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda one: _turn_of((instant(one[event_time]), one)))
 
 
-def _turn_of(one: Arrival) -> tuple[int, str, int]:
+def _turn_of(arrival: Arrival) -> tuple[int, str, int]:
     """Return the sort key of a record: its event time, then its place in the source."""
-    at, given = one
-    if isinstance(given, tuple):
-        return at, given[-2] or "", given[-1] or 0
-    return at, given.get("_source") or "", given.get("_offset") or 0
+    at, record = arrival
+    if isinstance(record, tuple):
+        return at, record[-2] or "", record[-1] or 0
+    return at, record.get("_source") or "", record.get("_offset") or 0
 
 
 class Epoch:
@@ -68,7 +68,7 @@ class Epoch:
         self.rejected: list[Rejected] = []
 
     @cached_property
-    def reached(self) -> int:
+    def earliest(self) -> int:
         """The earliest event time that is not too late in the epoch, in microseconds."""
         return self.computation.reached(self.before)
 
@@ -86,16 +86,16 @@ class Epoch:
         """Tell whether the watermark has passed a record's event time, so that no earlier record is to come."""
         return at < self.watermark
 
-    def record(self, given: Given) -> Record:
+    def record(self, record: AnyRecord) -> Record:
         """Return a record as a mapping, with its place in the source."""
-        return dict(zip(self.names, given, strict=True)) if isinstance(given, tuple) else given
+        return dict(zip(self.names, record, strict=True)) if isinstance(record, tuple) else record
 
-    def shown(self, given: Given) -> dict[str, Any]:
+    def user_record(self, record: AnyRecord) -> dict[str, Any]:
         """Return a record as the user's code sees it: a new mapping of the log's columns."""
-        if isinstance(given, tuple):
+        if isinstance(record, tuple):
             # The values left over are the record's place in the source.
-            return dict(zip(self.columns, given, strict=False))
-        return {name: given.get(name) for name in self.columns}
+            return dict(zip(self.columns, record, strict=False))
+        return {name: record.get(name) for name in self.columns}
 
 
 class OneKey:
@@ -123,8 +123,8 @@ class OneKey:
         if len(arrived) > 1:
             arrived = sorted(arrived, key=_turn_of)
         if not self.epoch.ordered:
-            for one in arrived:
-                self._take(one, self.epoch.before)
+            for arrival in arrived:
+                self._take(arrival, self.epoch.before)
         elif arrived:
             self.waiting = sorted([*self.waiting, *arrived], key=_turn_of)
         if self.waiting:
@@ -180,33 +180,33 @@ class OneKey:
         return self.waiting[place]
 
     def _take(self, come: Arrival, watermark: int) -> None:
-        at, given = come
-        context, shown = self._context(at, at, watermark), self.epoch.shown(given)
+        at, row = come
+        context, record = self._context(at, at, watermark), self.epoch.user_record(row)
         try:
-            self.computation.process_record(context, shown)
-            kept = self._checked(context)
+            self.computation.process_record(context, record)
+            fields = self._checked(context)
         except RecordError as error:
-            self.epoch.rejected.append(Rejected(self.epoch.record(given), str(error), self.epoch.number))
+            self.epoch.rejected.append(Rejected(self.epoch.record(row), str(error), self.epoch.number))
             return
         except Exception as error:
-            raise self._failed("process_record", f"the record {shown!r:.300}", error) from error
-        self._keep(context, kept)
+            raise self._failed("process_record", f"the record {record!r:.300}", error) from error
+        self._keep(context, fields)
         self.taken += 1
 
     def _return(self, back: Feedback) -> None:
         record = returned_of(self.computation, back)
-        shown = {name: value for name, value in record.items() if name not in PLACE}
+        columns = {name: value for name, value in record.items() if name not in PLACE}
         context = self._context(back.at, back.at, self.epoch.before)
         self.returned += 1
         try:
-            self.computation.process_feedback(context, shown)
-            kept = self._checked(context)
+            self.computation.process_feedback(context, columns)
+            fields = self._checked(context)
         except RecordError as error:
             self.epoch.rejected.append(Rejected(record, str(error), self.epoch.number, returned=True))
             return
         except Exception as error:
-            raise self._failed("process_feedback", f"the record {shown!r:.300}", error) from error
-        self._keep(context, kept)
+            raise self._failed("process_feedback", f"the record {columns!r:.300}", error) from error
+        self._keep(context, fields)
 
     def _fire(self, timer: Timer) -> None:
         if self.fired >= MOST:
@@ -216,15 +216,15 @@ class OneKey:
                 "the input all of them are due; set it only while there is something to wait for"
             )
         del self.timers[timer.name]
-        floor = self.epoch.reached if timer.holds is None else timer.holds
+        floor = self.epoch.earliest if timer.holds is None else timer.holds
         default = max(timer.time, floor) if timer.holds is None else timer.holds
         context = self._context(floor, default, self.epoch.watermark)
         try:
             self.computation.process_timer(context, timer)
-            kept = self._checked(context)
+            fields = self._checked(context)
         except Exception as error:
             raise self._failed("process_timer", f"timer {timer.name!r} of {timer.at.isoformat()}", error) from error
-        self._keep(context, kept)
+        self._keep(context, fields)
         self.fired += 1
 
     def _context(self, at: int, default: int, watermark: int) -> Context:
@@ -245,13 +245,13 @@ class OneKey:
                     held[name] = self.computation.stored(name, value)
         return held
 
-    def _keep(self, context: Context, kept: dict[str, Any]) -> None:
-        self.fields, self.timers = kept, context._timers
+    def _keep(self, context: Context, fields: dict[str, Any]) -> None:
+        self.fields, self.timers = fields, context._timers
         self.set += context._set
         self.dropped += context._dropped
-        if context._given:
+        if context._produced:
             key, number, made = self.key, self.epoch.number, self.epoch.productions
-            for values, at in context._given:
+            for values, at in context._produced:
                 made.append(Production(key, values, at, number, self._made))
                 self._made += 1
         if context._fed_back:

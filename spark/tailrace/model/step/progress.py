@@ -86,13 +86,13 @@ class Progress:
         """
         now, idle = max(now, self.now), None if strategy.idle is None else duration(strategy.idle)
         lags = strategy.learned(self.lags, [one.lags for one in seen.values()])
-        found = {name: Partition(BEGINNING, None, now) for name in (*there, *strategy.partitions)} | dict(
+        partitions = {name: Partition(BEGINNING, None, now) for name in (*there, *strategy.partitions)} | dict(
             self.partitions
         )
         for name, one in seen.items():
-            found[name] = _moved(strategy, found.get(name, Partition(BEGINNING, None, now)), one, lags, now)
-        progress = replace(self, partitions=found, lags=lags, now=now, idle=idle)
-        holding = [found[name].watermark for name in progress.holding]
+            partitions[name] = _moved(strategy, partitions.get(name, Partition(BEGINNING, None, now)), one, lags, now)
+        progress = replace(self, partitions=partitions, lags=lags, now=now, idle=idle)
+        holding = [partitions[name].watermark for name in progress.holding]
         reached = min(holding, default=self.watermark)
         return replace(progress, watermark=min(END_OF_TIME, max(self.watermark, reached, complete)))
 
@@ -157,10 +157,10 @@ class Progress:
 
 
 def _moved(strategy: WatermarkStrategy, before: Partition, seen: Seen, lags: Mapping[int, int], now: int) -> Partition:
-    reached = [before.watermark]
+    watermarks = [before.watermark]
     if seen.latest is not None:
-        reached.append(strategy.reached(seen.latest, seen.latest if seen.arrived is None else seen.arrived, lags))
+        watermarks.append(strategy.reached(seen.latest, seen.latest if seen.arrived is None else seen.arrived, lags))
     if seen.complete is not None:
-        reached.append(seen.complete)
+        watermarks.append(seen.complete)
     latest = max((at for at in (before.latest, seen.latest) if at is not None), default=None)
-    return Partition(min(END_OF_TIME, max(reached)), latest, now)
+    return Partition(min(END_OF_TIME, max(watermarks)), latest, now)

@@ -84,11 +84,11 @@ def step(
     `prepared` says that the records have been through the definition's steps already.
     Raises `ClockError` if the clock goes back and `AnswerError` if an exact result does not fit its type.
     """
-    one = _Step(pipeline, state, clock.after(state.clock))
+    epoch = _Step(pipeline, state, clock.after(state.clock))
     if prepared or (not pipeline.each and pipeline.keep is None):
         records = list(bundle)
-        return one.run(zip(records, records, strict=True))
-    return one.run(one.prepared(bundle))
+        return epoch.run(zip(records, records, strict=True))
+    return epoch.run(epoch.prepared(bundle))
 
 
 class _Step:
@@ -163,11 +163,11 @@ class _Step:
             if span not in held:
                 windows[span] = self._opened({member: windows.pop(member) for member in members if member in held})
             elif self.rules.done(windows[span]):
-                for record in (record for one in brought for record in one.records):
+                for record in (record for arrived in brought for record in arrived.records):
                     self._too_late(record, key, span, "finished")
                 continue
             # All records count at once: those that merge into one session count as having come in any order (rule M5).
-            if lifted := [parts for one in brought for parts in one.lifted]:
+            if lifted := [parts for arrived in brought for parts in arrived.lifted]:
                 total = self.rules.total(lifted)
                 windows[span] = self.rules.arrived(windows[span], len(lifted), total, span.end, self.times)
         return windows
@@ -225,13 +225,13 @@ class _Step:
 
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
         """Fire a window at a phase, None as it closes; return its row afterwards, and whether anything came out."""
-        said, predecessors = self.rules.said(row, True, window.end, self.times, phase), row["predecessors"]
-        told, contents = bool(said["emits"] or said["takes"]), self.rules.contents(row)
-        if told:
-            self._emit(key, window, row, said, self.times.reached(phase), contents)
+        firing, predecessors = self.rules.firing(row, True, window.end, self.times, phase), row["predecessors"]
+        emitted, contents = bool(firing["emits"] or firing["takes"]), self.rules.contents(row)
+        if emitted:
+            self._emit(key, window, row, firing, self.times.watermark_at(phase), contents)
             predecessors = ()
-        after = self.rules.fired(row, True, said, window.end, self.times, phase, contents[0])
-        return after | {"predecessors": predecessors}, told
+        after = self.rules.fired(row, True, firing, window.end, self.times, phase, contents[0])
+        return after | {"predecessors": predecessors}, emitted
 
     def _at(self, end: int) -> _End:
         """Return the epoch's effect on the windows that end at `end`."""
@@ -242,17 +242,17 @@ class _Step:
         return self._ends[end]
 
     def _emit(
-        self, key: Key, window: Window, row: Row, said: Row, watermark: int, contents: tuple[Row, Row, Row]
+        self, key: Key, window: Window, row: Row, firing: Row, watermark: int, contents: tuple[Row, Row, Row]
     ) -> None:
         everything, fresh, fired = contents
-        timing = Timing(said["timing"])
+        timing = Timing(firing["timing"])
         for old in row["predecessors"]:
             version = Version(old.generation, self.clock.epoch, old.panes)
             self._pane(key, old.window, old.fired, old.fired, timing, watermark, version, retraction=True)
         version = Version(row["generation"], self.clock.epoch, row["panes"])
-        if said["takes"]:
+        if firing["takes"]:
             self._pane(key, window, fired, fired, timing, watermark, version, retraction=True)
-        if said["emits"]:
+        if firing["emits"]:
             values = fresh if self.rules.discards else everything
             self._pane(key, window, values, everything, timing, watermark, version, retraction=False)
 

@@ -50,7 +50,7 @@ class Times:
     signals: Mapping[str, Term] = field(default_factory=dict)
     """Whether each signal that the trigger waits for came with the epoch."""
 
-    def reached(self, phase: Phase | None) -> Term:
+    def watermark_at(self, phase: Phase | None) -> Term:
         """Return the watermark of a phase: at `Phase.DATA` the one before the epoch; None is the closing of windows."""
         return self.watermark_before if phase is Phase.DATA else self.watermark
 
@@ -172,7 +172,7 @@ class Transition:
     def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
         """Tell whether the trigger of a window, `open_` or not, fires at a phase, so that the window's state moves."""
         o = self.o
-        moment = self._moment(row, end, times.reached(phase), times, phase)
+        moment = self._moment(row, end, times.watermark_at(phase), times, phase)
         ready = self.pipeline.when.ready(o, self._slots(row), moment)
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
         return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
@@ -194,7 +194,7 @@ class Transition:
             stirs = o.some(stirs, self.advances(row, end, open_, times, phase))
         return stirs
 
-    def said(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
+    def firing(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
         """Tell whether a window that `advances` at a phase, or as it closes, emits a pane or takes its answer back.
 
         `emits`: whether a pane comes out. `takes`: whether the answer before is retracted. `timing`: the pane's timing.
@@ -203,7 +203,7 @@ class Transition:
         is retracted (rule V4 has the same of backfills).
         """
         o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
-        wanted, timing = advances, self._timing(row, end, times.reached(phase))
+        wanted, timing = advances, self._timing(row, end, times.watermark_at(phase))
         if phase is not None and self.pipeline.on_time == "if_non_empty":
             wanted = o.every(advances, o.at_least(row["fresh"], one))
         if not self.later:
@@ -224,7 +224,7 @@ class Transition:
         self,
         row: Row,
         advances: Term,
-        said: Row,
+        firing: Row,
         end: Term,
         times: Times,
         phase: Phase | None,
@@ -232,16 +232,16 @@ class Transition:
     ) -> Row:
         """Return the row after a phase: as it was or, where it `advances`, with all its records in the fired part."""
         o = self.o
-        watermark, nothing = times.reached(phase), o.literal(0, "bigint")
+        watermark, nothing = times.watermark_at(phase), o.literal(0, "bigint")
         # In a later stage a retraction may come without a pane, and counts as one, since it has a version, too.
-        told = said["emits"] if not self.later else o.some(said["emits"], said["takes"])
+        emitted = firing["emits"] if not self.later else o.some(firing["emits"], firing["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero
         after = row | {
             "fresh": o.choose(advances, nothing, row["fresh"]),
             "fresh_on_time": o.choose(advances, nothing, row["fresh_on_time"]),
             "waiting_since": o.choose(advances, o.literal(None, "bigint"), row["waiting_since"]),
-            "panes": o.add(row["panes"], o.choose(told, o.literal(1, "bigint"), nothing), "bigint"),
+            "panes": o.add(row["panes"], o.choose(emitted, o.literal(1, "bigint"), nothing), "bigint"),
             "settled": o.some(row["settled"], o.every(advances, o.at_least(watermark, end))),
             **self._named("fired", {name: o.choose(advances, total[name], fired[name]) for name in fired}),
             **self._named("pending", {name: o.choose(advances, zero[name], pending[name]) for name in pending}),

@@ -51,12 +51,12 @@ class Rows:
         numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
         items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
         unrolled = f"SELECT *, EXPLODE(ARRAY({numbers})) AS entry FROM {transitions}"
-        said = f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL"
+        rows = f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL"
         if not self.pipeline.where.merges:
-            return said
+            return rows
         # The rows of windows that merged away come in arrays of their own, one element for each window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
-        return f"{said} UNION ALL {self._inlined(transitions, merged)}"
+        return f"{rows} UNION ALL {self._inlined(transitions, merged)}"
 
     def apart(self, transitions: str) -> list[str]:
         """Write the rows of `of_transitions` as two queries: one of the partials, one of the panes and retractions."""

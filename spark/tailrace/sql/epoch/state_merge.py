@@ -98,8 +98,8 @@ def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     )
     by = f"PARTITION BY {listed(keys)} " if keys else ""
     order = f"{by}ORDER BY window_start, window_end, held"
-    reached = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    spaced = f"SELECT *, IF(window_start >= {reached}, 1L, 0L) AS apart FROM ({members})"
+    latest_end = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    spaced = f"SELECT *, IF(window_start >= {latest_end}, 1L, 0L) AS apart FROM ({members})"
     frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
     grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"

@@ -93,16 +93,16 @@ def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase
     else:
         term = rules.advances(state, _END, "open", clock, phase)
     chain.add({advances: term})
-    told = rules.said(state, advances, _END, clock, phase)
+    terms = rules.firing(state, advances, _END, clock, phase)
     everything, fresh, fired = rules.contents(state)
-    said = {name: f"{letter}_{name}" for name in told}
-    shown: Row = {f"{letter}_{name}": term for name, term in told.items() if (name, term) != ("takes", "false")}
-    shown |= {f"{letter}_index": "panes"}
-    shown |= {f"{letter}_total_{name}": term for name, term in everything.items()}
+    firing = {name: f"{letter}_{name}" for name in terms}
+    columns: Row = {f"{letter}_{name}": term for name, term in terms.items() if (name, term) != ("takes", "false")}
+    columns |= {f"{letter}_index": "panes"}
+    columns |= {f"{letter}_total_{name}": term for name, term in everything.items()}
     if rules.discards:
-        shown |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
+        columns |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
     if rules.retracts or rules.pipeline.earlier is not None:
-        shown |= {f"{letter}_before_{name}": term for name, term in fired.items()}
-    chain.add(shown)
+        columns |= {f"{letter}_before_{name}": term for name, term in fired.items()}
+    chain.add(columns)
     total = {name: quoted(f"{letter}_total_{name}") for name in everything}
-    chain.add(rules.fired(state, advances, said, _END, clock, phase, total))
+    chain.add(rules.fired(state, advances, firing, _END, clock, phase, total))

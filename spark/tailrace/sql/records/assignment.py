@@ -65,7 +65,7 @@ def assigned(pipeline: Pipeline, source: str) -> str:
     native = NATIVE.get(type(where))
     more = [] if native else [WINDOWS]
     records = _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", [*places, *more])
-    return native(where, carried, records) if native else _told(carried, records)
+    return native(where, carried, records) if native else _own_windows(carried, records)
 
 
 WINDOWS = "_windows"
@@ -137,7 +137,7 @@ def end_by_start(where: Windowing) -> str | None:
     return None
 
 
-def _told(carried: str, records: str) -> str:
+def _own_windows(carried: str, records: str) -> str:
     bounds = ", ".join(f"_window.{name} AS {name}" for name in ("window_start", "window_end"))
     return f"SELECT {carried}, {bounds} FROM (SELECT *, EXPLODE({WINDOWS}) AS _window FROM ({records}))"
 

@@ -9,19 +9,19 @@ from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
 from tailrace.sql.terms import Sql, quoted
 
 
-def packed(one: Pack, types: Mapping[str, str]) -> str:
+def packed(step: Pack, types: Mapping[str, str]) -> str:
     """Write a side's columns as one column, as a select-list item."""
-    struct = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(column)}' for name, column in one.fields.items())})"
+    struct = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(column)}' for name, column in step.fields.items())})"
     terms = {name: quoted(name) for name in types}
-    term = struct if one.keep is None else f"IF({one.keep.holds(Sql(), terms, types)}, {struct}, NULL)"
-    return f"{term} AS {quoted(one.name)}"
+    term = struct if step.keep is None else f"IF({step.keep.holds(Sql(), terms, types)}, {struct}, NULL)"
+    return f"{term} AS {quoted(step.name)}"
 
 
-def paired(one: Pairs, types: Mapping[str, str]) -> str:
+def paired(step: Pairs, types: Mapping[str, str]) -> str:
     """Write the list of the pairs of a row's two lists."""
-    left, right = one.sides(types)
-    lists = {"a": quoted(one.left), "b": quoted(one.right)}
-    near = one.near
+    left, right = step.sides(types)
+    lists = {"a": quoted(step.left), "b": quoted(step.right)}
+    near = step.near
     meet = None if near is None else _near(near)
 
     def pair(*there: str) -> str:
@@ -43,21 +43,21 @@ def paired(one: Pairs, types: Mapping[str, str]) -> str:
         return f"IF(SIZE({partners(other)}) = 0, ARRAY({pair(side)}), SLICE(ARRAY({pair(side)}), 1, 0))"
 
     met = f"TRANSFORM({partners('b')}, b -> {pair('a', 'b')})"
-    each = f"CONCAT({met}, {lonely('a')})" if one.keeps_left else met
-    found = f"FLATTEN(TRANSFORM({own('a')}, a -> {each}))"
-    if not one.keeps_right:
-        return found
-    return f"CONCAT({found}, FLATTEN(TRANSFORM({own('b')}, b -> {lonely('b')})))"
+    each = f"CONCAT({met}, {lonely('a')})" if step.keeps_left else met
+    pairs = f"FLATTEN(TRANSFORM({own('a')}, a -> {each}))"
+    if not step.keeps_right:
+        return pairs
+    return f"CONCAT({pairs}, FLATTEN(TRANSFORM({own('b')}, b -> {lonely('b')})))"
 
 
-def unpacked(one: Unpack, types: Mapping[str, str]) -> str:
+def unpacked(step: Unpack, types: Mapping[str, str]) -> str:
     """Write the list of those elements of a row's list that are taken."""
-    held = quoted(one.name) if one.first is None else f"SLICE({quoted(one.name)}, 1, {one.first})"
-    if one.place is None:
+    held = quoted(step.name) if step.first is None else f"SLICE({quoted(step.name)}, 1, {step.first})"
+    if step.place is None:
         return held
-    terms = [f"'{name}', a.{quoted(name)}" for name in one.fields(types)]
+    terms = [f"'{name}', a.{quoted(name)}" for name in step.fields(types)]
     # The function's index `i` counts from 0, the place from 1.
-    terms.append(f"'{one.place}', CAST(i + 1 AS bigint)")
+    terms.append(f"'{step.place}', CAST(i + 1 AS bigint)")
     return f"TRANSFORM({held}, (a, i) -> NAMED_STRUCT({', '.join(terms)}))"
 
 

@@ -27,36 +27,36 @@ def leaves_out(pipeline: Ranged) -> bool:
     return not all(map(keeps_each, pipeline.each))
 
 
-def selected(one: ElementWise, types: Mapping[str, str], columns: list[str]) -> list[str] | None:
+def selected(step: ElementWise, types: Mapping[str, str], columns: list[str]) -> list[str] | None:
     """Write a step as the select-list of a query over records with these `columns`; None for code of one's own.
 
     `types` are the types of those columns that a definition knows.
     """
-    if isinstance(one, Derive):
+    if isinstance(step, Derive):
         terms = {name: quoted(name) for name in types}
         return [
             "*",
             *(
                 f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
-                for name, value in one.values.items()
+                for name, value in step.values.items()
             ),
         ]
-    if isinstance(one, SparkColumns):
-        return ["*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in one.values.items())]
-    if isinstance(one, Pack):
-        return ["*", packed(one, types)]
-    if isinstance(one, Pairs):
-        shared = [quoted(name) for name in columns if name not in (one.left, one.right)]
-        return [*shared, f"INLINE({paired(one, types)})"]
-    if isinstance(one, Unpack):
-        shared = [quoted(name) for name in columns if name != one.name]
-        return [*shared, f"INLINE({unpacked(one, types)})"]
+    if isinstance(step, SparkColumns):
+        return ["*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in step.values.items())]
+    if isinstance(step, Pack):
+        return ["*", packed(step, types)]
+    if isinstance(step, Pairs):
+        shared = [quoted(name) for name in columns if name not in (step.left, step.right)]
+        return [*shared, f"INLINE({paired(step, types)})"]
+    if isinstance(step, Unpack):
+        shared = [quoted(name) for name in columns if name != step.name]
+        return [*shared, f"INLINE({unpacked(step, types)})"]
     return None
 
 
-def keeps_each(one: ElementWise) -> bool:
+def keeps_each(step: ElementWise) -> bool:
     """Tell whether a step always makes one record of one."""
-    return isinstance(one, Derive | SparkColumns | Pack)
+    return isinstance(step, Derive | SparkColumns | Pack)
 
 
 def needs_spark(pipeline: Ranged) -> bool:

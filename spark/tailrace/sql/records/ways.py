@@ -49,6 +49,6 @@ def _own_combiners(pipeline: Pipeline) -> list[str]:
         if any(part.merge is Merge.OWN for part in combiner.parts(type_)):
             found.append(f"what[{name!r}]: {type(combiner).__name__} combines in Python")
         elif any(part.merge is Merge.OWN for part in own.parts(type_)):
-            kept = "cannot take a record back, and is computed in Python from the values that are there"
-            found.append(f"what[{name!r}]: {type(combiner).__name__} {kept}")
+            reason = "cannot take a record back, and is computed in Python from the values that are there"
+            found.append(f"what[{name!r}]: {type(combiner).__name__} {reason}")
     return found

@@ -50,11 +50,11 @@ def current(pipeline: Pipeline, table: str, within: str = "true") -> str:
     return f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}"
 
 
-def told(pipeline: Pipeline, panes: str) -> str:
+def pane_answers(pipeline: Pipeline, panes: str) -> str:
     """Write the SQL of the answer that each pane of a view gives, or takes back: its columns and `retraction`."""
     results = [quoted(name) for name in pipeline.results]
-    shown = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
-    items = listed(names(pipeline), list(SPAN), shown, ["timing", *VERSION, "retraction"])
+    values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
+    items = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
     return f"SELECT {items} FROM {panes}"
 
 
@@ -63,7 +63,7 @@ def latest(pipeline: Pipeline, panes: str) -> str:
     # A retraction shares the version of the pane that takes its place (rule V1).
     order = ", ".join(f"{name} DESC" for name in VERSION) + ", retraction"
     place = f"ROW_NUMBER() OVER (PARTITION BY {listed(names(pipeline), list(SPAN))} ORDER BY {order}) AS _place"
-    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM ({told(pipeline, panes)})) WHERE _place = 1"
+    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM ({pane_answers(pipeline, panes)})) WHERE _place = 1"
 
 
 def differences(pipeline: Pipeline, computed: str, held: str) -> str:

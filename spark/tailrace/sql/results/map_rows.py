@@ -25,15 +25,15 @@ PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset
 def stepped(definition: Map, source: str) -> str | None:
     """Write a relation of records after all steps, a query in brackets; None where a step is code of one's own."""
     types = dict(definition.log.columns)
-    for one in definition.each:
-        items = selected(one, types, [*types, *PLACE.values()])
+    for step in definition.each:
+        items = selected(step, types, [*types, *PLACE.values()])
         if items is None:
             return None
-        source, types = f"(SELECT {', '.join(items)} FROM {source})", dict(one.columns(types))
+        source, types = f"(SELECT {', '.join(items)} FROM {source})", dict(step.columns(types))
     return source
 
 
-def given(definition: Map, records: str) -> str:
+def output(definition: Map, records: str) -> str:
     """Write the SQL of what goes out of a relation of records after the steps: columns, event time and place."""
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
@@ -52,7 +52,7 @@ def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> st
         "writer": "'stream'",
     }
     named = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}
-    return f"SELECT {_row(definition, named | own)} FROM ({given(definition, records)})"
+    return f"SELECT {_row(definition, named | own)} FROM ({output(definition, records)})"
 
 
 def of_rejected(definition: Map, rejected: str, clock: Clock) -> str:
@@ -96,11 +96,11 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
     rows of one place are put side by side in the order of their values, and one that differs changes them all. With
     `doubled` this is also done where no step makes several, to find rows that are there twice.
     """
-    several = definition.several or doubled
+    multiplies = definition.multiplies or doubled
     results, place = [quoted(name) for name in definition.results], list(PLACE)
     number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(place)} ORDER BY {', '.join(results)})"
     sides = {
-        letter: f"SELECT *, {number if several else 1} AS _number FROM ({text})"
+        letter: f"SELECT *, {number if multiplies else 1} AS _number FROM ({text})"
         for letter, text in (("c", computed), ("h", held))
     }
     both = " AND ".join([*(f"c.{name} <=> h.{name}" for name in place), "c._number = h._number"])
@@ -113,7 +113,7 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
         f"SELECT {', '.join(items)}, {change} ELSE 'changed' END AS change "
         f"FROM ({sides['c']}) c FULL OUTER JOIN ({sides['h']}) h ON {both}"
     )
-    if not several:
+    if not multiplies:
         return text
     alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {', '.join(place)}) = 1"
     chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"

@@ -74,7 +74,7 @@ class RememberedRows:
         own, table, again = self._columns, self._table, f"{self._table}_again"
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
         same = " AND ".join(names)
-        good, kept = rows["_error"].null_count, rows
+        good, remaining = rows["_error"].null_count, rows
         with registered(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
@@ -85,13 +85,13 @@ class RememberedRows:
                 place = f"ROW_NUMBER() OVER (PARTITION BY {own} ORDER BY _source, _offset)"
                 unique = f"SELECT * FROM ({there} AND NOT EXISTS (FROM {again} k WHERE {same})) QUALIFY {place} = 1"
                 text = f"{unique} UNION ALL SELECT * FROM {read} WHERE _error IS NOT NULL"
-                kept = self.connection.execute(text).to_arrow_table().cast(rows.schema)
-        left = kept["_error"].null_count
-        with registered(self.connection, kept) as some:
+                remaining = self.connection.execute(text).to_arrow_table().cast(rows.schema)
+        left = remaining["_error"].null_count
+        with registered(self.connection, remaining) as some:
             insert = f"INSERT INTO {table} SELECT {own}, {epoch} FROM {some} WHERE _error IS NULL"
             self.connection.execute(insert)
         self._forget(epoch, now)
-        return UniqueRows(kept, good - left)
+        return UniqueRows(remaining, good - left)
 
     def _any(self, text: str) -> bool:
         return self.connection.execute(f"{text} LIMIT 1").fetchone() is not None

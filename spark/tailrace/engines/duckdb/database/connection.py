@@ -44,13 +44,15 @@ class EngineError(TailraceError, RuntimeError):
     @classmethod
     def of(cls, error: duckdb.Error) -> EngineError:
         """Describe an error of DuckDB's in a line, with the setting that mends it."""
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, duckdb.OutOfMemoryException):
             mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
-            return RoomError(f"DuckDB has no more room: {said}; {mend}, or have Spark take it (TAILRACE_ENGINE=spark)")
+            return RoomError(
+                f"DuckDB has no more room: {message}; {mend}, or have Spark take it (TAILRACE_ENGINE=spark)"
+            )
         if isinstance(error, duckdb.IOException):
-            return cls(f"DuckDB could not read or write: {said}; it spills to TAILRACE_SCRATCH: look at that folder")
-        return cls(f"DuckDB failed: {said}")
+            return cls(f"DuckDB could not read or write: {message}; it spills to TAILRACE_SCRATCH: look at that folder")
+        return cls(f"DuckDB failed: {message}")
 
 
 class RoomError(EngineError):

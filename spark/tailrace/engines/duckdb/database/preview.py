@@ -12,11 +12,11 @@ import pyarrow as pa
 from tailrace.model.base.time import moment
 
 
-def shown(rows: pa.Table) -> list[dict[str, Any]]:
+def readable_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Convert rows to dictionaries: instants of any year to UTC datetimes, structs and lists to parsed JSON.
 
     >>> rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC")), "of": [{"n": [1.5]}]})
-    >>> shown(rows)[0]["at"].year, shown(rows)[0]["of"]
+    >>> readable_rows(rows)[0]["at"].year, readable_rows(rows)[0]["of"]
     (1970, {'n': [Decimal('1.5')]})
     """
     # Python has no instants as late as the end of time, so instants are read as microseconds first.

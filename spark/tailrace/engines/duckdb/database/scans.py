@@ -107,8 +107,8 @@ def _batches(
 
 def field_id_of(field: pa.Field) -> int | None:
     """Return the number by which Iceberg knows a column of a file, whatever its name; None where it has none."""
-    said = (field.metadata or {}).get(b"PARQUET:field_id")
-    return None if said is None else int(said)
+    number = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if number is None else int(number)
 
 
 def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:

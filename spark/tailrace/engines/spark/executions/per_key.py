@@ -27,7 +27,7 @@ from tailrace.engines.spark.executions.execution import (
     schema_of,
 )
 from tailrace.engines.spark.executions.preparation import queried
-from tailrace.engines.spark.executions.resting_state import brought, told_apart, with_resting
+from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import Pipeline
@@ -70,15 +70,15 @@ class PerKey(Execution):
         clock.after(state.clock)
         schema = to_arrow_schema(self._schema)
         parts = (pa.schema(list(schema.field(part).type)) for part in ("state", "ledger"))
-        one = _BucketOfWindows(PythonStep(self.pipeline, clock, state.clock, state.generation, *parts), schema)
+        bucket = _BucketOfWindows(PythonStep(self.pipeline, clock, state.clock, state.generation, *parts), schema)
         windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}")
         there, resting = tuple[DataFrame, ...](), None
         if state.count is None or state.count() >= FEW:
             there = (brought(consumed.partials, self.pipeline.key),)
             now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
-            windows, resting = told_apart(windows, *there, self.pipeline.key, now, self._stirs)
+            windows, resting = split_state(windows, *there, self.pipeline.key, now, self._stirs)
         both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
-        stepped = both.applyInArrow(lambda left, right: one(left, right), self._schema)
+        stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
         if resting is not None:
             stepped = with_resting(self.spark, stepped, resting, self._schema)
         made, count = checkpointed(stepped, F.col("state").isNotNull())

@@ -42,36 +42,36 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
     return frame
 
 
-def _taken(frame: DataFrame, one: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:
-    if keeps_each(one):
-        return frame.selectExpr(*(selected(one, types, frame.columns) or ()))
-    if isinstance(one, Each):
-        return _called(frame, one, types)
+def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:
+    if keeps_each(step):
+        return frame.selectExpr(*(selected(step, types, frame.columns) or ()))
+    if isinstance(step, Each):
+        return _called(frame, step, types)
     if FAILED in frame.columns:
         # Failed records bypass the step, which might drop them.
-        good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), one, types, place)
-        gone = [name for name in types if name not in one.columns(types)]
+        good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), step, types, place)
+        gone = [name for name in types if name not in step.columns(types)]
         return good.unionByName(frame.where(f"{FAILED} IS NOT NULL").drop(*gone), allowMissingColumns=True)
-    items = selected(one, types, frame.columns)
+    items = selected(step, types, frame.columns)
     if items is not None:
         return frame.selectExpr(*items)
-    assert isinstance(one, SparkFrame)
-    found = one.function(frame)
-    expected = [*frame.columns, *one.gives]
-    if not isinstance(found, DataFrame) or sorted(found.columns) != sorted(expected):
-        given = ", ".join(found.columns) if isinstance(found, DataFrame) else repr(found)
-        raise StepError(f"{place} gave {given}: expected a DataFrame with the columns {', '.join(expected)}")
-    typed = [f"CAST({quoted(name)} AS {type}) AS {quoted(name)}" for name, type in one.gives.items()]
-    return found.selectExpr(*map(quoted, frame.columns), *typed)
+    assert isinstance(step, SparkFrame)
+    result = step.function(frame)
+    expected = [*frame.columns, *step.gives]
+    if not isinstance(result, DataFrame) or sorted(result.columns) != sorted(expected):
+        outcome = ", ".join(result.columns) if isinstance(result, DataFrame) else repr(result)
+        raise StepError(f"{place} gave {outcome}: expected a DataFrame with the columns {', '.join(expected)}")
+    typed = [f"CAST({quoted(name)} AS {type}) AS {quoted(name)}" for name, type in step.gives.items()]
+    return result.selectExpr(*map(quoted, frame.columns), *typed)
 
 
-def _called(frame: DataFrame, one: Each, types: Mapping[str, str]) -> DataFrame:
+def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
     """Call a Python function on the records; records that failed in an earlier step bypass it."""
     fields = [field for field in frame.schema.fields if field.name != FAILED]
-    new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in one.gives.items()))
+    new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in step.gives.items()))
     assert isinstance(new, StructType)
     schema = StructType([*fields, *new.fields, StructField(FAILED, StringType())])
-    return frame.mapInArrow(caller(one, dict(types), to_arrow_schema(schema)), schema)
+    return frame.mapInArrow(caller(step, dict(types), to_arrow_schema(schema)), schema)
 
 
 def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:

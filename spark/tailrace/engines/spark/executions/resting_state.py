@@ -24,7 +24,7 @@ def brought(records: DataFrame, key: Iterable[str]) -> DataFrame:
     return keys.localCheckpoint(eager=False)
 
 
-def told_apart(
+def split_state(
     state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, stirs: str
 ) -> tuple[DataFrame, DataFrame]:
     """Split a state into the rows that an epoch has something to do to, and those that rest.
@@ -36,8 +36,8 @@ def told_apart(
     due = state.crossJoin(clock).selectExpr(*own, f"COALESCE({stirs}, true) AS {_TOUCHED}")
     on = " AND ".join(f"s.{quoted(name)} <=> b.{quoted(name)}" for name in key) or "true"
     both = due.alias("s").join(keys.alias("b"), F.expr(on), "left")
-    told = both.selectExpr(*(f"s.{name}" for name in own), f"b.{_BROUGHT} IS NOT NULL OR s.{_TOUCHED} AS {_TOUCHED}")
-    return told.where(_TOUCHED).drop(_TOUCHED), told.where(f"NOT {_TOUCHED}").drop(_TOUCHED)
+    marked = both.selectExpr(*(f"s.{name}" for name in own), f"b.{_BROUGHT} IS NOT NULL OR s.{_TOUCHED} AS {_TOUCHED}")
+    return marked.where(_TOUCHED).drop(_TOUCHED), marked.where(f"NOT {_TOUCHED}").drop(_TOUCHED)
 
 
 def with_resting(spark: SparkSession, stepped: DataFrame, resting: DataFrame, schema: StructType) -> DataFrame:
