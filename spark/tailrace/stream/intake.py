@@ -40,7 +40,7 @@ class Bundle:
     """An epoch's records before they are in the log, its clock, and the properties of the log's commit.
 
     `records` are those that fit, as the folds take them; `stamped` are all of them, as the landing writes them. Both
-    are Arrow tables where DuckDB takes the epoch; else `frame` is the Spark frame that holds them until they are folded.
+    are Arrow tables where DuckDB takes the epoch; else `frame` is Spark's, which holds them until they are folded.
     `progress` is the log's progress after the epoch, `duplicates` the number of records that came again and were
     dropped, and `files` the number of files that the records came from.
     """

@@ -103,8 +103,8 @@ def _checks(
     for name, (kind, by) in spans.items():
         grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
         twice[name] = session.count(f"({grouped})")
-    found = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
-    yield Check("nothing is in the ledger twice", not found, found or "each key once an epoch, each record once")
+    doubled = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
+    yield Check("nothing is in the ledger twice", not doubled, doubled or "each key once an epoch, each record once")
     if computation.once is not None:
         yield _counted_once(session, computation, ledger)
 
@@ -115,10 +115,8 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
     registry, claimant = computation.once.registry, claimant_of(session.lake, computation)
     rows = session.table(registry, equal("claimant", claimant), of=shared(session.lake))
     own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
-    told = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
-    text = (
-        f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({told}) told"
-    )
+    ids = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
+    text = f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({ids}) c"
     (row,) = session.rows(f"{text} LEFT JOIN ({own}) own USING (id, event_time)")
     detail = "{ids:,} counted, {twice:,} of them twice, {foreign:,} of them another's".format(**row)
     return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)
@@ -126,18 +124,18 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
 
 def _epochs_once(lake: Lake, table: str, snapshot: int | None) -> Check:
     """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2)."""
-    properties = [one.properties for one in commits(lake, table, snapshot).all if MAINTAINED not in one.properties]
+    history = [one.properties for one in commits(lake, table, snapshot).all if MAINTAINED not in one.properties]
     faults: list[str] = []
     before: Mapping[str, str] = {}
-    for one in properties:
-        if "watermark" not in one:
+    for properties in history:
+        if "watermark" not in properties:
             continue
         # The commit that takes a lease repeats the epoch and the clocks of the commit before.
-        if before and one[TOKEN] == before[TOKEN] and int(one["epoch"]) != int(before["epoch"]) + 1:
-            faults.append(f"epoch {one['epoch']} after {before['epoch']}")
+        if before and properties[TOKEN] == before[TOKEN] and int(properties["epoch"]) != int(before["epoch"]) + 1:
+            faults.append(f"epoch {properties['epoch']} after {before['epoch']}")
         for name in ("watermark", "processing_time", "onward"):
-            if before and int(one[name]) < int(before[name]):
-                faults.append(f"the {name} went back in epoch {one['epoch']}")
-        before = one
+            if before and int(properties[name]) < int(before[name]):
+                faults.append(f"the {name} went back in epoch {properties['epoch']}")
+        before = properties
     detail = "; ".join(faults[:SHOWN]) or f"up to epoch {before.get('epoch', 'none')}"
     return Check("epochs follow each other, and their clocks", not faults, detail)
