@@ -50,11 +50,11 @@ def panes(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.key_history import history, key_values
 
-    panes = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
+    past = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
     if json:
-        output.data(_data(pipeline, panes))
+        output.data(_data(pipeline, past))
     else:
-        output.text(*_lines(pipeline, panes, texts, at))
+        output.text(*_lines(pipeline, past, texts, at))
 
 
 def keyed(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:

@@ -73,7 +73,7 @@ def backfill(
         by_stage = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
     runs = [(stage, backfilled) for stage, own in by_stage for backfilled in own]
     if json:
-        output.data(Outcome.said([Outcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs]))
+        output.data(Outcome.as_data([Outcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs]))
     else:
         for place, (stage, backfilled) in enumerate(runs):
             if place:

@@ -234,7 +234,7 @@ class _Run:
         def tell(doing: str) -> None:
             self.say(doing=doing)
 
-        return Outcome.said(backfilled(self.server.settings, job, loaded(job), tell, self._cancelled_with))
+        return Outcome.as_data(backfilled(self.server.settings, job, loaded(job), tell, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
         """Make the run end when the client that asked for it goes away."""
