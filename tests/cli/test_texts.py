@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.cli.terminal.formats import parsed, rate, shown, span
+from tailrace.cli.terminal.formats import parsed, rate, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 
@@ -15,11 +15,11 @@ HOUR = 3_600_000_000
     "text", ["2013-03-08T15:00Z", "2013-03-08T15:00", "2013-03-08 15:00", "2013-03-08T16:00+01:00", "20130308T15"]
 )
 def test_an_instant_is_utc_where_it_names_no_zone(text: str) -> None:
-    assert shown(parsed(text, "--from")) == "2013-03-08T15:00Z"
+    assert time_text(parsed(text, "--from")) == "2013-03-08T15:00Z"
 
 
 def test_a_date_is_its_midnight() -> None:
-    assert shown(parsed("2013-03-08", "--from")) == "2013-03-08T00:00Z"
+    assert time_text(parsed("2013-03-08", "--from")) == "2013-03-08T00:00Z"
 
 
 @pytest.mark.parametrize("text", ["", "noon", "2013-13-01", "1362700800"])
@@ -42,7 +42,7 @@ def test_anything_else_is_refused_with_the_option(text: str) -> None:
     ],
 )
 def test_an_instant_is_shown_as_short_as_it_can_be(micros: int | None, text: str) -> None:
-    assert shown(micros) == text
+    assert time_text(micros) == text
     if micros is not None and BEGINNING < micros < END_OF_TIME:
         assert parsed(text, "--from") == micros
 

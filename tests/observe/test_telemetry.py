@@ -37,7 +37,7 @@ from tailrace.observe.telemetry.run_events import (
     ObserveMissingError,
     Subject,
     Watcher,
-    told,
+    joined,
 )
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import EpochReport
@@ -345,7 +345,7 @@ def test_a_run_does_not_fail_by_what_is_observed_of_it() -> None:
     def broken(happening: Happening) -> None:
         raise OSError("no space\nleft")
 
-    tell = told([broken, heard.append], warned.append)
+    tell = joined([broken, heard.append], warned.append)
     tell(Began())
     tell(Ended())
     assert heard == [Began(), Ended()]

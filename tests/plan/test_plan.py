@@ -50,7 +50,7 @@ from tailrace.engines.spark.executions.native import Native
 from tailrace.model.definition.source_text import written
 from tailrace.plan import map_plan
 from tailrace.plan.builder import build
-from tailrace.plan.explainer import data, pretty, shown
+from tailrace.plan.explainer import data, plan_page, pretty
 from tailrace.plan.plan_stages import Execution
 from tests.support.small_lake import HOURLY
 
@@ -77,7 +77,7 @@ BY = Choice(Engine.DUCKDB, "while it fits")
 def text_of(pipeline: Pipeline) -> str:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(shown(pipeline, build(pipeline), BY))
+        console.print(plan_page(pipeline, build(pipeline), BY))
         return console.export_text()
 
 

@@ -48,12 +48,12 @@ class DbtOperator(BaseOperator):
                 self.log.info("%s", printed.rstrip())
             status = self._process.wait()
             counts, bad = results(Path(made) / "run_results.json")
-        said = ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing was built"
+        built = ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing was built"
         if status:
-            failed = f"{said}: {'; '.join(bad)}" if bad else last.removeprefix("error: ")
+            failed = f"{built}: {'; '.join(bad)}" if bad else last.removeprefix("error: ")
             context["ti"].xcom_push(RESULT, {"pipeline": "dbt", "failed": failed})
             raise AirflowException(failed)
-        context["ti"].xcom_push(RESULT, {"pipeline": "dbt", "said": said})
+        context["ti"].xcom_push(RESULT, {"pipeline": "dbt", "said": built})
 
     def on_kill(self) -> None:
         if self._process is not None and self._process.poll() is None:

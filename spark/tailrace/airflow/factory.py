@@ -152,23 +152,23 @@ def stream_dag(
     until somebody unpauses it. Raises `RunnerError` for an invalid source.
     """
     place = _place(definition)
-    found = load_any(place)
+    loaded = load_any(place)
     job = StreamJob.of(
         definitions=(place,), folder=None if folder is None else _absolute(folder), format=format, topic=topic,
         bootstrap=bootstrap, every=every, per_epoch=per_epoch,
     )  # fmt: skip
     with DAG(
-        f"{found.name}.stream",
+        f"{loaded.name}.stream",
         schedule=cron,
         catchup=False,
         max_active_runs=1,
         params=stream_form(),
-        tags=["tailrace", "stream", found.name],
-        description=f"Have the stream of {found.name} run, and tell when it falls behind",
-        doc_md=_STREAM.format(name=found.name),
+        tags=["tailrace", "stream", loaded.name],
+        description=f"Have the stream of {loaded.name} run, and tell when it falls behind",
+        doc_md=_STREAM.format(name=loaded.name),
     ) as dag:
-        stream = StreamOperator(task_id=STREAM, job=job, definition=found, runner=runner)
-        watermark = WatermarkOperator(task_id=WATERMARK, definition=found, behind=behind, trigger_rule="none_skipped")
+        stream = StreamOperator(task_id=STREAM, job=job, definition=loaded, runner=runner)
+        watermark = WatermarkOperator(task_id=WATERMARK, definition=loaded, behind=behind, trigger_rule="none_skipped")
         stream >> watermark
     return dag
 

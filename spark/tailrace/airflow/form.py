@@ -99,11 +99,11 @@ class Asked(BaseModel):
         try:
             return cls.model_validate(dict(params))
         except ValidationError as error:
-            faults = [_said(one) for one in error.errors()]
+            faults = [_fault_text(fault) for fault in error.errors()]
             raise RunnerError("; ".join(faults), again=False) from None
 
 
-def _said(fault: Any) -> str:
+def _fault_text(fault: Any) -> str:
     place = ".".join(map(str, fault["loc"]))
     message = str(fault["msg"]).removeprefix("Value error, ")
     return f"{place}: {message}" if place else message

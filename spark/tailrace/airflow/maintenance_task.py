@@ -29,9 +29,9 @@ class MaintainOperator(BaseOperator):
         did = {"pipeline": self.named}
         with telling(context, did):
             done = runner.maintain(MaintainJob(definition=self.definition), lambda doing: self.log.info("%s", doing))
-        said = summed(done)
-        context["ti"].xcom_push(RESULT, did | {"said": said, "tables": done["tables"]})
-        self.log.info("%s", said)
+        summary = summed(done)
+        context["ti"].xcom_push(RESULT, did | {"said": summary, "tables": done["tables"]})
+        self.log.info("%s", summary)
 
     def on_kill(self) -> None:
         if self._running is not None:
@@ -41,8 +41,8 @@ class MaintainOperator(BaseOperator):
 def summed(done: Mapping[str, Any]) -> str:
     """Sum up what maintenance did, in one line."""
     tables = done["tables"]
-    rewritten = sum(count["from"] for one in tables for count in one["rewritten"].values())
-    expired, orphans = (sum(one[name] for one in tables) for name in ("expired", "orphan_files"))
+    rewritten = sum(count["from"] for table in tables for count in table["rewritten"].values())
+    expired, orphans = (sum(table[name] for table in tables) for name in ("expired", "orphan_files"))
     return (
         f"{len(tables)} tables: {rewritten:,} files written together, {expired:,} snapshots expired, "
         f"{orphans:,} orphan files deleted"

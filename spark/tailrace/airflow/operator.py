@@ -111,14 +111,14 @@ class BackfillOperator(BaseOperator):
     def _before(self, end: int) -> Interval:
         """Find the last whole interval of the cron expression before an instant, in microseconds."""
         table = CronDataIntervalTimetable(self.cron, self.timezone)
-        found = table.infer_manual_data_interval(run_after=coerce_datetime(moment(end)))
-        return _micros(found.start), _micros(found.end)
+        interval = table.infer_manual_data_interval(run_after=coerce_datetime(moment(end)))
+        return _micros(interval.start), _micros(interval.end)
 
     def _run(self, jobs: Sequence[BackfillJob]) -> list[Outcome]:
         runner = self._running = self.runner()
         with ThreadPoolExecutor(len(jobs)) as pool:
             running = [pool.submit(runner.backfill, job, lambda doing: self.log.info("%s", doing)) for job in jobs]
-            return [outcome for one in running for outcome in one.result()]
+            return [outcome for future in running for outcome in future.result()]
 
     def _done(self, outcomes: Sequence[Outcome], *, dry_run: bool) -> dict[str, Any]:
         sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
@@ -128,11 +128,11 @@ class BackfillOperator(BaseOperator):
             "generations": sorted({one.generation for one in outcomes if one.generation is not None}),
             "runs": [one.run for one in outcomes if one.run is not None],
             "parts": [one.model_dump(mode="json") for one in outcomes],
-            "said": said(outcomes, sums, dry_run=dry_run),
+            "said": summed(outcomes, sums, dry_run=dry_run),
         }
 
 
-def said(outcomes: Sequence[Outcome], sums: dict[str, int], *, dry_run: bool) -> str:
+def summed(outcomes: Sequence[Outcome], sums: dict[str, int], *, dry_run: bool) -> str:
     """Sum up what a run did, in one line."""
     over = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
     counts = f"{sums['changed']:,} changed, {sums['untouched']:,} untouched, {sums['retracted']:,} retracted"
@@ -169,5 +169,5 @@ def failure(error: TailraceError) -> AirflowException:
 
 def line(error: Exception) -> str:
     """Return why a run failed, in one line."""
-    said = " ".join(str(error).split())
-    return said if isinstance(error, TailraceError) else f"{type(error).__name__}: {said}"
+    message = " ".join(str(error).split())
+    return message if isinstance(error, TailraceError) else f"{type(error).__name__}: {message}"

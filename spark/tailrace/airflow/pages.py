@@ -30,12 +30,12 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     run: Any = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
     if run is None:
         raise HTTPException(404, f"there is no run {run_id} of {dag_id}")
-    found = session.scalar(
+    value = session.scalar(
         select(XComModel.value)
         .where(XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == RESULT)
         .order_by(XComModel.timestamp.desc())
     )
-    did = json.loads(found) if isinstance(found, str) else found
+    did = json.loads(value) if isinstance(value, str) else value
     # No script runs on the page, and only Airflow shows it in a frame.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
     return HTMLResponse(page(did, str(run.state)), headers={"Content-Security-Policy": policy})

@@ -50,10 +50,10 @@ class ProposeOperator(BaseOperator):
             reports = [late_report(lake, stage) for stage in self.pipeline.stages]
         ready = [one for report in reports for one in report.ready]
         waiting = sum(len(report.ranges) for report in reports) - len(ready)
-        said = f"{sum(one.records for one in ready):,} late records are in no answer"
+        summary = f"{sum(one.records for one in ready):,} late records are in no answer"
         if waiting:
-            said += f"; {waiting} more ranges wait for their windows to close"
-        context["ti"].xcom_push(RESULT, did | {"said": said})
+            summary += f"; {waiting} more ranges wait for their windows to close"
+        context["ti"].xcom_push(RESULT, did | {"said": summary})
         if not ready:
             raise AirflowSkipException("nothing came too late for a window that is closed: there is nothing to repair")
         ranges = proposed(ready)

@@ -71,11 +71,11 @@ def _table(rows: list[tuple[str, str]]) -> str:
 def _runs(parts: list[Mapping[str, Any]]) -> str:
     heads = ("run", "pipeline", "windows from, to", "status", "engine", "generation", *COUNTED, "seconds")
     lines = ["".join(f"<th>{head}</th>" for head in heads)]
-    for one in parts:
-        other = one.get("gave_way_to")
-        status = str(one["status"]).replace("_", " ") + (f" to {other['run']}" if other else "")
-        words = (one["run"] or "–", one["pipeline"], "\n".join(one["range"]), status, one.get("engine", "–"))
-        numbers = (one["generation"] or "–", *(f"{one[name]:,}" for name in COUNTED), f"{one['seconds']:.1f}")
+    for part in parts:
+        other = part.get("gave_way_to")
+        status = str(part["status"]).replace("_", " ") + (f" to {other['run']}" if other else "")
+        words = (part["run"] or "–", part["pipeline"], "\n".join(part["range"]), status, part.get("engine", "–"))
+        numbers = (part["generation"] or "–", *(f"{part[name]:,}" for name in COUNTED), f"{part['seconds']:.1f}")
         lines.append(_line(words, numbers))
     return _lines(lines)
 
@@ -83,10 +83,11 @@ def _runs(parts: list[Mapping[str, Any]]) -> str:
 def _tables(tables: list[Mapping[str, Any]]) -> str:
     """Write the table of what maintenance did to each table."""
     lines = ["<th>table</th><th>written together</th><th>expired</th><th>orphans</th><th>seconds</th>"]
-    for one in tables:
-        written = ", ".join(f"{count['from']:,} {what} to {count['to']:,}" for what, count in one["rewritten"].items())
-        numbers = (f"{one['expired']:,}", f"{one['orphan_files']:,}", f"{one['seconds']:.1f}")
-        lines.append(_line((one["table"], written or "–"), numbers))
+    for table in tables:
+        counts = table["rewritten"].items()
+        written = ", ".join(f"{count['from']:,} {what} to {count['to']:,}" for what, count in counts)
+        numbers = (f"{table['expired']:,}", f"{table['orphan_files']:,}", f"{table['seconds']:.1f}")
+        lines.append(_line((table["table"], written or "–"), numbers))
     return _lines(lines)
 
 

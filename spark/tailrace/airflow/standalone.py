@@ -73,7 +73,9 @@ class Standalone:
     @property
     def logins(self) -> dict[str, str]:
         """The password of each user, made once for a folder."""
-        return self._kept("passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in ("admin", "viewer")})
+        return self._private_file(
+            "passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in ("admin", "viewer")}
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -101,7 +103,7 @@ class Standalone:
         lake = {f"{PREFIX}WAREHOUSE": str(self.warehouse), "PYTHONUNBUFFERED": "1"}
         return few | os.environ | ours | lake | dict(self.settings)
 
-    def start(self, tell: Callable[[str], object] = lambda said: None) -> None:
+    def start(self, tell: Callable[[str], object] = lambda text: None) -> None:
         """Start Airflow, and return when all of it is healthy. Raises `StandaloneError` where it does not become so."""
         (self.folder / "servers").mkdir(parents=True, exist_ok=True)
         self.logins  # noqa: B018 - it is there before a server reads it
@@ -171,18 +173,18 @@ class Standalone:
         return self.folder / "servers" / f"{name}.log"
 
     def _secret(self, name: str) -> str:
-        made: dict[str, str] = self._kept(f"{name}.json", lambda: {"secret": secrets.token_urlsafe(32)})
+        made: dict[str, str] = self._private_file(f"{name}.json", lambda: {"secret": secrets.token_urlsafe(32)})
         return made["secret"]
 
-    def _kept(self, name: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
+    def _private_file(self, name: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
         """Read a file of the folder that only this user can read; it is made where there is none."""
         file = self.folder / name
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
                 json.dump(make(), out)
-        found: dict[str, str] = json.loads(file.read_text())
-        return found
+        content: dict[str, str] = json.loads(file.read_text())
+        return content
 
 
 def _airflow() -> str:
@@ -197,14 +199,14 @@ def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 def _free(port: int) -> int:
     """Return the port, or another one that is free where it is taken."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return _free(0)
-        found: int = one.getsockname()[1]
-        return found
+        free: int = probe.getsockname()[1]
+        return free
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -214,16 +216,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dags", type=Path, default=Path("dags"), help="the folder of DAGs [%(default)s]")
     parser.add_argument("--port", type=int, default=8080, help="where it serves [%(default)s]; 0 is any free one")
     options = parser.parse_args(arguments)
-    told: list[int] = []
+    signals: list[int] = []
 
     def tell(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, tell)
     try:
         airflow = Standalone(options.folder, options.dags, Settings().warehouse, options.port)
-        airflow.start(lambda said: print(f"{said} …", flush=True))
+        airflow.start(lambda text: print(f"{text} …", flush=True))
     except TailraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
@@ -231,13 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for user, password in airflow.logins.items():
         print(f"  user {user:<7} password {password}")
     print("Ctrl-C stops it.", flush=True)
-    while not told and all(process.poll() is None for process in airflow.processes.values()):
+    while not signals and all(process.poll() is None for process in airflow.processes.values()):
         time.sleep(0.2)
-    if not told:
+    if not signals:
         print("error: a server ended by itself: see the logs in", airflow.folder / "servers", file=sys.stderr)
     print("stopping …", flush=True)
     airflow.stop()
-    return 0 if told else 3
+    return 0 if signals else 3
 
 
 if __name__ == "__main__":

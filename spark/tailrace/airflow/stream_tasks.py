@@ -66,20 +66,20 @@ class StreamOperator(BaseOperator):
         with telling(context, did):
             if action not in ACTIONS:
                 raise RunnerError(f"stream: expected one of {', '.join(ACTIONS)}, found {action!r}", again=False)
-            found = self._done(action)
-        said = {
-            "running": f"{found.named} runs",
-            "started": f"started {found.named}",
+            stream = self._done(action)
+        summary = {
+            "running": f"{stream.named} runs",
+            "started": f"started {stream.named}",
             "stopped": "it was stopped by hand: trigger this DAG with Stream restart to start it",
-        }[found.state]
-        if found.ended is not None:
-            said += f"; the one before ended: {found.ended}"
-        age = time.time() - (found.since or 0.0)
-        young = found.state != "stopped" and found.ended is None and age < YOUNG
-        context["ti"].xcom_push(RESULT, did | {"said": said, "young": young})
-        self.log.info("%s", said)
-        if found.state == "stopped":
-            raise AirflowSkipException(said)
+        }[stream.state]
+        if stream.ended is not None:
+            summary += f"; the one before ended: {stream.ended}"
+        age = time.time() - (stream.since or 0.0)
+        young = stream.state != "stopped" and stream.ended is None and age < YOUNG
+        context["ti"].xcom_push(RESULT, did | {"said": summary, "young": young})
+        self.log.info("%s", summary)
+        if stream.state == "stopped":
+            raise AirflowSkipException(summary)
 
     def _done(self, action: str) -> Streaming:
         runner = self.runner()
@@ -132,6 +132,6 @@ class WatermarkOperator(BaseOperator):
         if wrong:
             context["ti"].xcom_push(RESULT, did | {"failed": "; ".join(wrong)})
             raise AirflowFailException("; ".join(wrong))
-        said = f"it keeps up; {', '.join(changed)} changed" if changed else "it keeps up; nothing has changed"
-        context["ti"].xcom_push(RESULT, did | {"said": said})
-        self.log.info("%s", said)
+        summary = f"it keeps up; {', '.join(changed)} changed" if changed else "it keeps up; nothing has changed"
+        context["ti"].xcom_push(RESULT, did | {"said": summary})
+        self.log.info("%s", summary)

@@ -58,7 +58,7 @@ class Aws:
         there = looked("warehouse", self._bucket)
         yield there
         rest: dict[str, Callable[[], str]] = {
-            "objects": self._objects, "conditional writes": self._conditional, "bucket settings": self._kept
+            "objects": self._objects, "conditional writes": self._conditional, "bucket settings": self._bucket_settings
         }  # fmt: skip
         for name, check in rest.items():
             yield looked(name, check) if there.state == "ok" else _without(name, "warehouse")
@@ -76,8 +76,8 @@ class Aws:
         """Delete the objects below an address, which a check has written there."""
         parsed = urlparse(address)
         under = {"Bucket": parsed.netloc, "Prefix": parsed.path.strip("/") + "/"}
-        while found := self._asked("s3", "list_objects_v2", **under).get("Contents"):
-            for one in found:
+        while objects := self._asked("s3", "list_objects_v2", **under).get("Contents"):
+            for one in objects:
                 self._asked("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
@@ -86,18 +86,18 @@ class Aws:
         if alone and not endpoint("sts"):
             raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
         try:
-            found = self._asked("sts", "get_caller_identity")
+            caller = self._asked("sts", "get_caller_identity")
         except WrongError as error:
             if alone and _code(error) not in ("", *_NOBODY):
                 raise UnseenError(f"the service at {endpoint('sts')} has no STS to ask", "") from error
             raise WrongError(error.found, error.mend or _CREDENTIALS) from error
-        account = found["Account"]
+        account = caller["Account"]
         wanted = self.settings.catalog_uri.removeprefix("glue://")
-        said = f"{found['Arn']}, account {account}"
+        identity = f"{caller['Arn']}, account {account}"
         if isinstance(kind(self.settings), Glue) and wanted and wanted != account:
             # A shared catalog may be asked from another account; the check of Glue finds out.
-            return f"{said}; the catalog is of account {wanted}"
-        return said
+            return f"{identity}; the catalog is of account {wanted}"
+        return identity
 
     def _clock(self) -> str:
         if self._skew is None:
@@ -115,7 +115,7 @@ class Aws:
         name = self._place[0]
         another = "set TAILRACE_WAREHOUSE to a bucket that is there"
         try:
-            found = self._asked("s3", "head_bucket", Bucket=name)
+            answer = self._asked("s3", "head_bucket", Bucket=name)
         except WrongError as error:
             status = _status(error)
             if status == 404:
@@ -126,7 +126,7 @@ class Aws:
                     f"allow s3:ListBucket on arn:aws:s3:::{name} to who runs this, or {another}",
                 ) from error
             raise
-        region = found.get("BucketRegion") or found["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
+        region = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
         ours = self._client("s3").meta.region_name
         if region and region != ours:
             raise WrongError(
@@ -162,13 +162,13 @@ class Aws:
             self._asked("s3", "delete_object", **at)
         raise WrongError("an object was written over where that was ruled out (If-None-Match)", another)
 
-    def _kept(self) -> str:
+    def _bucket_settings(self) -> str:
         name = self._place[0]
         try:
             versioning = self._asked("s3", "get_bucket_versioning", Bucket=name).get("Status", "Off").lower()
             try:
-                found = self._asked("s3", "get_public_access_block", Bucket=name)["PublicAccessBlockConfiguration"]
-                public = "blocked" if all(found.values()) else "blocked in part"
+                blocked = self._asked("s3", "get_public_access_block", Bucket=name)["PublicAccessBlockConfiguration"]
+                public = "blocked" if all(blocked.values()) else "blocked in part"
             except WrongError as error:
                 if _status(error) != 404:
                     raise
@@ -194,7 +194,7 @@ class Aws:
 
     def _application(self, application: str) -> str:
         try:
-            found = self._asked("emr-serverless", "get_application", applicationId=application)["application"]
+            answer = self._asked("emr-serverless", "get_application", applicationId=application)["application"]
         except WrongError as error:
             if _code(error) == "ResourceNotFoundException":
                 raise WrongError(
@@ -202,31 +202,31 @@ class Aws:
                     "give another --application, or set AWS_DEFAULT_REGION to its region",
                 ) from error
             raise
-        said = f"{found.get('name', application)}, {found['releaseLabel']}, {found['state'].lower()}"
-        if found["state"] not in ("CREATING", "CREATED", "STARTING", "STARTED", "STOPPING", "STOPPED"):
-            raise WrongError(f"application {application} is {found['state'].lower()}", "make another, and give its id")
-        if found["type"].lower() != "spark":
-            raise WrongError(f"application {application} is of type {found['type']}", "give one of type Spark")
-        starts = found.get("autoStartConfiguration", {}).get("enabled", True)
-        if found["state"] in ("CREATED", "STOPPED") and not starts:
+        summary = f"{answer.get('name', application)}, {answer['releaseLabel']}, {answer['state'].lower()}"
+        if answer["state"] not in ("CREATING", "CREATED", "STARTING", "STARTED", "STOPPING", "STOPPED"):
+            raise WrongError(f"application {application} is {answer['state'].lower()}", "make another, and give its id")
+        if answer["type"].lower() != "spark":
+            raise WrongError(f"application {application} is of type {answer['type']}", "give one of type Spark")
+        starts = answer.get("autoStartConfiguration", {}).get("enabled", True)
+        if answer["state"] in ("CREATED", "STOPPED") and not starts:
             raise WrongError(
-                f"{said}, and does not start by itself",
+                f"{summary}, and does not start by itself",
                 f"`aws emr-serverless start-application --application-id {application}`, or have it start by itself",
             )
-        return said
+        return summary
 
     def _role(self, role: str | None) -> str:
         if role is None:
             raise UnseenError("an application does not say which role its runs get", "give it as --role ARN")
         try:
-            found = self._asked("iam", "get_role", RoleName=role.rsplit("/", 1)[-1])["Role"]
+            answer = self._asked("iam", "get_role", RoleName=role.rsplit("/", 1)[-1])["Role"]
         except WrongError as error:
             if _code(error) == "NoSuchEntity":
                 raise WrongError(f"there is no role {role}", "make it, or give another --role") from error
             if error.mend:
                 raise UnseenError(error.found, error.mend) from error
             raise
-        trusted = found["AssumeRolePolicyDocument"]
+        trusted = answer["AssumeRolePolicyDocument"]
         if not _trusts(json.loads(trusted) if isinstance(trusted, str) else trusted):
             raise WrongError(
                 f"{role} does not let EMR Serverless take it",
@@ -244,7 +244,7 @@ class Aws:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
         try:
-            found: dict[str, Any] = getattr(self._client(service), what)(**words)
+            answer: dict[str, Any] = getattr(self._client(service), what)(**words)
         except NoCredentialsError:
             raise WrongError("there are no credentials of AWS", _CREDENTIALS) from None
         except NoRegionError:
@@ -253,21 +253,21 @@ class Aws:
             ) from None
         except ClientError as error:
             self._timed(error.response)
-            told = error.response["Error"]
-            said = " ".join(f"{service} {what}: {told.get('Code', '')}: {told.get('Message', '')}".split())
-            raise WrongError(said, _mend(service, what, error)) from error
+            fault = error.response["Error"]
+            message = " ".join(f"{service} {what}: {fault.get('Code', '')}: {fault.get('Message', '')}".split())
+            raise WrongError(message, _mend(service, what, error)) from error
         except BotoCoreError as error:
             raise WrongError(
                 f"{service} does not answer ({error})",
                 "check the network, and AWS_ENDPOINT_URL where the service is one of your own",
             ) from error
-        self._timed(found)
-        return found
+        self._timed(answer)
+        return answer
 
     def _timed(self, answer: dict[str, Any]) -> None:
-        said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        if said:
-            self._skew = (datetime.now(UTC) - parsedate_to_datetime(said)).total_seconds()
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date:
+            self._skew = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
 
     @property
     def _place(self) -> tuple[str, str]:
@@ -329,8 +329,8 @@ def _mend(service: str, what: str, error: Any) -> str:
 
 
 def _response(error: WrongError) -> dict[str, Any]:
-    found: dict[str, Any] = getattr(error.__cause__, "response", {})
-    return found
+    response: dict[str, Any] = getattr(error.__cause__, "response", {})
+    return response
 
 
 def _status(error: WrongError) -> int:
@@ -348,10 +348,10 @@ def _trusts(policy: dict[str, Any]) -> bool:
         return value if isinstance(value, list) else [value]
 
     return any(
-        one.get("Effect") == "Allow"
-        and "emr-serverless.amazonaws.com" in listed(_service(one.get("Principal")))
-        and {"sts:AssumeRole", "sts:*", "*"} & {*listed(one.get("Action"))}
-        for one in listed(policy.get("Statement", []))
+        statement.get("Effect") == "Allow"
+        and "emr-serverless.amazonaws.com" in listed(_service(statement.get("Principal")))
+        and {"sts:AssumeRole", "sts:*", "*"} & {*listed(statement.get("Action"))}
+        for statement in listed(policy.get("Statement", []))
     )
 
 

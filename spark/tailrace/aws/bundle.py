@@ -102,11 +102,11 @@ class Bundle:
 
     def _requirements(self, made: Path, wheel: Path) -> None:
         extras = ("airflow", *self.extras)
-        said = self._pinned(extras, "--no-hashes")
-        (made / "requirements.txt").write_text(said)
+        requirements = self._pinned(extras, "--no-hashes")
+        (made / "requirements.txt").write_text(requirements)
         # Amazon's Airflow is installed before the requirements, and keeps its own version.
-        said = self._pinned(extras, "--no-hashes", "--prune", "apache-airflow")
-        (made / "requirements-mwaa.txt").write_text(f"{said}{MWAA}/{wheel.name}\n")
+        requirements = self._pinned(extras, "--no-hashes", "--prune", "apache-airflow")
+        (made / "requirements-mwaa.txt").write_text(f"{requirements}{MWAA}/{wheel.name}\n")
         with zipfile.ZipFile(made / "plugins.zip", "w") as file:
             held = zipfile.ZipInfo(wheel.name)
             held.external_attr = 0o644 << 16
@@ -163,8 +163,8 @@ class Bundle:
     def _pinned(self, extras: Iterable[str], *words: str) -> str:
         """Export the packages that uv.lock pins for extras, without tailrace itself, as requirements."""
         flags = [word for extra in extras for word in ("--extra", extra)]
-        told = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
-        return self._uv("export", *told, *flags, *words)
+        fixed = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
+        return self._uv("export", *fixed, *flags, *words)
 
     def _uv(self, *words: str | Path) -> str:
         uv = self.root / "build" / "uv" / "bin" / "uv"
@@ -175,8 +175,8 @@ class Bundle:
 
 def sealed(folder: Path, about: Mapping[str, Any]) -> None:
     """Write a bundle's manifest: the facts `about` the bundle, and each file with its sha256 and size in bytes."""
-    told = {**about, "files": contents(folder)}
-    (folder / MANIFEST).write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+    manifest = {**about, "files": contents(folder)}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
 
 def copied(folder: Path, to: Path, pattern: str) -> None:
@@ -256,8 +256,8 @@ def _ran(command: Sequence[str], cwd: Path | None = None) -> str:
     except OSError as error:
         raise AwsError(f"{command[0]} cannot be run ({error.strerror})") from error
     if done.returncode:
-        said = " ".join(done.stderr.split())[-600:]
-        raise AwsError(f"`{' '.join(Path(command[0]).name if n == 0 else w for n, w in enumerate(command))}`: {said}")
+        end = " ".join(done.stderr.split())[-600:]
+        raise AwsError(f"`{' '.join(Path(command[0]).name if n == 0 else w for n, w in enumerate(command))}`: {end}")
     return done.stdout
 
 
@@ -273,19 +273,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--postgres", action="store_true", help="with PostgreSQL's driver, for a catalog there")
     parser.add_argument("--spark", action="store_true", help="with pyspark, for a cluster that does not bring it")
     parser.add_argument("--python", default=sys.executable, help="the interpreter; it must be in that place there, too")
-    given = parser.parse_args(arguments)
-    more = tuple(name for name in ("kafka", "postgres") if getattr(given, name))
+    options = parser.parse_args(arguments)
+    more = tuple(name for name in ("kafka", "postgres") if getattr(options, name))
     try:
-        if given.to is not None:
-            address(given.to)  # so that a wrong one is said before the work
-        extras = tuple(dict.fromkeys(("aws", *more, *given.extra)))
+        if options.to is not None:
+            address(options.to)  # so that a wrong one is said before the work
+        extras = tuple(dict.fromkeys(("aws", *more, *options.extra)))
         root = Path(__file__).resolve().parents[3]
-        bundle = Bundle(root, Settings().jars, given.python, extras, (*GROUPS, *more), given.spark)
-        bundle.build(given.out, lambda text: print(f"bundle: {text}", flush=True))
-        print(f"bundle: {given.out}")
-        if given.to is not None:
-            sent = uploaded(given.out, given.to, lambda text: print(f"upload: {text}", flush=True))
-            print(f"upload: {len(sent)} files sent to {given.to}")
+        bundle = Bundle(root, Settings().jars, options.python, extras, (*GROUPS, *more), options.spark)
+        bundle.build(options.out, lambda text: print(f"bundle: {text}", flush=True))
+        print(f"bundle: {options.out}")
+        if options.to is not None:
+            sent = uploaded(options.out, options.to, lambda text: print(f"upload: {text}", flush=True))
+            print(f"upload: {len(sent)} files sent to {options.to}")
     except TailraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

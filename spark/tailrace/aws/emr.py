@@ -62,31 +62,31 @@ class Application:
         if not re.fullmatch(r"[\w./#-]{0,512}", self.log_group, re.ASCII):
             faults.append(f"log_group {self.log_group!r}: expected the name of a log group such as /tailrace/stream")
         # EMR gets the variables and settings as one text, which it splits at spaces.
-        told = {**self.environment, **self.conf}
-        faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in told.items() if _broken(n + v)]
+        values = {**self.environment, **self.conf}
+        faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in values.items() if _broken(n + v)]
         if faults:
             raise AwsError("; ".join(faults))
 
     @property
     def parameters(self) -> str:
         """The arguments of spark-submit that set the variables and Spark's settings, as one text."""
-        told = dict(self.conf)
+        conf = dict(self.conf)
         for name, value in self.environment.items():
-            told[f"spark.emr-serverless.driverEnv.{name}"] = value
-            told[f"spark.executorEnv.{name}"] = value
-        return " ".join(f"--conf {name}={value}" for name, value in sorted(told.items()))
+            conf[f"spark.emr-serverless.driverEnv.{name}"] = value
+            conf[f"spark.executorEnv.{name}"] = value
+        return " ".join(f"--conf {name}={value}" for name, value in sorted(conf.items()))
 
     @property
     def monitoring(self) -> dict[str, Any]:
         """The places to which the drivers' output goes: S3, and CloudWatch Logs if there is a `log_group`."""
-        told: dict[str, Any] = {"s3MonitoringConfiguration": {"logUri": self.under("logs") + "/"}}
+        places: dict[str, Any] = {"s3MonitoringConfiguration": {"logUri": self.under("logs") + "/"}}
         if self.log_group:
-            told["cloudWatchLoggingConfiguration"] = {
+            places["cloudWatchLoggingConfiguration"] = {
                 "enabled": True,
                 "logGroupName": self.log_group,
                 "logTypes": {"SPARK_DRIVER": ["STDERR", "STDOUT"]},
             }
-        return told
+        return places
 
     def under(self, *parts: str) -> str:
         """Return an address under `place`."""
@@ -186,9 +186,9 @@ class EmrServerless:
             self._running.discard(run)
         if self._cancelled or ended.state == "CANCELLED":
             raise Cancelled("cancelled: nothing more is committed")
-        status, said = self._ended(ended)
+        status, reason = self._ended(ended)
         if status not in (0, Status.GAVE_WAY):
-            raise RunnerError(said, again=status != Status.USAGE)
+            raise RunnerError(reason, again=status != Status.USAGE)
         return last_object(self._outcome(ended).get("out", ""))
 
     def _submit(self, command: str, words: Sequence[str], name: str, **more: Any) -> str:
@@ -213,34 +213,34 @@ class EmrServerless:
     def _waited(self, run: str, tell: Callable[[str], None]) -> _Run:
         state = ""
         while True:
-            found = self._run(run)
-            if found.state != state:
-                state = found.state
+            job_run = self._run(run)
+            if job_run.state != state:
+                state = job_run.state
                 tell(f"job run {run} is {state.lower()}")
-            if not found.goes_on and found.state != "CANCELLING":
-                return found
+            if not job_run.goes_on and job_run.state != "CANCELLING":
+                return job_run
             time.sleep(self.every)
 
     def _run(self, run: str) -> _Run:
-        found = self._asked("get_job_run", jobRunId=run)["jobRun"]
-        words = found["jobDriver"]["sparkSubmit"]["entryPointArguments"]
+        answer = self._asked("get_job_run", jobRunId=run)["jobRun"]
+        words = answer["jobDriver"]["sparkSubmit"]["entryPointArguments"]
         token = next((w.rsplit("/", 1)[1] for w in words if w.startswith("--outcome=")), "")
-        return _Run(run, token, found["state"], found.get("stateDetails") or "", found["createdAt"].timestamp())
+        return _Run(run, token, answer["state"], answer.get("stateDetails") or "", answer["createdAt"].timestamp())
 
     def _last(self, job: StreamJob) -> _Run | None:
         """Find the job run of a stream that goes on, or else the one that was submitted last; None without any."""
-        found: list[dict[str, Any]] = []
+        job_runs: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
             answer = self._asked("list_job_runs", **page)
-            found += [one for one in answer["jobRuns"] if one.get("name") == _name(job)]
+            job_runs += [one for one in answer["jobRuns"] if one.get("name") == _name(job)]
             if not answer.get("nextToken"):
                 break
             page = {"nextToken": answer["nextToken"]}
-        if not found:
+        if not job_runs:
             return None
         # A job run that goes on is the stream, even if others were submitted after it.
-        last = max(found, key=lambda one: (one["state"] in GOES_ON, one["createdAt"]))
+        last = max(job_runs, key=lambda one: (one["state"] in GOES_ON, one["createdAt"]))
         return self._run(last["id"])
 
     def _ended(self, run: _Run) -> tuple[int | None, str]:
@@ -248,13 +248,13 @@ class EmrServerless:
         outcome = self._outcome(run)
         if not outcome:
             return None, f"job run {run.id} {run.state.lower()}: {run.details or 'it left no outcome'}"
-        said = why(f"{outcome['out']}\n{outcome['err']}") or "it said nothing"
-        return int(outcome["status"]), said
+        reason = why(f"{outcome['out']}\n{outcome['err']}") or "it said nothing"
+        return int(outcome["status"]), reason
 
     def _outcome(self, run: _Run) -> dict[str, Any]:
         text = get(self.application.under("outcomes", run.token)) if run.token else None
-        found: dict[str, Any] = {} if text is None else json.loads(text)
-        return found
+        outcome: dict[str, Any] = {} if text is None else json.loads(text)
+        return outcome
 
     def _stop(self, run: _Run, tell: Callable[[str], None]) -> None:
         if run.goes_on:
@@ -275,13 +275,13 @@ class EmrServerless:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            found: dict[str, Any] = getattr(self.emr, what)(applicationId=self.application.id, **words)
+            answer: dict[str, Any] = getattr(self.emr, what)(applicationId=self.application.id, **words)
         except ClientError as error:
             again = error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500
             raise RunnerError(f"EMR Serverless: {error.response['Error']['Message']}", again=again) from error
         except BotoCoreError as error:
             raise RunnerError(f"EMR Serverless cannot be asked ({error})") from error
-        return found
+        return answer
 
 
 def _name(job: StreamJob) -> str:

@@ -39,12 +39,12 @@ def get(address: str) -> str | None:
     bucket, key = _parts(address)
     s3 = client("s3")
     try:
-        found: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     except s3.exceptions.NoSuchKey:
         return None
     except _errors() as error:
         raise AwsError(f"{address} cannot be read ({error})") from error
-    return found.decode()
+    return body.decode()
 
 
 def _parts(address: str) -> tuple[str, str]:

@@ -29,11 +29,11 @@ def contents(folder: Path) -> dict[str, dict[str, Any]]:
 
 def address(place: str) -> tuple[str, str]:
     """Split an address into its bucket and its prefix, with a slash at the end. Raises `AwsError` for no address."""
-    found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
-    if found is None:
+    match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
+    if match is None:
         raise AwsError(f"--to {place!r}: expected an address such as s3://my-bucket/tailrace")
-    prefix = found[2].strip("/")
-    return found[1], f"{prefix}/" if prefix else ""
+    prefix = match[2].strip("/")
+    return match[1], f"{prefix}/" if prefix else ""
 
 
 def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
@@ -51,7 +51,7 @@ def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]
     if odd := sorted({*here} ^ {*named} | {path for path in {*here} & {*named} if here[path] != named[path]}):
         raise AwsError(f"{folder} has changed since its manifest was written ({odd[0]}): build the bundle anew")
     to = _Place(bucket, prefix)
-    sums = {path: one[SUM] for path, one in here.items()} | {MANIFEST: sha256_of(folder / MANIFEST)}
+    sums = {path: facts[SUM] for path, facts in here.items()} | {MANIFEST: sha256_of(folder / MANIFEST)}
     changed = [path for path in here if to.holds(path) != sums[path]]
     if changed:
         to.remove(MANIFEST)
@@ -71,8 +71,8 @@ class _Place:
 
     def holds(self, path: str) -> str | None:
         """Return the sha256 noted at an object: None without an object, empty if another program uploaded it."""
-        found = self._asked("head_object", path)
-        return None if found is None else found["Metadata"].get(SUM, "")
+        head = self._asked("head_object", path)
+        return None if head is None else head["Metadata"].get(SUM, "")
 
     def remove(self, path: str) -> None:
         """Delete an object, if there is one."""
@@ -93,11 +93,11 @@ class _Place:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            found: dict[str, Any] = getattr(self.s3, what)(Bucket=self.bucket, Key=self.prefix + path)
+            answer: dict[str, Any] = getattr(self.s3, what)(Bucket=self.bucket, Key=self.prefix + path)
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404 and what == "head_object":
                 return None
             raise AwsError(f"s3://{self.bucket}/{self.prefix}{path}: {error}") from error
         except BotoCoreError as error:
             raise AwsError(f"S3 cannot be asked ({error})") from error
-        return found
+        return answer

@@ -55,8 +55,8 @@ class Handover(WindowsRun):
     def _head(self) -> Head:
         return self.lake.head(self.ledger)
 
-    def _tried(self, one: Run, head: Head) -> Found:
-        return self._computed(self._correcting(one, head), head)
+    def _tried(self, run: Run, head: Head) -> Found:
+        return self._computed(self._correcting(run, head), head)
 
     def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
         return replacing.open(run)
@@ -73,14 +73,14 @@ class Handover(WindowsRun):
     def _correcting(self, run: Run, pinned: Head) -> OpenWindowsCorrected:
         return correcting(self.session, self.pipeline, as_of(run, pinned))
 
-    def _computed(self, one: OpenWindowsCorrected, head: Head | None = None) -> Found:
-        written, within = one.written, in_range(self.first, self.last)
+    def _computed(self, correction: OpenWindowsCorrected, head: Head | None = None) -> Found:
+        written, within = correction.written, in_range(self.first, self.last)
         log = records(self.answering, self.first, self.last, written.epoch)
         computed = self.answering.batch(self.answering.assigned(log), within)
         state = self.session.materialized(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}")
         held = current(self.pipeline, self.session.table(self.pipeline.name))
-        found = self.session.counted(
-            one.corrected(computed, state, held, within),
+        counted = self.session.counted(
+            correction.corrected(computed, state, held, within),
             {
                 "changed": "change IN ('changed', 'new') OR (change = 'state' AND remains)",
                 "untouched": "change = 'same' AND computed",
@@ -88,7 +88,7 @@ class Handover(WindowsRun):
             },
         )
         self.session.free(state)
-        return Found(found.relation, found.counts)
+        return Found(counted.relation, counted.counts)
 
     def _state(self, written: BackfillVersion, head: Head | None) -> str:
         """Write the SQL of the open windows in the ledger, as of its head's snapshot or, without a head, the newest."""

@@ -84,7 +84,7 @@ class MapRun(RangeRun):
     def _head(self) -> Head:
         return self.pinned
 
-    def _tried(self, one: Run, head: Head) -> Found:
+    def _tried(self, run: Run, head: Head) -> Found:
         return self._computed(head.number("epoch"))
 
     def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
@@ -115,8 +115,8 @@ class MapRun(RangeRun):
 
     def _counted(self, text: str) -> Found:
         kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
-        found = self.session.counted(text, {name: f"change {kind}" for name, kind in kinds.items()})
-        return Found(found.relation, found.counts)
+        counted = self.session.counted(text, {name: f"change {kind}" for name, kind in kinds.items()})
+        return Found(counted.relation, counted.counts)
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:

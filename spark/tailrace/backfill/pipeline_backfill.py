@@ -156,7 +156,7 @@ class _Closed(WindowsRun):
     def _head(self) -> Head:
         return self.pinned
 
-    def _tried(self, one: Run, head: Head) -> Found:
+    def _tried(self, run: Run, head: Head) -> Found:
         return self._computed(head.number("epoch"))
 
     def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
@@ -180,7 +180,7 @@ class _Closed(WindowsRun):
             text_ = differences(finished, answers, current(self.pipeline, table, within))
         else:
             text_ = new(finished, answers)
-        found = self.session.counted(
+        counted = self.session.counted(
             text_,
             {
                 "changed": "change IN ('changed', 'new')",
@@ -189,7 +189,7 @@ class _Closed(WindowsRun):
                 "held": "change <> 'new'",
             },
         )
-        return Found(found.relation, found.counts)
+        return Found(counted.relation, counted.counts)
 
     @property
     def _within(self) -> Filter:

@@ -33,8 +33,8 @@ class RangeRun(ABC):
         started, by, head = time.perf_counter(), self.session.choice, self._head()
         epoch = head.number("epoch")
         if dry_run:
-            one = draft(self.definition, self.first, self.last, epoch)
-            return ended(Ended(one, self._tried(one, head).counts), started, by)
+            planned = draft(self.definition, self.first, self.last, epoch)
+            return ended(Ended(planned, self._tried(planned, head).counts), started, by)
         runs = Runs(self.lake, self.definition)
         run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
         self.follower = self._followed(f"backfill_{run.run}")
@@ -73,7 +73,7 @@ class RangeRun(ABC):
         """Return the head of the ledger as of which this run reads."""
 
     @abstractmethod
-    def _tried(self, one: Run, head: Head) -> Found:
+    def _tried(self, run: Run, head: Head) -> Found:
         """Compute the differences for a dry run."""
 
     @abstractmethod

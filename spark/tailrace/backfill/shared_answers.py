@@ -22,7 +22,7 @@ class Shared:
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
         self.session, self.first, self.last = session, first, last
         self.ends = answering(session, pipeline.finished)
-        self._kept: dict[tuple[str, int], str] = {}
+        self._relations: dict[tuple[str, int], str] = {}
 
     def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> str:
         """Write the query of a stage's answers as of an epoch of the log; `[first, last)` lies in the whole range.
@@ -39,19 +39,19 @@ class Shared:
 
     def close(self) -> None:
         """Free the kept answers."""
-        while self._kept:
-            self.session.free(self._kept.popitem()[1])
+        while self._relations:
+            self.session.free(self._relations.popitem()[1])
 
-    def _read(self, one: Answering, epoch: int, first: int, last: int) -> str:
+    def _read(self, stage: Answering, epoch: int, first: int, last: int) -> str:
         """Write the query of a stage's records, as far as a range of the last stage needs them."""
-        if one.earlier is None:
+        if stage.earlier is None:
             return records(self.ends, first, last, epoch)
-        return one.changed(f"SELECT * FROM {self._all(one.earlier, epoch)}")
+        return stage.changed(f"SELECT * FROM {self._all(stage.earlier, epoch)}")
 
-    def _all(self, one: Answering, epoch: int) -> str:
+    def _all(self, stage: Answering, epoch: int) -> str:
         """Return a relation of all answers of a stage in the whole range, computed once for each epoch."""
-        at = one.pipeline.name, epoch
-        if at not in self._kept:
-            rows = self._read(one, epoch, self.first, self.last)
-            self._kept[at] = self.session.materialized(one.computed(rows))
-        return self._kept[at]
+        at = stage.pipeline.name, epoch
+        if at not in self._relations:
+            rows = self._read(stage, epoch, self.first, self.last)
+            self._relations[at] = self.session.materialized(stage.computed(rows))
+        return self._relations[at]

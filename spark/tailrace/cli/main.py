@@ -73,15 +73,15 @@ def _show(error: TailraceError, *, debug: bool) -> None:
 
 def _unexpected(error: Exception, *, debug: bool) -> typer.Exit:
     first = next(iter(str(error).strip().splitlines()), "")
-    said = f"{type(error).__name__}{': ' if first else ''}{first}"
+    message = f"{type(error).__name__}{': ' if first else ''}{first}"
     if debug:
         traceback.print_exception(error)
-        Output().error(f"unexpected: {said}")
+        Output().error(f"unexpected: {message}")
     else:
         handle, path = tempfile.mkstemp(prefix="tailrace-", suffix=".trace")
         with os.fdopen(handle, "w") as file:
             traceback.print_exception(error, file=file)
-        Output().error(f"unexpected: {said}; the trace is in {path}, and --debug shows it")
+        Output().error(f"unexpected: {message}; the trace is in {path}, and --debug shows it")
     return typer.Exit(Status.FAILED)
 
 

@@ -59,15 +59,15 @@ class _World:
     def sitting(self, viewer: int, at: int) -> _Sitting:
         """Return a viewer's sitting at an instant: the one under way, now and then with another video, or a new one."""
         chance = self.chance
-        found = self.sittings.get(viewer)
-        if found is None or found.until < at:
+        sitting = self.sittings.get(viewer)
+        if sitting is None or sitting.until < at:
             offline = at + int(chance.uniform(10 * MINUTE, 9 * HOUR)) if chance.random() < OFFLINE else None
             length = int(chance.lognormvariate(3.0, 0.8) * MINUTE)
-            found = _Sitting(self.popular_videos.drawn(chance), at + length, offline)
-            self.sittings[viewer] = found
+            sitting = _Sitting(self.popular_videos.drawn(chance), at + length, offline)
+            self.sittings[viewer] = sitting
         elif chance.random() < 0.2:
-            found.video = self.popular_videos.drawn(chance)
-        return found
+            sitting.video = self.popular_videos.drawn(chance)
+        return sitting
 
     def view(self, number: int, viewer: str, sitting: _Sitting, ad: _Ad, at: int) -> Iterator[Delivery]:
         chance = self.chance

@@ -153,7 +153,7 @@ def write_files(
     ends = records["known"].searchsorted(_pandas().to_datetime(list(cuts), utc=True)).tolist() if cuts else []
     bounds = [0, *ends, len(records)]
     write = _parquet if format == "parquet" else _text(format)
-    shown = records if format == "parquet" else _as_text(records)
+    rows = records if format == "parquet" else _as_text(records)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for begin, end in pairwise(bounds):
@@ -162,7 +162,7 @@ def write_files(
         known = records["known"].iloc[begin].to_pydatetime()
         path = folder / f"flights-{known:%Y%m%dT%H%MZ}.{format}"
         aside = folder / f".{path.name}.writing"  # Spark passes over names that start with a dot
-        write(shown.iloc[begin:end], aside)
+        write(rows.iloc[begin:end], aside)
         landed = (_LANDED + (known - _KNOWN) / 60).timestamp()
         os.utime(aside, (landed, landed))
         aside.replace(path)

@@ -63,9 +63,9 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
     return in_order(made)
 
 
-def _record(**given: Any) -> dict[str, Any]:
+def _record(**values: Any) -> dict[str, Any]:
     columns = ("kind", "query_id", "click_id", "term", "ad", "at")
-    return {"event_id": given.get("click_id", given["query_id"])} | {name: given.get(name) for name in columns}
+    return {"event_id": values.get("click_id", values["query_id"])} | {name: values.get(name) for name in columns}
 
 
 def _deliveries(chance: Random, record: dict[str, Any], late: float) -> Iterator[Delivery]:

@@ -122,15 +122,15 @@ def apply(
             if other.kind == "apply" and other.status == "started" and other.generation < run.generation:
                 runs.note(other, status="gave_way", reason=f"generation {run.generation} (run {run.run}) began")
         _swept(lake, pipeline.name)
-        one = _Generation(lake, pipeline, run)
+        built = _Generation(lake, pipeline, run)
         doing(f"building generation {run.generation} of {pipeline.name} beside")
-        one.build(doing)
-        run = runs.note(run, log_epoch=one.epoch)
+        built.build(doing)
+        run = runs.note(run, log_epoch=built.epoch)
         doing(f"generation {run.generation} takes over")
-        before, lent = one.take_over(runs)
+        before, lent = built.take_over(runs)
         _swept(lake, pipeline.name)
-        run = runs.note(run, status="committed", log_epoch=one.epoch, engine=str(one.engine))
-        return Applied(run, before, one.epoch, time.perf_counter() - started, lent, engine=one.engine)
+        run = runs.note(run, status="committed", log_epoch=built.epoch, engine=str(built.engine))
+        return Applied(run, before, built.epoch, time.perf_counter() - started, lent, engine=built.engine)
     except Exception as error:
         above = error.above if isinstance(error, _GaveWayError) else _later(runs, run)
         if above is not None:
@@ -156,8 +156,8 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     there = left(lake.table(table))
     to = max(there, default=None) if to is None else to
     if to is None or to not in there:
-        found = f"those that it left are {', '.join(map(str, there))}" if there else "it has left none"
-        raise ApplyError(f"{name} has no generation {'' if to is None else f'{to} '}to go back to: {found}")
+        choices = f"those that it left are {', '.join(map(str, there))}" if there else "it has left none"
+        raise ApplyError(f"{name} has no generation {'' if to is None else f'{to} '}to go back to: {choices}")
     started, runs = time.perf_counter(), Runs(lake, pipeline)
     properties = head_of(lake.table(table), tag_of(to)).properties
     note = f"back to generation {to}" + (f": {reason}" if reason else "")
@@ -226,8 +226,8 @@ class _Generation:
 
     def _shapes(self) -> list[tuple[int, int, int, int | None]]:
         """Return the ids of schema, last column, partition spec and sort order of the ledger and the answers."""
-        found = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
-        return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in found]
+        metadata = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
+        return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
 
     def _taken_over(self, lease: Lease, runs: Runs) -> int:
         above = runs.above(self.run) or _later(runs, self.run)
@@ -242,21 +242,21 @@ class _Generation:
         self._fold.follower.follow()
         beside = self.lake.table(ledger_name(self.name))
         properties = {**head_of(beside).properties, TOKEN: str(lease.token)}
-        told = {GENERATION: str(self.run.generation), MEANING: encode_meaning(self.pipeline.meaning), FROM: self.name}
-        return _gone_over(self.lake, lease, Held.of(beside), properties, told)
+        marks = {GENERATION: str(self.run.generation), MEANING: encode_meaning(self.pipeline.meaning), FROM: self.name}
+        return _gone_over(self.lake, lease, Held.of(beside), properties, marks)
 
 
 def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
     ledger, tag = lake.table(ledger_name(name)), tag_of(to)
     there = head_of(ledger, tag)
-    properties = {one: value for one, value in there.properties.items() if one not in HOLDING}
+    properties = {key: value for key, value in there.properties.items() if key not in HOLDING}
     properties |= {TOKEN: str(lease.token), "generation": str(run.generation)}
-    told = {GENERATION: str(run.generation), FROM: tag}
-    told[MEANING] = ledger.properties.get(f"{MEANING}.{tag}", "")
-    return _gone_over(lake, lease, Held.of(ledger, there.snapshot), properties, told)
+    marks = {GENERATION: str(run.generation), FROM: tag}
+    marks[MEANING] = ledger.properties.get(f"{MEANING}.{tag}", "")
+    return _gone_over(lake, lease, Held.of(ledger, there.snapshot), properties, marks)
 
 
-def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str], told: dict[str, str]) -> int:
+def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str], marks: dict[str, str]) -> int:
     """Switch the ledger to another generation under the borrowed lease; returns the generation that is left.
 
     A backfill of closed windows, which takes no lease, may commit in between: its rows are left behind, too.
@@ -267,7 +267,7 @@ def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str],
         before = generation_of(ledger)
         meant = {f"{MEANING}.{tag_of(before)}": ledger.properties[MEANING]} if MEANING in ledger.properties else {}
         try:
-            go_over(ledger, held, properties, told | meant, before)
+            go_over(ledger, held, properties, marks | meant, before)
             return before
         except MovedError:
             continue
@@ -313,6 +313,6 @@ def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
 
 def _named(pipeline: Pipeline, name: str) -> Pipeline:
     """Copy a definition under a name that no definition can have."""
-    one = copy.copy(pipeline)
-    object.__setattr__(one, "name", name)
-    return one
+    copied = copy.copy(pipeline)
+    object.__setattr__(copied, "name", name)
+    return copied

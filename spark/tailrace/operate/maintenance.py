@@ -109,11 +109,11 @@ def maintain(
         with suppress(LakeError, NoSuchTableError):
             lake.drop(table)
     done = []
-    for one in plan.needs:
-        watch(one.table.name)
-        done.append(_Table(session, lake, one.table).maintain(one))
+    for upkeep in plan.needs:
+        watch(upkeep.table.name)
+        done.append(_Table(session, lake, upkeep.table).maintain(upkeep))
     # The first archiving of a table's commits makes the table of the archive, which is maintained here.
-    known = {one.table.name for one in plan.needs}
+    known = {upkeep.table.name for upkeep in plan.needs}
     for new in (one for one in upkeep_tables(lake, definition) if one.name not in known):
         watch(new.name)
         done.append(_Table(session, lake, new).maintain(need(lake, new, milliseconds())))
@@ -136,17 +136,17 @@ class _Table:
     overtaken: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
 
-    def maintain(self, one: Need) -> Maintained:
+    def maintain(self, upkeep: Need) -> Maintained:
         started = time.perf_counter()
         table = self.table.name
-        self.lake.unname(table, one.names)
-        rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(one))))
+        self.lake.unname(table, upkeep.names)
+        rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(upkeep))))
         carry_forward(self.lake, table)
         gone, deleted = self._expire()
         orphans = self._orphans()
         seconds = time.perf_counter() - started
-        told = (tuple(self.overtaken), seconds, tuple(dict.fromkeys(self.called)))
-        return Maintained(table, rewritten, gone, deleted, orphans, one.names, *told)
+        outcome = (tuple(self.overtaken), seconds, tuple(dict.fromkeys(self.called)))
+        return Maintained(table, rewritten, gone, deleted, orphans, upkeep.names, *outcome)
 
     def _rewritten(self, what: str, procedure: str, arguments: str) -> tuple[str, tuple[int, int]] | None:
         row = self._tried(procedure, lambda: self._call(procedure, arguments))
@@ -157,8 +157,8 @@ class _Table:
 
     def _expire(self) -> tuple[int, int]:
         """Archive and expire the snapshots that are not kept; returns how many, and how many files went with them."""
-        found = self._tried("expire_snapshots", self._expired)
-        return (0, 0) if found is None else found
+        counts = self._tried("expire_snapshots", self._expired)
+        return (0, 0) if counts is None else counts
 
     def _expired(self) -> tuple[int, int]:
         needed = needed_snapshots(self.lake, self.table)
@@ -168,7 +168,7 @@ class _Table:
             archive(self.lake, self.table.name, going.cut)
         if not going.removed:
             return 0, 0
-        ids = ", ".join(f"{one}L" for one in going.removed)
+        ids = ", ".join(f"{snapshot}L" for snapshot in going.removed)
         # The snapshots to expire are named: with a time this long ago none expires by its age.
         row = self._call("expire_snapshots", f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => ARRAY({ids})")
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
@@ -205,8 +205,8 @@ class _Table:
         settings = self.lake.settings
         self.called.append(procedure)
         table = f"table => '{settings.namespace}.{self.table.name}'"
-        given = f"{table}, {arguments}" if arguments else table
-        return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({given})").collect()
+        passed = f"{table}, {arguments}" if arguments else table
+        return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({passed})").collect()
 
     def _failed(self, what: str, error: Exception) -> MaintenanceError:
         first = str(error).split("\n", 1)[0]
@@ -216,14 +216,14 @@ class _Table:
         )
 
 
-def _steps(one: Need) -> list[tuple[str, str, str]]:
+def _steps(upkeep: Need) -> list[tuple[str, str, str]]:
     """Return the rewritings that a table needs: the kind of files, the procedure, and its arguments."""
-    found = []
-    if one.rewrites or one.applies:
-        found.append(("data files", "rewrite_data_files", f"options => MAP('min-input-files', '{TOGETHER}')"))
-    if one.applies:
+    steps = []
+    if upkeep.rewrites or upkeep.applies:
+        steps.append(("data files", "rewrite_data_files", f"options => MAP('min-input-files', '{TOGETHER}')"))
+    if upkeep.applies:
         options = f"options => MAP('min-input-files', '{TOGETHER}')"
-        found.append(("delete files", "rewrite_position_delete_files", options))
-    if one.merges:
-        found.append(("manifests", "rewrite_manifests", ""))
-    return found
+        steps.append(("delete files", "rewrite_position_delete_files", options))
+    if upkeep.merges:
+        steps.append(("manifests", "rewrite_manifests", ""))
+    return steps

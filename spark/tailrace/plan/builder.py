@@ -64,9 +64,9 @@ def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
     return Plan(
         pipeline=pipeline.name,
         fingerprint=pipeline.fingerprint,
-        stages=tuple(one for one in _stages(pipeline) if answers or not isinstance(one, Follow)),
-        state=_kept(pipeline),
-        tables=tuple(one for one in contracts(pipeline) if answers or one.table != pipeline.name),
+        stages=tuple(stage for stage in _stages(pipeline) if answers or not isinstance(stage, Follow)),
+        state=_state(pipeline),
+        tables=tuple(contract for contract in contracts(pipeline) if answers or contract.table != pipeline.name),
         queries=tuple(queries(pipeline)),
     )
 
@@ -80,7 +80,7 @@ def queries(pipeline: Pipeline) -> list[Query]:
     restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger"))
     if way(pipeline) is Way.PYTHON:
         return [restore]
-    found = [
+    texts = [
         Query(
             PARTIALS,
             "a row for each key and window that the bundle touches",
@@ -96,9 +96,9 @@ def queries(pipeline: Pipeline) -> list[Query]:
     ]
     if pipeline.finishing == "close":
         text_ = rows.of_late(refused(pipeline, "bundle", "clock", "transitions"))
-        found.append(Query(REFUSED, "the records that came to a window whose trigger is done", text_))
-    found.append(Query(STATE, "the open windows that the next epoch starts from", rows.state("transitions")))
-    return [*found, restore]
+        texts.append(Query(REFUSED, "the records that came to a window whose trigger is done", text_))
+    texts.append(Query(STATE, "the open windows that the next epoch starts from", rows.state("transitions")))
+    return [*texts, restore]
 
 
 def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
@@ -112,8 +112,8 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
         Execution.PYTHON, f"{why}: its code is called for each record, in Arrow batches, and the rest is SQL"
     )
 
-    def ours(said: str) -> Choice:
-        return model if taken is Way.PYTHON else _native(said)
+    def ours(reason: str) -> Choice:
+        return model if taken is Way.PYTHON else _native(reason)
 
     def text_of(query: str) -> str:
         return "" if taken is Way.PYTHON else query
@@ -279,7 +279,7 @@ _SAYS = {
 }
 
 
-def _kept(pipeline: Pipeline) -> KeptState:
+def _state(pipeline: Pipeline) -> KeptState:
     rules = Transition(pipeline, Sql())
     types = {name: pipeline.columns[name] for name in pipeline.key}
     columns = [StateColumn(name, type, "key", _bytes(type)) for name, type in types.items()]
@@ -287,8 +287,8 @@ def _kept(pipeline: Pipeline) -> KeptState:
     for name, type in rules.columns().items():
         columns.append(StateColumn(name, type, _holds(name), _bytes(type)))
     if pipeline.where.merges:
-        said = "windows merged into this one that had fired, to be taken back (V3)"
-        columns.append(StateColumn("predecessors", "array", said, None))
+        holds = "windows merged into this one that had fired, to be taken back (V3)"
+        columns.append(StateColumn("predecessors", "array", holds, None))
     open_for = pipeline.lateness + pipeline.where.reach
     return KeptState(tuple(columns), open_for, _overlapping(pipeline))
 

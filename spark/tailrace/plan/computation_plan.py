@@ -48,14 +48,16 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
     yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {', '.join(kinds)}"
 
 
-def shown(computation: Computation, engine: Choice) -> RenderableType:
+def plan_page(computation: Computation, engine: Choice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the computation begins."""
     reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
     state = grid()
-    for name, one in computation.fields.items():
-        state.add_row(name, Text(one.type), "" if one.default is None else f"{one.default!r} before one was set", "")
-    kept = Text("kept for each key that has anything but defaults, with its pending timers", style="bold")
-    return page(computation, reads, engine, stages(computation), contracts(computation), (kept, state, ""))
+    for name, field in computation.fields.items():
+        state.add_row(
+            name, Text(field.type), "" if field.default is None else f"{field.default!r} before one was set", ""
+        )
+    heading = Text("kept for each key that has anything but defaults, with its pending timers", style="bold")
+    return page(computation, reads, engine, stages(computation), contracts(computation), (heading, state, ""))
 
 
 def data(computation: Computation, engine: Choice) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def data(computation: Computation, engine: Choice) -> dict[str, Any]:
     return {
         "computation": computation.name,
         **plan_data(computation, engine, stages(computation)),
-        "state": {name: one.type for name, one in computation.fields.items()},
+        "state": {name: field.type for name, field in computation.fields.items()},
         "produces": dict(computation.produced.columns),
         "tables": [table_data(contract.table, contract.columns) for contract in contracts(computation)],
     }
@@ -79,7 +81,7 @@ def page(
     engine: Choice,
     stages: Stages,
     tables: Iterable[Contract],
-    kept: Iterable[RenderableType] = (),
+    state: Iterable[RenderableType] = (),
 ) -> RenderableType:
     """Lay out a plan: what the definition reads, its engine, the stages of an epoch, the kept state, and the tables."""
     epoch, owned = grid(), grid()
@@ -94,7 +96,7 @@ def page(
         Text("an epoch, stage by stage", style="bold"),
         epoch,
         "",
-        *kept,
+        *state,
         Text("tables", style="bold"),
         owned,
     )

@@ -87,13 +87,13 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
     was = decode_meaning(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
     means = decode_meaning(encode_meaning(pipeline.meaning))
     same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
-    found = Change.NOTHING if same else change(was, means)
-    if found is Change.NOTHING and not same:
+    kind = Change.NOTHING if same else change(was, means)
+    if kind is Change.NOTHING and not same:
         # The parts are equal, but the fingerprint is not: an older Tailrace made it.
-        found = Change.UNKNOWN
+        kind = Change.UNKNOWN
     parts = changed(was, means) if was is not None and not same else {}
     return Plan(
-        found,
+        kind,
         parts,
         generation_of(ledger),
         tuple(left(ledger)),
@@ -108,9 +108,9 @@ def held(lake: Lake, log: Log) -> Held:
     """Measure a log by its manifests."""
     table, status = lake.table(log.name), log_status(lake, log.name, log)
     current = table.current_snapshot()
-    said = current.summary.additional_properties if current is not None and current.summary is not None else {}
+    summary = current.summary.additional_properties if current is not None and current.summary is not None else {}
     epochs, events = _range(table, "_epoch"), _range(table, log.event_time)
-    return Held(status.records, int(said.get("total-files-size", "0")), status.rejected, epochs, events)
+    return Held(status.records, int(summary.get("total-files-size", "0")), status.rejected, epochs, events)
 
 
 def estimate(lake: Lake, pipeline: Pipeline, log: Held) -> Estimate:
@@ -128,12 +128,12 @@ def estimate(lake: Lake, pipeline: Pipeline, log: Held) -> Estimate:
 
 def _totals(log: Table) -> dict[int, int]:
     """Count the records that a log had as of each epoch, as far as its snapshots are kept."""
-    found: dict[int, int] = {}
+    totals: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
         epoch = properties_of(snapshot).get("epoch")
         if epoch is not None and snapshot.summary is not None:
-            found.setdefault(int(epoch), int(snapshot.summary.additional_properties.get("total-records", "0")))
-    return found
+            totals.setdefault(int(epoch), int(snapshot.summary.additional_properties.get("total-records", "0")))
+    return totals
 
 
 def _range(table: Table, column: str) -> tuple[int, int] | None:
@@ -141,13 +141,13 @@ def _range(table: Table, column: str) -> tuple[int, int] | None:
     live = known_as(table, [column], table.schema().column_names)[column]
     field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
-    found = [
+    values = [
         int(from_bytes(type, bounds[field.field_id]))
         for task in table.scan().plan_files()
         for bounds in (task.file.lower_bounds, task.file.upper_bounds)
         if bounds and field.field_id in bounds
     ]
-    return (min(found), max(found)) if found else None
+    return (min(values), max(values)) if values else None
 
 
 def readers(lake: Lake, pipeline: Pipeline) -> list[str]:

@@ -42,7 +42,7 @@ from tailrace.plan.plan_stages import (
 _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRIVER: "cyan"}
 
 
-def shown(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
+def plan_page(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the pipeline begins."""
     reads = f"{'log' if pipeline.log.landed else 'after'} {pipeline.log.name}"
     return Group(
@@ -142,14 +142,14 @@ def _stages(plan: Plan) -> Table:
     made.add_column(no_wrap=True)
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
-    told: set[str] = set()
+    reasons: set[str] = set()
     for number, stage in enumerate(plan.stages, 1):
         choice = stage.choice
-        why = [] if choice.why in told else [Text(choice.why, style="dim")]
-        told.add(choice.why)
-        said = Text("\n").join([*(Text(line) for line in _said(stage)), *why])
+        why = [] if choice.why in reasons else [Text(choice.why, style="dim")]
+        reasons.add(choice.why)
+        lines = Text("\n").join([*(Text(line) for line in _lines(stage)), *why])
         colour = _COLOURS[choice.execution]
-        made.add_row(str(number), Text(_title(stage), style="bold"), Text(choice.execution.value, style=colour), said)
+        made.add_row(str(number), Text(_title(stage), style="bold"), Text(choice.execution.value, style=colour), lines)
     return made
 
 
@@ -187,12 +187,12 @@ def _tables(plan: Plan) -> Table:
 
 
 @singledispatch
-def _said(stage: Stage) -> Iterator[str]:
+def _lines(stage: Stage) -> Iterator[str]:
     """Describe what a stage does in this definition, line by line."""
     raise TypeError(f"no words for {type(stage).__name__}")
 
 
-@_said.register
+@_lines.register
 def _(stage: Read) -> Iterator[str]:
     known = f", a record becomes known at {stage.arrival_time}" if stage.arrival_time else ""
     yield f"{len(stage.columns)} columns of log {stage.log}; its event time is {stage.event_time}{known}"
@@ -201,25 +201,25 @@ def _(stage: Read) -> Iterator[str]:
     yield f"a record with an unknown column is {unknown}"
 
 
-@_said.register
+@_lines.register
 def _(stage: Take) -> Iterator[str]:
     yield f"{len(stage.columns)} columns of what {stage.earlier} fires; an answer happened at {stage.timestamp}"
     yield f"what {stage.earlier} takes back is taken out again"
 
 
-@_said.register
+@_lines.register
 def _(stage: Prepare) -> Iterator[str]:
     yield from stage.steps
     if stage.keep is not None:
         yield f"kept are records with {stage.keep}"
 
 
-@_said.register
+@_lines.register
 def _(stage: Assign) -> Iterator[str]:
     yield f"{stage.where}: each record is in {stage.per_record}"
 
 
-@_said.register
+@_lines.register
 def _(stage: Judge) -> Iterator[str]:
     if stage.allowed_lateness:
         yield f"too late once the watermark was {length(stage.allowed_lateness)} past the window's end"
@@ -228,13 +228,13 @@ def _(stage: Judge) -> Iterator[str]:
     yield f"judged by {stage.by}"
 
 
-@_said.register
+@_lines.register
 def _(stage: Aggregate) -> Iterator[str]:
     yield f"by {', '.join(stage.key) or 'window alone'}" + (" and window" if stage.key else "")
     yield ", ".join(f"{name} ({how})" for name, how in stage.parts.items())
 
 
-@_said.register
+@_lines.register
 def _(stage: Meet) -> Iterator[str]:
     yield (
         "overlapping windows become one, which starts anew"
@@ -243,7 +243,7 @@ def _(stage: Meet) -> Iterator[str]:
     )
 
 
-@_said.register
+@_lines.register
 def _(stage: DataTriggers) -> Iterator[str]:
     yield stage.when
     yield {
@@ -253,7 +253,7 @@ def _(stage: DataTriggers) -> Iterator[str]:
     }[stage.accumulation]
 
 
-@_said.register
+@_lines.register
 def _(stage: AdvanceWatermark) -> Iterator[str]:
     if stage.earlier is not None:
         held = "" if stage.held is None else f", but no further than {stage.held}"
@@ -270,13 +270,13 @@ def _(stage: AdvanceWatermark) -> Iterator[str]:
     yield f"of several partitions the least counts; each is waited for, {idle}"
 
 
-@_said.register
+@_lines.register
 def _(stage: WatermarkTriggers) -> Iterator[str]:
     some = "even with nothing new" if stage.on_time == "always" else "only with something new"
     yield f"a window that the watermark passes fires on time, {some}"
 
 
-@_said.register
+@_lines.register
 def _(stage: Close) -> Iterator[str]:
     out = stage.after + stage.reach
     yield f"at the watermark, {length(out)} past the window's end" if out else "at the watermark"
@@ -285,12 +285,12 @@ def _(stage: Close) -> Iterator[str]:
         yield "a window whose trigger is done takes no more records"
 
 
-@_said.register
+@_lines.register
 def _(stage: Commit) -> Iterator[str]:
     yield f"to {stage.table}: {', '.join(stage.kinds)}"
 
 
-@_said.register
+@_lines.register
 def _(stage: Follow) -> Iterator[str]:
     yield f"to {stage.table}, by ({', '.join(stage.version)})"
 
@@ -321,5 +321,5 @@ def _stage_data(stage: Stage) -> dict[str, Any]:
     plain = asdict(stage)
     choice = plain.pop("choice")
     execution = choice["execution"]
-    said = execution.value if isinstance(execution, Enum) else execution
-    return {"stage": _title(stage), "execution": said, "why": choice["why"], "says": list(_said(stage)), **plain}
+    name = execution.value if isinstance(execution, Enum) else execution
+    return {"stage": _title(stage), "execution": name, "why": choice["why"], "says": list(_lines(stage)), **plain}

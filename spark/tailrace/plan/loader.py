@@ -29,24 +29,24 @@ def load(definition: str) -> Pipeline:
 
     Raises `LoadError` where the definition is a computation or a map.
     """
-    found = load_ranged(definition)
-    if isinstance(found, Map):
+    loaded = load_ranged(definition)
+    if isinstance(loaded, Map):
         raise LoadError(
-            f"{definition}: {found.name} is a map, and has no windows: expected a Pipeline; what there is of a map, "
+            f"{definition}: {loaded.name} is a map, and has no windows: expected a Pipeline; what there is of a map, "
             "the commands stream, backfill, audit, replay, explain, status, simulate, sql and tables tell"
         )
-    return found
+    return loaded
 
 
 def load_ranged(definition: str) -> Ranged:
     """Load the pipeline or map that `FILE` or `FILE:NAME` stands for. Raises `LoadError` for a computation."""
-    found = load_any(definition)
-    if isinstance(found, Computation):
+    loaded = load_any(definition)
+    if isinstance(loaded, Computation):
         raise LoadError(
-            f"{definition}: {found.name} is a computation, and has no windows: expected a Pipeline; what there is of a "
-            "computation, the commands stream, audit, explain, status and tables tell"
+            f"{definition}: {loaded.name} is a computation, and has no windows: expected a Pipeline; what there is of "
+            "a computation, the commands stream, audit, explain, status and tables tell"
         )
-    return found
+    return loaded
 
 
 def load_any(definition: str) -> Definition:
@@ -56,10 +56,10 @@ def load_any(definition: str) -> Definition:
     file, the file fails, or it holds no definition or several and none was named.
     """
     path, name = _split(definition)
-    found = _pipelines(path)
-    if not found:
+    variables = _pipelines(path)
+    if not variables:
         raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
-    unique = {id(pipeline): pipeline for _, pipeline in found}
+    unique = {id(pipeline): pipeline for _, pipeline in variables}
     # The stages before another one are part of that definition.
     earlier = {stage.name for pipeline in unique.values() for stage in chain(pipeline)[:-1]}
     last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
@@ -69,7 +69,7 @@ def load_any(definition: str) -> Definition:
     if name is None:
         examples = " or ".join(f"{path}:{each}" for each in names)
         raise LoadError(f"{path}: holds {len(unique)} pipelines ({', '.join(names)}): say which, as {examples}")
-    named = {id(p): p for variable, p in found if name == p.name} or {id(p): p for v, p in found if name == v}
+    named = {id(p): p for variable, p in variables if name == p.name} or {id(p): p for v, p in variables if name == v}
     if not named:
         raise LoadError(f"{path}: no pipeline {name!r} in it: expected one of {', '.join(names)}")
     if len(named) > 1:
@@ -112,8 +112,10 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
         line = f":{error.lineno}" if error.lineno and error.filename == str(path) else _line(error, path)
         raise LoadError(f"{path}{line}: SyntaxError: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        said = " ".join(str(error).split())
-        raise LoadError(f"{path}{_line(error, path)}: {type(error).__name__}{': ' if said else ''}{said}") from error
+        message = " ".join(str(error).split())
+        raise LoadError(
+            f"{path}{_line(error, path)}: {type(error).__name__}{': ' if message else ''}{message}"
+        ) from error
     finally:
         del sys.modules[module.__name__]
     return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]

@@ -25,8 +25,8 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
     log, earlier = definition.log, before(definition)
     took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
     yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
-    for one in definition.each:
-        yield "step", Execution.PYTHON if isinstance(one, Each) else Execution.NATIVE, written(one)
+    for step in definition.each:
+        yield "step", Execution.PYTHON if isinstance(step, Each) else Execution.NATIVE, written(step)
     if definition.keep is not None:
         yield "keep", Execution.NATIVE, written(definition.keep)
     yield "rows", Execution.NATIVE, f"{', '.join(definition.results)}; nothing is late, and nothing is kept"
@@ -43,7 +43,7 @@ def query(definition: Map) -> Query | None:
     return Query("ledger", "the rows of an epoch, here of epoch 0", text)
 
 
-def shown(definition: Map, engine: Choice) -> RenderableType:
+def plan_page(definition: Map, engine: Choice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the map begins."""
     reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
     return page(definition, reads, engine, stages(definition), contracts(definition))

@@ -60,7 +60,7 @@ def backfilled(
 
         tell(f"{'comparing' if job.dry_run else 'computing'} {definition.name}")
         lake = Lake(settings, observed.tell)
-        found = backfill_stages(
+        by_stage = backfill_stages(
             lake, definition, job.first, job.last, reason=job.reason, dry_run=job.dry_run, begun=begun, spark=spark
         )
-    return [Outcome.of(stage, one, dry_run=job.dry_run) for stage, own in found for one in own]
+    return [Outcome.of(stage, run, dry_run=job.dry_run) for stage, own in by_stage for run in own]

@@ -32,8 +32,8 @@ Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
 class RunnerError(TailraceError, RuntimeError):
     """A run that failed. `again` says whether the same run may succeed if it is tried again unchanged."""
 
-    def __init__(self, said: str, *, again: bool = True) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, again: bool = True) -> None:
+        super().__init__(message)
         self.again = again
 
 
@@ -134,7 +134,7 @@ class StreamJob(BaseModel):
     @property
     def words(self) -> list[str]:
         """The arguments of `tailrace stream` for this job."""
-        given = {
+        options = {
             "--from": self.folder,
             "--format": self.format if self.folder is not None else None,
             "--kafka": self.topic,
@@ -142,7 +142,7 @@ class StreamJob(BaseModel):
             "--every": self.every or None,
             "--per-epoch": self.per_epoch,
         }
-        return [*self.definitions, *(f"{name}={value}" for name, value in given.items() if value is not None)]
+        return [*self.definitions, *(f"{name}={value}" for name, value in options.items() if value is not None)]
 
     @property
     def name(self) -> str:
@@ -201,9 +201,9 @@ class Outcome(BaseModel):
     gave_way_to: GaveWay | None
 
     @classmethod
-    def of(cls, pipeline: Ranged, found: Backfilled, *, dry_run: bool) -> Outcome:
+    def of(cls, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> Outcome:
         """Sum up a run of one stage."""
-        run, other = found.run, found.gave_way
+        run, other = backfilled.run, backfilled.gave_way
         return cls(
             pipeline=pipeline.name,
             range=(text(run.first), text(run.last)),
@@ -212,27 +212,27 @@ class Outcome(BaseModel):
             status=run.status,
             generation=run.generation or None,
             log_epoch=run.log_epoch,
-            changed=found.changed,
-            untouched=found.untouched,
-            retracted=found.retracted,
-            seconds=round(found.seconds, 3),
-            engine=found.engine.engine.value,
-            engine_because=found.engine.why,
+            changed=backfilled.changed,
+            untouched=backfilled.untouched,
+            retracted=backfilled.retracted,
+            seconds=round(backfilled.seconds, 3),
+            engine=backfilled.engine.engine.value,
+            engine_because=backfilled.engine.why,
             gave_way_to=None if other is None else GaveWay(run=other.run, generation=other.generation),
         )
 
     @staticmethod
-    def said(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    def as_data(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """Return what a run did as JSON data: its last outcome, and under `earlier` the outcomes before."""
         *earlier, last = (one.model_dump(mode="json") for one in outcomes)
         return last | ({"earlier": earlier} if earlier else {})
 
     @classmethod
-    def all_of(cls, said: Mapping[str, Any]) -> list[Outcome]:
-        """Read the outcomes of a run, in order, from the data that `said` made. Raises `RunnerError` for other data."""
-        last = {name: value for name, value in said.items() if name != "earlier"}
+    def all_of(cls, data: Mapping[str, Any]) -> list[Outcome]:
+        """Read the outcomes of a run, in order, from the data of `as_data`. Raises `RunnerError` for other data."""
+        last = {name: value for name, value in data.items() if name != "earlier"}
         try:
-            return [cls.model_validate(one) for one in (*said.get("earlier", ()), last)]
+            return [cls.model_validate(one) for one in (*data.get("earlier", ()), last)]
         except ValidationError as error:
             raise RunnerError(f"the run gave an answer that is none: {error.errors()[0]['msg']}", again=False) from None
 

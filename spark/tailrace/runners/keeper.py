@@ -65,8 +65,8 @@ class Keeper:
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: it says what it does in {self._out}")
             self._start(lock)
-        said = None if ended is None else ended["said"]
-        return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=said)
+        reason = None if ended is None else ended["said"]
+        return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=reason)
 
     def stopped(self, tell: Callable[[str], None]) -> Streaming:
         """Stop the stream at an epoch boundary, where it runs, and note that it was stopped by hand."""
@@ -118,17 +118,17 @@ class Keeper:
 
     def _ended(self) -> dict[str, Any] | None:
         """Return how the last stream ended, None where there was none; a killed keeper has noted no status."""
-        found = _read(self._state)
-        if not found:
+        state = _read(self._state)
+        if not state:
             return None
-        return found if "status" in found else {"status": None, "said": "it was killed"}
+        return state if "status" in state else {"status": None, "said": "it was killed"}
 
     def _pid(self) -> int | None:
         """Return the process id of the running stream; None where it has ended since."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until:
-            if found := _read(self._state):
-                pid: int | None = found.get("pid")
+            if state := _read(self._state):
+                pid: int | None = state.get("pid")
                 return pid
             time.sleep(0.05)
         raise RunnerError(f"a stream runs, and {self._state} does not say which: remove what is beside it, and stop it")
@@ -177,12 +177,12 @@ def end_all(warehouse: Place) -> int:
     """End the streams of a lake that run on this machine, all at once; returns how many there were."""
     ended = []
     for state in folder().glob("*.json"):
-        found = _read(state)
-        if "pid" in found and found.get("lake") == str(warehouse):
+        noted = _read(state)
+        if "pid" in noted and noted.get("lake") == str(warehouse):
             ended.append(Keeper(state.with_suffix(""), (), {}))
     with ThreadPoolExecutor() as pool:
-        for one in [pool.submit(one.end, lambda doing: None) for one in ended]:
-            one.result()
+        for future in [pool.submit(keeper.end, lambda doing: None) for keeper in ended]:
+            future.result()
     return len(ended)
 
 
@@ -201,17 +201,17 @@ def _locked(lock: BinaryIO) -> bool:
 def _read(file: Path) -> dict[str, Any]:
     """Read the state that a file notes of a stream; empty where there is no such file."""
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
+        state: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return state
 
 
 def why(heard: str) -> str:
     """Return why a process failed, in one line: its last line that starts with `error: `, else its last line."""
     lines = [line.strip() for line in heard.splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
-    return said.removeprefix("error: ")
+    last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
+    return last.removeprefix("error: ")
 
 
 def _noted(file: Path, state: Mapping[str, Any]) -> None:
@@ -229,15 +229,15 @@ def keep(place: Path, command: Sequence[str]) -> int:
     lake = os.environ.get(f"{PREFIX}WAREHOUSE", "")
     _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": lake, "since": time.time()})
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def pass_on(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, told)
+        signal.signal(number, pass_on)
     status = process.wait()
-    with out.open("rb") as said:
-        said.seek(start)
-        heard = why(said.read().decode(errors="replace")) or "it said nothing"
+    with out.open("rb") as output:
+        output.seek(start)
+        heard = why(output.read().decode(errors="replace")) or "it said nothing"
     _noted(place.with_suffix(".json"), {"status": status, "said": "it was killed" if status < 0 else heard})
     return status
 

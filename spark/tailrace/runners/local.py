@@ -65,8 +65,8 @@ class Local(Keeping):
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
         """Run a backfill in this process where DuckDB computes it, else in the worker, which is started if need be."""
         with self._turns:
-            found = self._here(job, tell)
-        return Outcome.all_of(self._answer("backfill", job, tell)) if found is None else found
+            outcomes = self._here(job, tell)
+        return Outcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome] | None:
         """Run a job in this process; None where the job needs Spark, or DuckDB runs out of room."""
@@ -115,11 +115,11 @@ class Local(Keeping):
             with closing(self._connected(place, tell)) as connection:
                 self._connections.add(connection)
                 try:
-                    said = self._asked(connection, {what: job.model_dump()}, tell)
+                    answer = self._asked(connection, {what: job.model_dump()}, tell)
                 finally:
                     self._connections.discard(connection)
-            if said is not None:
-                return said
+            if answer is not None:
+                return answer
         raise RunnerError("the workers end as soon as they are asked: does the code of the definition keep changing?")
 
     def cancel(self) -> None:
@@ -159,14 +159,14 @@ class Local(Keeping):
 
     def _connected(self, place: Path, tell: Callable[[str], None]) -> socket.socket:
         self._check()
-        found = _connection(place)
-        if found is not None:
-            return found
+        connection = _connection(place)
+        if connection is not None:
+            return connection
         with _locked(place.with_suffix(".lock")):
             # Another process may have started the worker while this one waited for the lock.
-            found = _connection(place)
-            if found is not None:
-                return found
+            connection = _connection(place)
+            if connection is not None:
+                return connection
             tell("starting a Spark session that later runs share")
             return self._started(place)
 
@@ -180,9 +180,9 @@ class Local(Keeping):
         _started[process.pid] = process
         until = time.monotonic() + STARTING
         while time.monotonic() < until and process.poll() is None:
-            found = _connection(place)
-            if found is not None:
-                return found
+            connection = _connection(place)
+            if connection is not None:
+                return connection
             time.sleep(0.05)
         with suppress(ProcessLookupError):
             process.kill()
@@ -192,9 +192,9 @@ class Local(Keeping):
     @property
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings, in which paths are absolute: relative ones may differ there."""
-        said = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
+        values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
-        return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (said | paths).items()}
+        return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (values | paths).items()}
 
     def _socket(self, job: BackfillJob | MaintainJob) -> Path:
         return folder() / f"{self._of(Path(job.definition).parent)}.sock"
@@ -217,8 +217,8 @@ def _stopped(place: Path, warehouse: Place) -> bool:
         return False
     with closing(connection):
         connection.sendall(json.dumps({"stop": str(warehouse)}).encode() + b"\n")
-        said = json.loads(connection.makefile("rb").readline() or b"{}")
-    pid = said.get("pid")
+        answer = json.loads(connection.makefile("rb").readline() or b"{}")
+    pid = answer.get("pid")
     if pid is None:
         return False
     until = time.monotonic() + _ENDING

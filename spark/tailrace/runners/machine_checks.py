@@ -45,12 +45,12 @@ def brokers(settings: Settings) -> str:
     if settings.kafka_bootstrap is None:
         raise UnseenError("TAILRACE_KAFKA_BOOTSTRAP is not set", "")
     deaf = []
-    for one in settings.kafka_bootstrap.split(","):
-        host, _, port = one.rpartition(":")
+    for broker in settings.kafka_bootstrap.split(","):
+        host, _, port = broker.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
         except (OSError, OverflowError) as error:
-            deaf.append(f"{one} ({error})")
+            deaf.append(f"{broker} ({error})")
     if deaf:
         raise WrongError(
             f"no connection to {', '.join(deaf)}",
@@ -60,12 +60,12 @@ def brokers(settings: Settings) -> str:
 
 
 def _java(settings: Settings) -> str:
-    found = require_java(settings.java_home)
-    if not OLDEST <= found.release <= NEWEST:
+    java = require_java(settings.java_home)
+    if not OLDEST <= java.release <= NEWEST:
         raise WrongError(
-            f"Java {found.release} in {found.home}, expected {OLDEST} to {NEWEST}", "set TAILRACE_JAVA_HOME to another"
+            f"Java {java.release} in {java.home}, expected {OLDEST} to {NEWEST}", "set TAILRACE_JAVA_HOME to another"
         )
-    return f"Java {found.release} in {found.home}"
+    return f"Java {java.release} in {java.home}"
 
 
 def _jars(settings: Settings) -> str:
@@ -87,19 +87,19 @@ def _pins() -> dict[str, str]:
         asked = requires("tailrace") or []
     except PackageNotFoundError:
         return {}
-    found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;,]+)", one) for one in asked)
-    return {one[1].lower(): one[2] for one in found if one is not None}
+    matches = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;,]+)", requirement) for requirement in asked)
+    return {match[1].lower(): match[2] for match in matches if match is not None}
 
 
 def _package(name: str, pins: dict[str, str]) -> str:
     try:
-        found = version(name)
+        present = version(name)
     except PackageNotFoundError:
         raise UnseenError("not installed", "install the extra of tailrace that has it, where it is needed") from None
     if name not in pins:
-        raise UnseenError(f"{found}; tailrace is not installed, which would say what it pins", "install tailrace")
-    if found != pins[name]:
+        raise UnseenError(f"{present}; tailrace is not installed, which would say what it pins", "install tailrace")
+    if present != pins[name]:
         raise WrongError(
-            f"{found}, the project pins {pins[name]}", f"`uv pip install {name}=={pins[name]}`, or `make setup`"
+            f"{present}, the project pins {pins[name]}", f"`uv pip install {name}=={pins[name]}`, or `make setup`"
         )
-    return f"{found}, as pinned"
+    return f"{present}, as pinned"

@@ -14,8 +14,8 @@ def folder() -> Path:
     """Make a folder that only this user can read, and return it. Raises `RunnerError` where it is another user's."""
     made = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
     made.mkdir(mode=0o700, exist_ok=True)
-    found = made.lstat()
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+    status = made.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
         raise RunnerError(f"{made} is not a folder of this user alone: remove it, or set TMPDIR", again=False)
     return made
 

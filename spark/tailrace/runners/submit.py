@@ -56,8 +56,8 @@ class Submit(Keeping):
 
     def _keeper(self, job: StreamJob) -> Keeper:
         command = [*self.start, str(self.jobs / "stream.py"), *job.words]
-        told = "\n".join([str(self.settings.warehouse), *command])
-        place = folder() / f"submitted-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        identity = "\n".join([str(self.settings.warehouse), *command])
+        place = folder() / f"submitted-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         return Keeper(place, command, self._environment)
 
     @property
@@ -99,8 +99,8 @@ class Submit(Keeping):
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, Status.GAVE_WAY):
             # spark-submit forwards Python's error output to its standard output, with the rest.
-            said = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
-            raise RunnerError(said, again=process.returncode != Status.USAGE)
+            reason = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
+            raise RunnerError(reason, again=process.returncode != Status.USAGE)
         return last_object(out)
 
 
@@ -109,10 +109,10 @@ def last_object(out: str) -> dict[str, Any]:
     lines = out.splitlines()
     starts = [place for place, line in enumerate(lines) if line == "{"]
     try:
-        found: dict[str, Any] = json.loads("\n".join(lines[starts[-1] :]))
+        data: dict[str, Any] = json.loads("\n".join(lines[starts[-1] :]))
     except (IndexError, ValueError):
         raise RunnerError("the run ended well and did not say what it did", again=False) from None
-    return found
+    return data
 
 
 def _tell(process: subprocess.Popen[str], number: signal.Signals) -> None:

@@ -40,7 +40,7 @@ class Bundle:
     """An epoch's records before they are in the log, its clock, and the properties of the log's commit.
 
     `records` are those that fit, as the folds take them; `stamped` are all of them, as the landing writes them. Both
-    are Arrow tables where DuckDB takes the epoch; else `kept` is the Spark frame that holds them until they are folded.
+    are Arrow tables where DuckDB takes the epoch; else `frame` is Spark's, which holds them until they are folded.
     `progress` is the log's progress after the epoch, `duplicates` the number of records that came again and were
     dropped, and `files` the number of files that the records came from.
     """
@@ -49,15 +49,15 @@ class Bundle:
     properties: Mapping[str, str]
     records: Bundled
     stamped: Bundled
-    kept: DataFrame | None
+    frame: DataFrame | None
     progress: Progress
     duplicates: int = 0
     files: int = 0
 
     def let_go(self) -> None:
         """Free the frame that holds the records, once they are folded."""
-        if self.kept is not None:
-            self.kept.unpersist()
+        if self.frame is not None:
+            self.frame.unpersist()
 
 
 class Intake:
@@ -86,13 +86,13 @@ class Intake:
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
-        kept = frame if once else frame.persist()
-        told = self._advanced(kept, files, read)
+        records = frame if once else frame.persist()
+        entries = self._advanced(records, files, read)
         if self._remembered is None:
-            return self._bundle(kept, told, read, files=len(files))
-        unique = self._remembered.unique(kept)
+            return self._bundle(records, entries, read, files=len(files))
+        unique = self._remembered.unique(records)
         self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
-        return self._bundle(unique.frame, told, read, unique.duplicates, len(files))
+        return self._bundle(unique.frame, entries, read, unique.duplicates, len(files))
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""
@@ -108,15 +108,15 @@ class Intake:
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
         """Make the epoch of records that are in this process."""
-        told = self._advanced(table, files, read)
+        entries = self._advanced(table, files, read)
         if not self.log.id_columns:
-            return self._of_rows(table, told, read, files=len(files))
+            return self._of_rows(table, entries, read, files=len(files))
         if self._remembered_rows is None:
             self._remembered_rows, self._remembered = self._restored_rows(), None
         unique = self._remembered_rows.unique(table, self.landing.epoch + 1, self.progress.now)
-        return self._of_rows(unique.rows, told, read, unique.duplicates, len(files))
+        return self._of_rows(unique.rows, entries, read, unique.duplicates, len(files))
 
-    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> _Told:
+    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> _Entries:
         """Move the log's progress on by what a bundle has of each partition; return what the control tables say."""
         follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
         seen, now = dict[str, Seen](), _wall_clock()
@@ -126,9 +126,9 @@ class Intake:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
         if not follows:
             seen = {}
-        told = self._told()
-        self.progress = self._after(seen | completed(self.log, files), now, told, partitions(read["offset"]))
-        return told
+        entries = self._entries()
+        self.progress = self._after(seen | completed(self.log, files), now, entries, partitions(read["offset"]))
+        return entries
 
     def _restored_rows(self) -> RememberedRows:
         """Read the ids that the log has, as of its last epoch, by DuckDB."""
@@ -139,14 +139,14 @@ class Intake:
             return RememberedRows(self._database, self.log, times, f"({declared})")
 
     def _of_rows(
-        self, table: pa.Table, told: _Told, read: Mapping[str, str], duplicates: int = 0, files: int = 0
+        self, table: pa.Table, entries: _Entries, read: Mapping[str, str], duplicates: int = 0, files: int = 0
     ) -> Bundle:
         epoch = self.landing.epoch + 1
         stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
         errors = stamped["_error"]
         good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
         return Bundle(
-            *self._clock_and_properties(told, read, duplicates),
+            *self._clock_and_properties(entries, read, duplicates),
             good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
         )  # fmt: skip
 
@@ -163,64 +163,64 @@ class Intake:
         """
         if self.landing.epoch < 0:
             return None
-        told = self._told()
+        entries = self._entries()
         # Where processing time follows the records' arrival, it stands still without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
-        progress = self._after({}, now, told, ())
-        if not (in_flight or told.signals) and progress.watermark == self.progress.watermark:
+        progress = self._after({}, now, entries, ())
+        if not (in_flight or entries.signals) and progress.watermark == self.progress.watermark:
             at = due() if now > self.progress.now else None
             if at is None or at > now:
                 return None
         self.progress = progress
         read = {name: self.landing.log.head.properties[name] for name in READ}
         if not self.sides.small:
-            return self._bundle(self._no_records(), told, read)
+            return self._bundle(self._no_records(), entries, read)
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
-        return self._of_rows(self._nothing, told, read)
+        return self._of_rows(self._nothing, entries, read)
 
     def _no_records(self) -> DataFrame:
         return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
 
-    def _told(self) -> _Told:
+    def _entries(self) -> _Entries:
         """Read what was entered in the control tables since the last epoch."""
         head = self.landing.log.head.properties
         complete, seen = self._completions.come(head)
         properties = {} if self._signals is None else self._signals.come(head)
-        return _Told(names_of(properties), complete, {**seen, **properties})
+        return _Entries(names_of(properties), complete, {**seen, **properties})
 
-    def _after(self, seen: Mapping[str, Seen], now: int, told: _Told, there: Iterable[str]) -> Progress:
+    def _after(self, seen: Mapping[str, Seen], now: int, entries: _Entries, there: Iterable[str]) -> Progress:
         both = dict(seen)
-        for name, until in ((name, until) for name, until in told.complete.items() if name is not None):
-            one = both.get(name, Seen())
-            both[name] = replace(one, complete=max(until, one.complete or until))
-        complete = told.complete.get(None, BEGINNING)
+        for name, until in ((name, until) for name, until in entries.complete.items() if name is not None):
+            partition = both.get(name, Seen())
+            both[name] = replace(partition, complete=max(until, partition.complete or until))
+        complete = entries.complete.get(None, BEGINNING)
         return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
 
     def _bundle(
-        self, kept: DataFrame, told: _Told, read: Mapping[str, str], duplicates: int = 0, files: int = 0
+        self, records: DataFrame, entries: _Entries, read: Mapping[str, str], duplicates: int = 0, files: int = 0
     ) -> Bundle:
         epoch = self.landing.epoch + 1
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
-        stamped = self.landing.stamped(kept, self._clock_view)
+        stamped = self.landing.stamped(records, self._clock_view)
         # A literal, as the fold reads it of late records only; for every record of the log it would compile anew.
-        good = kept.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        clock, properties = self._clock_and_properties(told, read, duplicates)
-        return Bundle(clock, properties, good, stamped, kept, self.progress, duplicates, files)
+        good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        clock, properties = self._clock_and_properties(entries, read, duplicates)
+        return Bundle(clock, properties, good, stamped, records, self.progress, duplicates, files)
 
     def _clock_and_properties(
-        self, told: _Told, read: Mapping[str, str], duplicates: int
+        self, entries: _Entries, read: Mapping[str, str], duplicates: int
     ) -> tuple[Clock, dict[str, str]]:
         """Return the next epoch's clock, and the properties of the log's commit."""
-        clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, told.signals)
-        properties = {**clock_properties(clock), **read, **told.properties, PROGRESS: self.progress.text()}
+        clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, entries.signals)
+        properties = {**clock_properties(clock), **read, **entries.properties, PROGRESS: self.progress.text()}
         if self.log.id_columns:
             properties[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
         return clock, properties
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Entries:
     """The entries of the control tables: signals, until when partitions (None: the log) are complete, in microseconds.
 
     `properties` record in the log's commit that the entries were taken.

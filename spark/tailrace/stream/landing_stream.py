@@ -332,8 +332,8 @@ class Stream:
             return fenced
         if isinstance(error, duckdb.Error):
             error = EngineError.of(error)
-        said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-        text = said.split("\n", 1)[0]
+        message = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        text = message.split("\n", 1)[0]
         return StreamError(
             f"the stream of log {self.log.name} from {self.source} failed: {text}; nothing that was published is lost: "
             "mend what it names and start the stream again, or look into the driver's log"

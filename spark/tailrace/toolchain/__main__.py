@@ -20,15 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", action="append", choices=GROUPS, help="what to fetch, more than once; default: lake")
     parser.add_argument("--check", action="store_true", help="only look, never fetch")
     parser.add_argument("--java", action="store_true", help="only print the home of the Java that would run")
-    given = parser.parse_args(arguments)
-    groups = given.group or ["lake"]
+    options = parser.parse_args(arguments)
+    groups = options.group or ["lake"]
     try:
         settings = Settings()
         java = require_java(settings.java_home)
-        if given.java:
+        if options.java:
             print(java.home)
             return 0
-        fetched = [] if given.check else fetch(settings.jars, groups, java)
+        fetched = [] if options.check else fetch(settings.jars, groups, java)
         ready = class_path(settings.jars, groups)
         quiet_home(java, settings.jars)  # so that who may only read the folder later finds it made
     except TailraceError as error:

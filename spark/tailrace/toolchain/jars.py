@@ -177,24 +177,24 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
     )
     if ran.returncode:
         # Ivy draws progress with dots; its messages are in the other lines.
-        said = [line.strip() for line in ran.stdout.splitlines() if line.strip(". \t\n") and "....." not in line]
-        raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(said[-20:]))
+        messages = [line.strip() for line in ran.stdout.splitlines() if line.strip(". \t\n") and "....." not in line]
+        raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(messages[-20:]))
 
 
 def _dependency(organisation: str, name: str, revision: str, classifier: str = "") -> str:
     """Write a jar as a dependency of Ivy's XML file."""
-    said = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
+    attributes = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
     inner = f"<artifact name={quoteattr(name)} ext='jar' m:classifier={quoteattr(classifier)}/>" if classifier else ""
-    return f"<dependency {said} transitive='false' conf='default->default'>{inner}</dependency>"
+    return f"<dependency {attributes} transitive='false' conf='default->default'>{inner}</dependency>"
 
 
 def _ivy() -> Path:
     """Find Ivy among Spark's own jars. Raises ToolchainError when Spark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     home = Path(spec.origin).parent if spec and spec.origin else None
-    found = sorted(home.glob("jars/ivy-*.jar")) if home else []
-    if not found:
+    jars = sorted(home.glob("jars/ivy-*.jar")) if home else []
+    if not jars:
         raise ToolchainError(
             "pyspark is not installed, and its jars bring what fetches jars; run `pip install 'tailrace[spark]'`"
         )
-    return found[-1]
+    return jars[-1]

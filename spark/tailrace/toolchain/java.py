@@ -54,8 +54,8 @@ def _look(home: Path) -> Java | None:
     if not os.access(command, os.X_OK):
         return None
     facts = home / "release"
-    found = re.search(r'^JAVA_VERSION="([^"]+)"', facts.read_text(), re.MULTILINE) if facts.is_file() else None
-    return Java(home, _release(found[1])) if found else _ask(command)
+    match = re.search(r'^JAVA_VERSION="([^"]+)"', facts.read_text(), re.MULTILINE) if facts.is_file() else None
+    return Java(home, _release(match[1])) if match else _ask(command)
 
 
 def _ask(command: Path) -> Java | None:

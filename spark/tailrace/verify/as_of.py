@@ -78,8 +78,8 @@ def as_of(
         if keep is not None:
             texts = (f"SELECT * FROM {relation}" for relation in (answers, windows))
             tables = kept_in(session, *zip(_contracts(pipeline, epoch, keep), texts, strict=True))
-        one = "" if key is None else _of(session, pipeline, key)
-        windows, answers = (f"{relation} w{one}" for relation in (windows, answers))
+        of_key = "" if key is None else _of(session, pipeline, key)
+        windows, answers = (f"{relation} w{of_key}" for relation in (windows, answers))
         soonest = listed(["window_end", "window_start"], names(pipeline))
         newest = listed(["window_end DESC", "window_start DESC"], names(pipeline))
         return AsOf(
@@ -119,9 +119,9 @@ def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
     """Write the WHERE clause by which a row `w` is of a key."""
     types = key_columns(pipeline)
     schema = arrow_schema({name: shape_of(type) for name, type in types.items()})
-    given = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
+    relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
     same = " AND ".join(f"w.{name} <=> k.{name}" for name in names(pipeline))
-    return f" WHERE EXISTS (SELECT 1 FROM {given} k WHERE {same})"
+    return f" WHERE EXISTS (SELECT 1 FROM {relation} k WHERE {same})"
 
 
 def _contracts(pipeline: Pipeline, epoch: int, keep: str) -> tuple[Contract, Contract]:
@@ -129,6 +129,6 @@ def _contracts(pipeline: Pipeline, epoch: int, keep: str) -> tuple[Contract, Con
     doc = f"of pipeline {pipeline.name} as of epoch {epoch}"
     types = {name: "timestamp" if name in _INSTANTS else type for name, type in state_types(pipeline).items()}
     columns = {name: Column(shape_of(type), "as a partial of the ledger has it") for name, type in types.items()}
-    given = {name: replace(column, required=False) for name, column in answer_contract(pipeline).columns.items()}
-    answers = Contract(keep, f"the answers {doc}", given)
+    nullable = {name: replace(column, required=False) for name, column in answer_contract(pipeline).columns.items()}
+    answers = Contract(keep, f"the answers {doc}", nullable)
     return answers, Contract(f"{keep}{OPEN}", f"the open windows {doc}", columns)

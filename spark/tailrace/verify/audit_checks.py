@@ -70,10 +70,10 @@ class Audited:
             return
         log_ = self.definition.source.name
         for name, kind in ((log_, "records"), (rejected_name(log_), "rejected")):
-            said, whole = self._added(name)
-            found = counts[kind]
-            detail = f"{found:,} {kind} in {name}, its commits say {said:,}"
-            yield Check(f"{kind} are those that were landed", found == said or not whole, detail)
+            added, whole = self._added(name)
+            count = counts[kind]
+            detail = f"{count:,} {kind} in {name}, its commits say {added:,}"
+            yield Check(f"{kind} are those that were landed", count == added or not whole, detail)
         log = self.log
         doubled = self.session.count(f"(SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)")
         again = self.session.count(
@@ -105,9 +105,9 @@ class Audited:
 
     def _added(self, table: str) -> tuple[int, bool]:
         """Count the records that the table's commits up to the audited epoch added; tells, too, if all are known."""
-        found = commits(self.lake, table)
-        epochs = (one for one in found.all if int(one.properties.get("epoch", "-1")) <= self.epoch)
-        return sum(one.added for one in epochs), found.whole
+        history = commits(self.lake, table)
+        epochs = (commit for commit in history.all if int(commit.properties.get("epoch", "-1")) <= self.epoch)
+        return sum(commit.added for commit in epochs), history.whole
 
     def in_order(self) -> Check:
         """Check that the ledger has each epoch once, in order (`epochs_in_order`)."""
@@ -119,22 +119,22 @@ class Audited:
         `rejected` is a relation of the ledger's rows, and `again` a query of the log's records that a step rejects.
         """
         both = in_common(self.session, rejected, f"({again})", PLACE)
-        kept, failed = self.session.count(rejected), self.session.count(f"({again})")
-        detail = f"{kept:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
-        return Check("rejected records are in the ledger", both == kept == failed, detail)
+        held, failed = self.session.count(rejected), self.session.count(f"({again})")
+        detail = f"{held:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
+        return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def compared(self, name: str, text_: str) -> Check:
         """Check that a query of differences (`answers.differences`) has no row with a `change` other than `same`."""
-        found = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
-        by = {row["change"]: row["n"] for row in found}
+        counts = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
+        by = {row["change"]: row["n"] for row in counts}
         same = by.pop("same", 0)
         if not by:
             return Check(name, True, f"{same:,} {self.of}, no difference")
         words = {"new": "missing", "gone": "not in the batch answer", "changed": "different"}
-        told = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
+        changes = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
         rows = self.session.rows(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}")
         quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
-        return Check(name, False, f"{same:,} {self.of} the same, {told}: {quotes}")
+        return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
 
 
 def epochs_in_order(lake: Lake, ledger: str, snapshot: int | None, clocks: tuple[str, ...] = CLOCK) -> Check:

@@ -102,8 +102,8 @@ def _checks(
     for name, (kind, by) in spans.items():
         grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
         twice[name] = session.count(f"({grouped})")
-    found = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
-    yield Check("nothing is in the ledger twice", not found, found or "each key once an epoch, each record once")
+    doubled = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
+    yield Check("nothing is in the ledger twice", not doubled, doubled or "each key once an epoch, each record once")
     if computation.once is not None:
         yield _counted_once(session, computation, ledger)
 
@@ -114,10 +114,8 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
     registry, claimant = computation.once.registry, claimant_of(session.lake, computation)
     rows = session.table(registry, equal("claimant", claimant), of=shared(session.lake))
     own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
-    told = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
-    text = (
-        f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({told}) told"
-    )
+    ids = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
+    text = f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({ids}) c"
     (row,) = session.rows(f"{text} LEFT JOIN ({own}) own USING (id, event_time)")
     detail = "{ids:,} counted, {twice:,} of them twice, {foreign:,} of them another's".format(**row)
     return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)

@@ -33,9 +33,9 @@ def _audited(lake: Lake, definition: Map) -> Audit:
     ledger = ledger_name(definition.name)
     reads = [log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
     with session_for(lake, definition, "audit", reads) as session:
-        one = _MapAudit(session, definition)
-        with pinned(lake, {one.ledger: one.head.snapshot}):
-            return one.run()
+        auditing = _MapAudit(session, definition)
+        with pinned(lake, {auditing.ledger: auditing.head.snapshot}):
+            return auditing.run()
 
 
 class _MapAudit(Audited):

@@ -52,7 +52,7 @@ class MapReplayed:
     @property
     def ok(self) -> bool:
         """Whether the replay gave exactly the ledger's rows."""
-        return all(one.ledger == one.replay == one.same for one in self.counts.values())
+        return all(count.ledger == count.replay == count.same for count in self.counts.values())
 
 
 def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> MapReplayed:
@@ -92,7 +92,7 @@ def _compared(
     items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
     held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
     rows = session.materialized(map_rows.differences(definition, map_rows.output(definition, good), held, doubled=True))
-    by = {one["change"]: one["n"] for one in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
+    by = {row["change"]: row["n"] for row in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
     both = by.get("same", 0) + by.get("changed", 0)
     counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
     if failed is not None:

@@ -50,9 +50,9 @@ def audit(lake: Lake, pipeline: Ranged) -> Audit:
 
 def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
     with session_for(lake, pipeline, "audit", _read(lake, pipeline)) as session:
-        one = _Audit(session, pipeline)
-        with pinned(lake, {one.ledger: one.head.snapshot}):
-            return one.run()
+        auditing = _Audit(session, pipeline)
+        with pinned(lake, {auditing.ledger: auditing.head.snapshot}):
+            return auditing.run()
 
 
 def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
@@ -125,30 +125,30 @@ class _Audit(Audited):
     def _late_are_records(self, counts: dict[str, int]) -> Check:
         """Check that each late row points at a record of the log, and that no record is late twice for one window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
-        found = self.session.count(f"{self.late} l JOIN {self.log} r ON {place}")
+        matched = self.session.count(f"{self.late} l JOIN {self.log} r ON {place}")
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
         twice = self.session.count(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)")
         if leaves_out(self.first):
             # A step may make several records of one, each too late by itself.
             twice = 0
-        detail = f"{counts['late']:,} late rows, {found:,} of them found in the log, {twice:,} doubled"
-        return Check("late rows are records of the log", found == counts["late"] and twice == 0, detail)
+        detail = f"{counts['late']:,} late rows, {matched:,} of them found in the log, {twice:,} doubled"
+        return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
 
     def _every_record_counted(self) -> Check:
         """Check that every record of the log was accepted into its windows or is late (X6)."""
         total = self.session.count(f"({self.answering.first.placed(self.log)})")
-        kept = self.session.count(f"({self._kept('true')})")
+        accepted = self.session.count(f"({self._accepted('true')})")
         late = self.session.count(self.late)
-        detail = f"{total:,} records in windows = {kept:,} accepted + {late:,} late"
-        return Check("every record is in a window or late", total == kept + late, detail)
+        detail = f"{total:,} records in windows = {accepted:,} accepted + {late:,} late"
+        return Check("every record is in a window or late", total == accepted + late, detail)
 
     def _rejected(self) -> Iterator[Check]:
         yield self.rejected_again(self.rejected, self.answering.failed(self.log))
 
     def _no_correction_late(self) -> Check:
         """Check that no correction of an earlier stage came too late: a stage waits for the stage before it (T3)."""
-        found = self.session.count(self.late_own)
-        return Check("corrections came in time", found == 0, f"{found:,} answers of earlier stages came too late")
+        too_late = self.session.count(self.late_own)
+        return Check("corrections came in time", too_late == 0, f"{too_late:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
         """Check that every closed window's answer is that of one batch over the log less the too late records (L1).
@@ -160,13 +160,13 @@ class _Audit(Audited):
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
             # The late rows of the first stage say which window they were too late for, so one batch is enough.
-            expected = batch(onward(self._kept(self._mended(_within("UNIX_MICROS(window_end)")))), closed)
+            expected = batch(onward(self._accepted(self._mended(_within("UNIX_MICROS(window_end)")))), closed)
         else:
             mended = self._covered()
             others = " AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())])
-            texts = [batch(onward(self._kept("true")), others)]
+            texts = [batch(onward(self._accepted("true")), others)]
             for epoch, ranges in mended.items():
-                texts.append(batch(onward(self._kept(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
+                texts.append(batch(onward(self._accepted(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
             expected = " UNION ALL ".join(f"SELECT * FROM ({text_})" for text_ in texts)
         return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
 
@@ -180,22 +180,22 @@ class _Audit(Audited):
 
         A window that several backfills have computed is under the backfill of the highest generation.
         """
-        within, found, above = _within("window_end"), dict[int, list[str]](), list[str]()
+        within, conditions, above = _within("window_end"), dict[int, list[str]](), list[str]()
         for run in sorted(self.repairs, key=lambda run: -run.generation):
             own = " AND ".join([within(run), *(f"NOT {range_}" for range_ in above)])
-            found.setdefault(run.log_epoch or 0, []).append(f"({own})")
+            conditions.setdefault(run.log_epoch or 0, []).append(f"({own})")
             above.append(within(run))
-        return {epoch: f"({' OR '.join(ranges)})" for epoch, ranges in found.items()}
+        return {epoch: f"({' OR '.join(ranges)})" for epoch, ranges in conditions.items()}
 
     def _panes_give_answers(self) -> Check:
         """Check that the latest panes by version are the answers (L2)."""
         order = "generation DESC, epoch DESC, pane_index DESC, retraction"
         by = listed(names(self.pipeline), ["window_start", "window_end"])
         results = [quoted(name) for name in self.pipeline.results]
-        shown = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
+        values = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
         spans = ["UNIX_MICROS(window_start) AS window_start", "UNIX_MICROS(window_end) AS window_end"]
         parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
-        items = listed(names(self.pipeline), spans, shown, parts)
+        items = listed(names(self.pipeline), spans, values, parts)
         ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place FROM {self.panes}"
         latest = f"SELECT {items} FROM ({ranked}) WHERE _place = 1 AND NOT retraction"
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
@@ -209,7 +209,7 @@ class _Audit(Audited):
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
         return f"LEAST(window_end + {self.pipeline.lateness}L, {END_OF_TIME}L) <= {self.watermark}L"
 
-    def _kept(self, lost: str) -> str:
+    def _accepted(self, lost: str) -> str:
         """Write the SQL of the first stage's assigned records less those that were too late for their window.
 
         `lost` is a condition on late rows: the records of late rows that do not meet it are included.

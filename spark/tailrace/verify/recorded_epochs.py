@@ -58,7 +58,7 @@ class Recording:
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
         # A commit since then may be of a later epoch.
-        self._commits = {epoch: found for epoch, found in recorded(lake, self.table).items() if epoch <= self.last}
+        self._commits = {epoch: commit for epoch, commit in recorded(lake, self.table).items() if epoch <= self.last}
         # An epoch's records are published before the epoch itself is, so the source's snapshot, read after, has them.
         self.source = pipeline.log.name if self.earlier is None else ledger_name(self.earlier.name)
         self.snapshots = {self.table: head.snapshot, self.source: lake.head(self.source).snapshot}

@@ -67,8 +67,8 @@ def compared(
     grouped = f"SELECT {by}, {per} FROM ({both}) GROUP BY {by}"
     sums = {"ledger": "_ledger", "replay": "_replay", "same": "LEAST(_ledger, _replay)"}
     totals = ", ".join(f"CAST(SUM({term}) AS bigint) AS {name}" for name, term in sums.items())
-    found = session.rows(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind")
-    counts = {row.pop("kind"): Count(**row) for row in found}
+    kinds = session.rows(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind")
+    counts = {row.pop("kind"): Count(**row) for row in kinds}
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
     order = listed(["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE])
@@ -128,18 +128,18 @@ def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator
             yield _difference(pipeline, ledger[0], replay[0], differ)
             continue
         for row in of:
-            said = {name for name, value in row.items() if value is not None}
+            filled = {name for name, value in row.items() if value is not None}
             more = row["_ledger"] > row["_replay"]
-            yield _difference(pipeline, row if more else None, None if more else row, said)
+            yield _difference(pipeline, row if more else None, None if more else row, filled)
 
 
 def _difference(
     pipeline: Pipeline, ledger: dict[str, Any] | None, replay: dict[str, Any] | None, columns: set[str]
 ) -> Difference:
     row = ledger or replay or {}
-    told = columns - {"kind", "epoch", *pipeline.key, *_SPAN, *_SIDES}
+    differing = columns - {"kind", "epoch", *pipeline.key, *_SPAN, *_SIDES}
     of_ledger, of_replay = (
-        None if one is None else {name: one[name] for name in one if name in told} for one in (ledger, replay)
+        None if one is None else {name: one[name] for name in one if name in differing} for one in (ledger, replay)
     )
     times = tuple(max(one[side] for one in (ledger, replay) if one is not None) for side in _SIDES)
     start, end = (row[name] for name in _SPAN)

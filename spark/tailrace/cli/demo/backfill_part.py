@@ -64,26 +64,26 @@ class Corrected:
         }
 
 
-def tell(story: Story, found: Corrected, reads: Reads, wide: Span, shown: Span) -> None:
+def tell(story: Story, corrected: Corrected, reads: Reads, wide: Span, shown: Span) -> None:
     """Tell what a backfill did."""
-    done, differ = found.done, len(changed(found.old, found.new))
+    done, differ = corrected.done, len(changed(corrected.old, corrected.new))
     story.say(
         f"{counted(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
         f"{done.retracted:,} went away, in {span(done.seconds)}. Flights and their mean delay in the hours around the "
         "shown one, as the pane on time had them, as the stream left them, and now:"
     )
     story.show(_history(reads, wide, shown))
-    if not found.clean:
+    if not corrected.clean:
         story.say(
             f"{counted(differ, 'row')} differ where the backfill says it changed {done.changed:,}, and once more "
-            f"{found.again.changed:,}: this is a bug.",
+            f"{corrected.again.changed:,}: this is a bug.",
             style="bold red",
         )
         return
     story.say(
-        f"Was anything else touched? Iceberg keeps the answer of before (snapshot {found.before}) and of after "
-        f"({found.after}). Row by row, {found.alone:,} of {counted(len(found.new), 'row')} are the same in every "
-        f"column, version included; the other {differ:,} are the backfill's, of generation {done.run.generation}."
+        f"Was anything else touched? Iceberg keeps the answer of before (snapshot {corrected.before}) and of after "
+        f"({corrected.after}). Row by row, {corrected.alone:,} of {counted(len(corrected.new), 'row')} are the same in "
+        f"every column, version included; the other {differ:,} are the backfill's, of generation {done.run.generation}."
     )
     story.say("The same backfill once more, as a check, changed nothing.")
 
@@ -97,10 +97,10 @@ def _history(reads: Reads, wide: Span, shown: Span) -> Table:
         own = [pane for pane in panes if pane.start == start]
         streamed = [pane for pane in own if pane.timing != "correction"]
         on_time = next((pane for pane in streamed if pane.timing == "on_time"), None)
-        cells = [_said(pane) for pane in (on_time, streamed[-1] if streamed else None, own[-1])]
+        cells = [_cell(pane) for pane in (on_time, streamed[-1] if streamed else None, own[-1])]
         rows.add_row(f"{start:%H:%M}", *cells, style="bold" if start == shown.first else "")
     return rows
 
 
-def _said(pane: Fired | None) -> str:
+def _cell(pane: Fired | None) -> str:
     return "–" if pane is None else f"{pane.flights}  {rounded(pane.mean_delay)} min".rjust(14)

@@ -97,8 +97,8 @@ class Reads:
         scan = table.scan(rows) if since is None else table.incremental_append_scan(
             from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=now, row_filter=rows
         )  # fmt: skip
-        found = [_fired(row) for row in scan.to_arrow().to_pylist()]
-        return sorted(found, key=lambda pane: (pane.version, not pane.retraction, pane.start)), now
+        panes = [_fired(row) for row in scan.to_arrow().to_pylist()]
+        return sorted(panes, key=lambda pane: (pane.version, not pane.retraction, pane.start)), now
 
     def late(self) -> list[dict[str, Any]]:
         """Read the ledger's rows of records that came too late, in the whole table."""
@@ -113,7 +113,7 @@ class Reads:
         }
         log = self.pipeline.log
         rows = self.lake.table(log.name).scan(span.within(log.event_time)).to_arrow().to_pylist()
-        found = [
+        flights = [
             Flight(
                 row["flight_id"],
                 row["scheduled"],
@@ -123,12 +123,12 @@ class Reads:
             )
             for row in rows
         ]
-        return sorted(found, key=lambda flight: (flight.known, flight.scheduled, flight.id))
+        return sorted(flights, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
         """Read (processing time, watermark from then on) of the epochs, in order, from the ledger's commits."""
-        clocks = (one.clock for one in recorded(self.lake, self.ledger).values())
-        steps = {(one.processing_time, one.watermark) for one in clocks if one.watermark > BEGINNING}
+        clocks = (epoch.clock for epoch in recorded(self.lake, self.ledger).values())
+        steps = {(epoch.processing_time, epoch.watermark) for epoch in clocks if epoch.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]
 
     def snapshot(self) -> int:
@@ -182,7 +182,7 @@ def _version(row: Mapping[str, Any]) -> Version:
 
 def _extension(name: str) -> Path | None:
     """Find the file of a DuckDB extension that was installed as a package: nothing is downloaded."""
-    found = importlib.util.find_spec(f"duckdb_extension_{name}")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    if spec is None or spec.origin is None:
         return None
-    return next(Path(found.origin).parent.rglob("*.duckdb_extension"), None)
+    return next(Path(spec.origin).parent.rglob("*.duckdb_extension"), None)

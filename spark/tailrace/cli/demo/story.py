@@ -60,14 +60,14 @@ class Story:
     def take_interrupts(self) -> None:
         """Make Ctrl-C end the demo after the running part, which Spark would fail: it takes the signal for itself."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self._told)
+            signal.signal(signal.SIGINT, self._interrupt)
 
     def check(self) -> None:
         """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self.interrupted:
             raise KeyboardInterrupt
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
             # The query that is cut off would log a trace.
             logging.disable()
@@ -123,27 +123,27 @@ class Pace:
 
     story: Story
     total: int
-    reached: str = ""
+    place: str = ""
     epochs: int = 0
     records: int = 0
     live: tuple[Progress, TaskID] | None = None
     since: float = 0.0
-    told: float = 0.0
+    reported: float = 0.0
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
 
     def begin(self) -> None:
         """Note that the stream begins: rates and the time left count from here."""
-        self.since = self.told = time.perf_counter()
+        self.since = self.reported = time.perf_counter()
 
-    def epoch(self, records: int, reached: str) -> None:
-        """Count an epoch that is done; `reached` is the known time that its records have come to."""
-        self.epochs, self.records, self.reached = self.epochs + 1, self.records + records, reached
+    def epoch(self, records: int, place: str) -> None:
+        """Count an epoch that is done; `place` is the known time that its records have come to."""
+        self.epochs, self.records, self.place = self.epochs + 1, self.records + records, place
         self.ends.append(time.perf_counter())
         if self.live is not None:
             progress, task = self.live
             progress.update(task, completed=self.epochs)
-        elif time.perf_counter() - self.told >= QUIET:
-            self.told = time.perf_counter()
+        elif time.perf_counter() - self.reported >= QUIET:
+            self.reported = time.perf_counter()
             self.story.line((f"… known up to {self}", "dim"))
 
     @property
@@ -153,12 +153,12 @@ class Pace:
 
     def __str__(self) -> str:
         if not self.epochs or self.epochs == self.total:
-            return self.reached
-        said = f"{self.reached}  epoch {self.epochs:,} of {self.total:,}  {rate(self.records, self.seconds)} records/s"
+            return self.place
+        line = f"{self.place}  epoch {self.epochs:,} of {self.total:,}  {rate(self.records, self.seconds)} records/s"
         if len(self.ends) <= RECENT / 2:
-            return said
+            return line
         each = (self.ends[-1] - self.ends[0]) / (len(self.ends) - 1)
-        return f"{said}  {span(max(1, round(each * (self.total - self.epochs))))} left"
+        return f"{line}  {span(max(1, round(each * (self.total - self.epochs))))} left"
 
 
 class _PaceColumn(ProgressColumn):

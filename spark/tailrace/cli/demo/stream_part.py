@@ -41,7 +41,7 @@ class Streamed:
     def run(self, folder: str, files: int) -> SparkSession:
         """Stream the files and return the session that did so. Ctrl-C ends the stream after the running epoch."""
         with self.story.progress(files) as pace:
-            pace.reached = "starting Spark"
+            pace.place = "starting Spark"
             spark = open_session(self.settings, app="tailrace demo")
             self.story.take_interrupts()
             stream = Stream(
@@ -60,7 +60,7 @@ class Streamed:
             stream.stop()
             self._tell(pace)
             self.story.check()
-            pace.reached = "bringing the answer up with the ledger"
+            pace.place = "bringing the answer up with the ledger"
             stream.close()
             self.seconds = pace.seconds
         self._summed()

@@ -109,9 +109,9 @@ class Demo:
         with self.story.step("sql", "The answer, by SQL"):
             query, rows = self._sql(spark)
         with self.story.step("audit", "The audit: is every record accounted for?"):
-            found = self._audit()
+            audited = self._audit()
         with self.story.step("page", "The picture"):
-            self._page(corrected, query, rows, found)
+            self._page(corrected, query, rows, audited)
         return self._end()
 
     def _definition(self) -> None:
@@ -202,18 +202,18 @@ class Demo:
         )
         rows: list[dict[str, Any]] = spark.sql(query).toArrow().to_pylist()
         self.story.code(query, "sql")
-        shown = table(*rows[0], right=["flights", "departures", "mean_delay"])
+        answers = table(*rows[0], right=["flights", "departures", "mean_delay"])
         for row in rows:
-            shown.add_row(*(f"{v:%Y-%m-%d %H:%M}" if isinstance(v, datetime) else str(v) for v in row.values()))
-        self.story.show(shown)
+            answers.add_row(*(f"{v:%Y-%m-%d %H:%M}" if isinstance(v, datetime) else str(v) for v in row.values()))
+        self.story.show(answers)
         other = self.reads.by_duckdb(query)
         if other is None:
-            said = "DuckDB is not installed here (the extra duckdb); it reads the same files."
+            comparison = "DuckDB is not installed here (the extra duckdb); it reads the same files."
         elif other == rows:
-            said = "By Spark. DuckDB on the same files, with no JVM: the same rows."
+            comparison = "By Spark. DuckDB on the same files, with no JVM: the same rows."
         else:
-            said = f"By Spark. DuckDB on the same files gives other rows: {other}"
-        self.story.say(said)
+            comparison = f"By Spark. DuckDB on the same files gives other rows: {other}"
+        self.story.say(comparison)
         self.summary["duckdb_agrees"] = None if other is None else other == rows
         return query, rows
 
@@ -222,19 +222,19 @@ class Demo:
             "It counts every record of the log, and compares every answer with that of one batch over the log, which "
             "knows nothing of triggers, epochs or the watermark."
         )
-        found = audit(self.lake, self.pipeline)
-        for check in found.checks:
+        audited = audit(self.lake, self.pipeline)
+        for check in audited.checks:
             mark = ("holds  ", "green") if check.ok else ("FAILS  ", "bold red")
             self.story.line(mark, check.name, (f"  {check.detail}", "dim"))
-        self.summary["audit_ok"] = found.ok
-        return found
+        self.summary["audit_ok"] = audited.ok
+        return audited
 
-    def _page(self, corrected: Corrected, query: str, rows: Sequence[dict[str, Any]], found: Audit) -> None:
+    def _page(self, corrected: Corrected, query: str, rows: Sequence[dict[str, Any]], audited: Audit) -> None:
         self.summary["seconds"] = round(time.perf_counter() - self.started, 1)
         plot = picture(self.reads, WIDE)
-        told = tables(self.reads, SHOWN, corrected.old, corrected.new, query, rows, found)
+        page_tables = tables(self.reads, SHOWN, corrected.old, corrected.new, query, rows, audited)
         page = self.tour.folder / "flights.html"
-        page.write_text(render(replace(plot, facts=facts(self.summary), tables=told)), encoding="utf-8")
+        page.write_text(render(replace(plot, facts=facts(self.summary), tables=page_tables)), encoding="utf-8")
         self.story.say(
             f"{page}: event time to the right, processing time upwards, as the Dataflow Model draws it; the watermark, "
             "a box for each pane, and the correction. One file, open it in a browser."

@@ -32,10 +32,10 @@ class _Last(io.StringIO):
     def write(self, text: str) -> int:
         super().write(text)
         if self.tell() > 2 * MOST:
-            kept = self.getvalue()[-MOST:]
+            tail = self.getvalue()[-MOST:]
             self.seek(0)
             self.truncate()
-            super().write(kept)
+            super().write(tail)
         return len(text)
 
 
@@ -47,13 +47,13 @@ class _Both(io.StringIO):
         self.to = to
 
     def write(self, text: str) -> int:
-        for one in self.to:
-            one.write(text)
+        for stream in self.to:
+            stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        for one in self.to:
-            one.flush()
+        for stream in self.to:
+            stream.flush()
 
 
 def submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
@@ -73,6 +73,6 @@ def submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
             command([name, *arguments[1:]], prog_name="tailrace")
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    said = {"status": status, "out": out.getvalue()[-MOST:], "err": err.getvalue()[-MOST:]}
-    put(arguments[0].removeprefix(OUTCOME), json.dumps(said))
+    outcome = {"status": status, "out": out.getvalue()[-MOST:], "err": err.getvalue()[-MOST:]}
+    put(arguments[0].removeprefix(OUTCOME), json.dumps(outcome))
     sys.exit(0 if status in _AS_IT_IS else status)

@@ -155,11 +155,11 @@ COMMANDS: Mapping[str, Command] = {
 def loaded(name: str) -> Loaded:
     """Load a command, with the modules that it imports."""
     module, _, place = COMMANDS[name].place.partition(":")
-    found = getattr(import_module(f"tailrace.cli.commands.{module}"), place)
-    if isinstance(found, typer.Typer):
-        return get_command(found)
+    command = getattr(import_module(f"tailrace.cli.commands.{module}"), place)
+    if isinstance(command, typer.Typer):
+        return get_command(command)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    alone.command(name, help=folded(found))(found)
+    alone.command(name, help=folded(command))(command)
     return get_command(alone)
 
 

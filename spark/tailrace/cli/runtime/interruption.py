@@ -29,17 +29,17 @@ class Stop:
     def listen(self) -> None:
         """Handle the signals. Call this again once Spark has started, since Spark takes them for itself."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            handler = signal.signal(number, self._told)
+            handler = signal.signal(number, self._interrupt)
             self._before.setdefault(number, handler)
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = signal.Signals(number)
             return
         # Nothing is tidied up, which could take as long again: the next start finds whole epochs (rule X2), and the
         # JVM ends when its standard input closes.
-        shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
-        os.write(2, f"{shown}stopped at once; the next start goes on after the last whole epoch\n".encode())
+        cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+        os.write(2, f"{cursor}stopped at once; the next start goes on after the last whole epoch\n".encode())
         os._exit(Status.INTERRUPTED)
 
     def __bool__(self) -> bool:

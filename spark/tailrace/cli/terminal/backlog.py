@@ -59,16 +59,16 @@ class TopicBacklog:
         if not progress:
             return None
         source = progress["sources"][0]
-        reached, latest = _total(source.get("endOffset")), _total(source.get("latestOffset"))
-        return None if reached is None or latest is None else (reached, latest)
+        read, latest = _total(source.get("endOffset")), _total(source.get("latestOffset"))
+        return None if read is None or latest is None else (read, latest)
 
 
 def _total(offsets: Any) -> int | None:
     """Add up the offsets of all partitions; None where `offsets` has none."""
-    found = json.loads(offsets) if isinstance(offsets, str) else offsets
-    if not isinstance(found, dict):
+    by_topic = json.loads(offsets) if isinstance(offsets, str) else offsets
+    if not isinstance(by_topic, dict):
         return None
-    return sum(int(offset) for partitions in found.values() for offset in partitions.values())
+    return sum(int(offset) for partitions in by_topic.values() for offset in partitions.values())
 
 
 def _entries(log: Path) -> int:

@@ -140,6 +140,6 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
-    for name, said in rows:
-        made.add_row(name, said)
+    for name, value in rows:
+        made.add_row(name, value)
     return made

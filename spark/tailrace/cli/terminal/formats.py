@@ -22,18 +22,18 @@ def parsed(text: str, option: str) -> int:
     (0, 86400000000)
     """
     try:
-        found = datetime.fromisoformat(text.strip())
+        at = datetime.fromisoformat(text.strip())
     except ValueError:
         raise UsageError(
             f"{option} {text!r}: expected a date or an instant, for example 2013-03-08 or 2013-03-08T15:00Z"
         ) from None
-    return instant(found if found.tzinfo else found.replace(tzinfo=UTC))
+    return instant(at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
-def shown(micros: int | None) -> str:
+def time_text(micros: int | None) -> str:
     """Write an instant in its shortest exact form, to the microsecond; a dash for none.
 
-    >>> shown(0), shown(1_500_000), shown(END_OF_TIME), shown(None)
+    >>> time_text(0), time_text(1_500_000), time_text(END_OF_TIME), time_text(None)
     ('1970-01-01T00:00Z', '1970-01-01T00:00:01.500Z', 'end of time', '–')
     """
     if micros is None:
@@ -55,31 +55,31 @@ def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None]
     >>> together([0, 86_400_000_000])[1](86_400_000_000)
     '01-02 00:00'
     """
-    found = [said for said in map(shown, instants) if said.endswith("Z")]
+    texts = [text for text in map(time_text, instants) if text.endswith("Z")]
     for cut in (11, 5):
-        if len({said[:cut] for said in found}) == 1:
-            return found[0][: cut - 1], partial(_without, cut)
-    return "", shown
+        if len({text[:cut] for text in texts}) == 1:
+            return texts[0][: cut - 1], partial(_without, cut)
+    return "", time_text
 
 
 def _without(cut: int, micros: int | None) -> str:
     """Write an instant without its first `cut` characters, a space between its day and its time of day."""
-    said = shown(micros)
-    return said[cut:-1].replace("T", " ") if said.endswith("Z") else said
+    text = time_text(micros)
+    return text[cut:-1].replace("T", " ") if text.endswith("Z") else text
 
 
-def bounds(window: Window, said: Callable[[int], str] = shown) -> str:
-    """Write a window by its bounds, with the day once where both are in it; `said` writes an instant.
+def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
+    """Write a window by its bounds, with the day once where both are in it; `write` writes an instant.
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
     >>> bounds(Window(0, 3_600_000_000), together([0, 86_400_000_000])[1])
     '[01-01 00:00, 01:00)'
     """
-    start, end = shown(window.start), shown(window.end)
+    start, end = time_text(window.start), time_text(window.end)
     same_day = len(end) == len(start) and end[:11] == start[:11] and end[10:11] == "T"
-    last = said(window.end)
-    return f"[{said(window.start)}, {re.split('[T ]', last)[-1] if same_day else last})"
+    last = write(window.end)
+    return f"[{write(window.start)}, {re.split('[T ]', last)[-1] if same_day else last})"
 
 
 def span(length: timedelta | float) -> str:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.formats import counted, rate, shown, span
+from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.observe.telemetry.run_events import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Progress:
         self._report: EpochReport | None = None
         self._share: tuple[int, int] | None = None
         self._marks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)
-        self._since = self._told = time.monotonic()
+        self._since = self._reported = time.monotonic()
         self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self._rendered, console=output.news, refresh_per_second=8, transient=True)
         self._lock = threading.Lock()
@@ -113,8 +113,8 @@ class Progress:
         if self.output.json:
             taken = {} if share is None else {f"{self.unit}s_taken": share[0], f"{self.unit}s": share[1]}
             self.output.data(epoch_data(report) | taken, line=True)
-        elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._told >= QUIET):
-            self._told = time.monotonic()
+        elif not self.output.live and (self.tally.epochs == 1 or time.monotonic() - self._reported >= QUIET):
+            self._reported = time.monotonic()
             self.output.say("  ".join(self._line(report) + self._pace()))
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Progress:
             *([counted(report.landed.duplicates, "duplicate")] if report.landed.duplicates else []),
             counted(panes, "pane"),
             *([f"{late:,} late"] if late else []),
-            f"watermark {shown(self.tally.watermark)}" + _held_back(report),
+            f"watermark {time_text(self.tally.watermark)}" + _held_back(report),
             span(report.seconds),
         ]
 
@@ -158,8 +158,8 @@ class Progress:
             return []
         taken, all_ = self._share
         left = self.left()
-        said = f"{taken:,} of {counted(all_, self.unit)}"
-        return [said if left is None or taken >= all_ else f"{said}, {span(max(1, round(left)))} left"]
+        share = f"{taken:,} of {counted(all_, self.unit)}"
+        return [share if left is None or taken >= all_ else f"{share}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
         """Build the live lines: what goes on and for how long, or the pace with the last epoch under it."""

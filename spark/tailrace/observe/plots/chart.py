@@ -42,10 +42,10 @@ def svg(plot: PanePlot) -> str:
     numbers: dict[str, str] = {}
     for mark in list(root.iter()):
         for name in ("id", "clip-path"):
-            if found := re.search(r"clip\d+", mark.get(name, "")):
+            if clip := re.search(r"clip\d+", mark.get(name, "")):
                 # Vega numbers its clips across charts; number them anew, so that the same plot gives the same page.
-                number = numbers.setdefault(found[0], f"frame{len(numbers)}")
-                mark.set(name, mark.get(name, "").replace(found[0], number))
+                number = numbers.setdefault(clip[0], f"frame{len(numbers)}")
+                mark.set(name, mark.get(name, "").replace(clip[0], number))
         tip = mark.get("aria-label", "")
         if mark.get("role") == "graphics-symbol" and " · " in tip:
             title = ElementTree.Element(f"{{{_SVG}}}title")

@@ -16,7 +16,7 @@ from tailrace.model.step.chain_fold import Run, fold_chain
 from tailrace.model.step.computation_state import Late, Production
 from tailrace.model.windows.panes import Key
 from tailrace.observe.plots.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
-from tailrace.observe.plots.simulation import shown
+from tailrace.observe.plots.simulation import plot_value
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ class Producing:
         named = ", ".join(f"{name} = {value}" for name, value in zip(computation.key, key, strict=True))
         made = self.productions(key)
         columns = ["produced", "event time", *computation.produces]
-        rows = [[moment(self.produced_at[one.epoch]), moment(one.at), *map(shown, one.values.values())] for one in made]
+        rows = [
+            [moment(self.produced_at[one.epoch]), moment(one.at), *map(plot_value, one.values.values())] for one in made
+        ]
         return PanePlot(
             title=f"{computation.name}, simulated",
             subtitle=f"{type(computation).__name__} by {', '.join(computation.key) or 'nothing'}",
@@ -73,7 +75,7 @@ class Producing:
             value=result,
             records=self._dots(key),
             productions=[
-                PlotProduction(moment(one.at), moment(self.produced_at[one.epoch]), f"{shown(one.values[result])}")
+                PlotProduction(moment(one.at), moment(self.produced_at[one.epoch]), f"{plot_value(one.values[result])}")
                 for one in made
             ],
             watermark=[

@@ -58,8 +58,8 @@ def figures() -> Iterator[Figure]:
     for number in NUMBERS:
         title, text = _SAID[number]
         pipeline = examples.figure(max(number, 6))
-        one = Simulation(pipeline, _epochs(number))
-        drawn = one.plot(("a",), "total", f"Figure {number}: {title}", answers(pipeline))
+        simulation = Simulation(pipeline, _epochs(number))
+        drawn = simulation.plot(("a",), "total", f"Figure {number}: {title}", answers(pipeline))
         if number == 5:
             drawn = PanePlot(
                 title=drawn.title,
@@ -78,12 +78,12 @@ def page() -> str:
     return template.substitute(figures="\n".join(_section(one) for one in figures()))
 
 
-def _section(one: Figure) -> str:
-    said = f"<p>{html.escape(one.text)}</p>"
-    code = f"<p><code>{html.escape(answers(one.pipeline))}</code></p>" if one.pipeline else ""
-    drawn = _apart(svg(one.plot), f"figure-{one.number}")
-    heading = f'<h2 id="figure-{one.number}">Figure {one.number}: {html.escape(one.title)}</h2>'
-    return f"<section>{heading}{said}{code}<figure>{drawn}</figure></section>"
+def _section(figure: Figure) -> str:
+    paragraph = f"<p>{html.escape(figure.text)}</p>"
+    code = f"<p><code>{html.escape(answers(figure.pipeline))}</code></p>" if figure.pipeline else ""
+    drawn = _apart(svg(figure.plot), f"figure-{figure.number}")
+    heading = f'<h2 id="figure-{figure.number}">Figure {figure.number}: {html.escape(figure.title)}</h2>'
+    return f"<section>{heading}{paragraph}{code}<figure>{drawn}</figure></section>"
 
 
 def _apart(drawing: str, prefix: str) -> str:

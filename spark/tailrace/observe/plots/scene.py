@@ -185,7 +185,7 @@ def _kind(pane: PlotPane) -> str:
     return "retraction" if pane.retraction else pane.timing
 
 
-def _shown(pane: PlotPane) -> str:
+def _label(pane: PlotPane) -> str:
     value = pane.value
     if isinstance(value, float) and abs(value) >= 0.1:
         value = round(value, 1 if abs(value) >= 100 else 2)
@@ -232,7 +232,7 @@ def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _
     rank = {"correction": 0, "late": 1, "on_time": 1, "retraction": 2, "early": 3}
     rows = []
     for pane in sorted(panes, key=lambda pane: (rank[_kind(pane)], -pane.fired_at.timestamp())):
-        text = _shown(pane)
+        text = _label(pane)
         left, right = place.clip(pane.window_start, pane.window_end)
         half = place.across(3.8 * len(text) + 2), place.up(_LINE / 2)
         offset = _STRIP + _LINE / 2 if pane.retraction else -_LINE / 2 - 1.5
@@ -308,7 +308,7 @@ def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[
             row = f"{written(pane.fired_at)} {word} {pane.index}"
         rows.setdefault(row, (pane.fired_at.replace(second=0, microsecond=0), -order.index(kind)))
         sides = {"row": row, "left": left, "right": right, "middle": (left + right) / 2}
-        boxes[row, left, right] = sides | {"kind": name, "ink": ink, "tip": _tip(plot, pane), "text": _shown(pane)}
+        boxes[row, left, right] = sides | {"kind": name, "ink": ink, "tip": _tip(plot, pane), "text": _label(pane)}
     for record in plot.records:
         if record.arrived_at > limit:
             dot = _dot(record)

@@ -86,7 +86,7 @@ class Simulation:
                 at = instant(record[log.event_time])
                 seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
                 windows = len(self.pipeline.where.assign(at, record))
-                label = "1" if column is None else f"{shown(record.get(column))}"
+                label = "1" if column is None else f"{plot_value(record.get(column))}"
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
                 dots.append(PlotRecord(moment(at), moment(seen), label, too_late=lost))
@@ -113,12 +113,12 @@ def table(panes: Sequence[Pane]) -> PlotTable:
     for pane in panes:
         times = [_end(pane.processing_time), _end(pane.watermark), _end(pane.window.start), _end(pane.window.end)]
         sign = "take back" if pane.retraction else ""
-        values = [shown(value) for value in pane.values.values()]
+        values = [plot_value(value) for value in pane.values.values()]
         rows.append([*times, pane.timing.value.replace("_", " "), sign, *values, pane.version.index])
     return PlotTable("Panes, in the order in which they fired", columns, rows)
 
 
-def shown(value: Any) -> Value:
+def plot_value(value: Any) -> Value:
     """Convert a result for plots and tables: numbers stay numbers (a `Decimal` becomes a float), the rest is text."""
     if isinstance(value, Decimal):
         return float(value)
@@ -132,7 +132,7 @@ def _box(pane: Pane, result: str) -> PlotPane:
         window_start=moment(pane.window.start),
         window_end=moment(pane.window.end),
         fired_at=moment(pane.processing_time),
-        value=shown(pane.values[result]),
+        value=plot_value(pane.values[result]),
         timing=pane.timing.value,
         retraction=pane.retraction,
         index=pane.version.index,

@@ -66,7 +66,7 @@ class Lineage:
         self._client: Any = None
         self._sending = ThreadPoolExecutor(1, thread_name_prefix="lineage")
         self._warned = False
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         self._epochs: tuple[int, int] | None = None
         self._generations: dict[str, int] = {}
         self._engines: dict[str, str] = {}
@@ -96,11 +96,11 @@ class Lineage:
             if folded.generation is not None:
                 self._generations[name] = folded.generation
             self._engines[name] = folded.engine
-        if time.monotonic() - self._told >= self.every:
+        if time.monotonic() - self._reported >= self.every:
             self._stream("RUNNING")
 
     def _stream(self, state: str, error: BaseException | None = None) -> None:
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         subject, stages = self.subject, self.subject.stages
         log, job = stages[0].source, f"stream.{subject.log}"
         written: list[Contract] = []
@@ -120,20 +120,20 @@ class Lineage:
         self._emit(state, subject.run, job, "STREAMING", run, inputs, outputs)
 
     def _backfill(self, noted: Noted) -> None:
-        found = noted.run
-        state = {"started": "START", "committed": "COMPLETE", "gave_way": "ABORT"}.get(found.status, "FAIL")
+        backfill = noted.run
+        state = {"started": "START", "committed": "COMPLETE", "gave_way": "ABORT"}.get(backfill.status, "FAIL")
         stage = next(one for one in self.subject.stages if one.name == noted.pipeline)
-        windows = {name: getattr(found, name) for name in OUTCOMES} if state == "COMPLETE" else None
-        own = {"run": found.run, "engine": found.engine, "windows": windows}
-        own["epochs"] = {"first": 0, "last": found.log_epoch}
+        windows = {name: getattr(backfill, name) for name in OUTCOMES} if state == "COMPLETE" else None
+        own = {"run": backfill.run, "engine": backfill.engine, "windows": windows}
+        own["epochs"] = {"first": 0, "last": backfill.log_epoch}
         run: dict[str, RunFacet] = {
-            FACET: self._own([stage], {stage.name: found.generation}, **own),
-            "nominalTime": self._facets.nominal_time_run.NominalTimeRunFacet(text(found.first), text(found.last)),
+            FACET: self._own([stage], {stage.name: backfill.generation}, **own),
+            "nominalTime": self._facets.nominal_time_run.NominalTimeRunFacet(text(backfill.first), text(backfill.last)),
         }
         if state == "FAIL":
-            run["errorMessage"] = self._failed(found.reason or "it failed")
+            run["errorMessage"] = self._failed(backfill.reason or "it failed")
         outputs = [self._output(contract) for contract in self._written(stage)]
-        id = self._backfills.setdefault(found.run, str(uuid4()))
+        id = self._backfills.setdefault(backfill.run, str(uuid4()))
         inputs = [self._input(log_contract(stage.source))]
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
@@ -173,21 +173,21 @@ class Lineage:
             # Whatever the error is, it must not reach the run.
             if not self._warned:
                 self._warned = True
-                said = next(iter(str(error).splitlines()), "")
+                reason = next(iter(str(error).splitlines()), "")
                 self._warn(
-                    f"lineage was not sent ({type(error).__name__}: {said}): the run goes on without; mend "
+                    f"lineage was not sent ({type(error).__name__}: {reason}): the run goes on without; mend "
                     "OPENLINEAGE_URL or OPENLINEAGE_CONFIG, or set OPENLINEAGE_DISABLED=true"
                 )
 
-    def _own(self, stages: Sequence[Definition], generations: Mapping[str, int], **said: Any) -> RunFacet:
+    def _own(self, stages: Sequence[Definition], generations: Mapping[str, int], **more: Any) -> RunFacet:
         pipelines = {
             stage.name: {"fingerprint": stage.fingerprint, "generation": generations.get(stage.name)}
             for stage in stages
         }
-        return cast("RunFacet", self._facets.RunFacet().with_additional_properties(pipelines=pipelines, **said))
+        return cast("RunFacet", self._facets.RunFacet().with_additional_properties(pipelines=pipelines, **more))
 
-    def _failed(self, said: str) -> RunFacet:
-        facet: RunFacet = self._facets.error_message_run.ErrorMessageRunFacet(said, "Python")
+    def _failed(self, reason: str) -> RunFacet:
+        facet: RunFacet = self._facets.error_message_run.ErrorMessageRunFacet(reason, "Python")
         return facet
 
     def _source(self) -> InputDataset:

@@ -76,8 +76,8 @@ class Logs:
             case Ended(None, stopped):
                 self._say(logging.INFO, "ended", stopped=stopped)
             case Ended(error):
-                said = next(iter(str(error).splitlines()), "")
-                self._say(logging.ERROR, "failed", error=type(error).__name__, reason=said)
+                reason = next(iter(str(error).splitlines()), "")
+                self._say(logging.ERROR, "failed", error=type(error).__name__, reason=reason)
 
     def served(self, url: str) -> None:
         """Log the address at which metrics are served."""
@@ -99,8 +99,8 @@ class Logs:
         for name, folded in report.folded.items():
             if folded.late:
                 reasons = {reason: count for reason, count in folded.reasons.items() if count}
-                said = {"generation": folded.generation, "token": folded.token, "reasons": reasons}
-                self._say(logging.WARNING, "late_records", pipeline=name, epoch=report.epoch, late=folded.late, **said)
+                more = {"generation": folded.generation, "token": folded.token, "reasons": reasons}
+                self._say(logging.WARNING, "late_records", pipeline=name, epoch=report.epoch, late=folded.late, **more)
         if report.progress is not None:
             stalled = report.progress.stalled(HELD_BACK)
             if stalled and tuple(stalled) != self._held:
@@ -110,18 +110,18 @@ class Logs:
 
     def _run(self, noted: Noted) -> None:
         run = noted.run
-        said: dict[str, Any] = {"pipeline": noted.pipeline, "generation": run.generation}
+        values: dict[str, Any] = {"pipeline": noted.pipeline, "generation": run.generation}
         if run.kind == "backfill":
-            said |= {
+            values |= {
                 "run": run.run,
                 "range": [text(run.first), text(run.last)],
                 "epoch": run.log_epoch,
                 "reason": run.reason,
             }
             if run.status == "committed":
-                said |= {"changed": run.changed, "untouched": run.untouched, "retracted": run.retracted}
+                values |= {"changed": run.changed, "untouched": run.untouched, "retracted": run.retracted}
         level = {"failed": logging.ERROR, "gave_way": logging.WARNING}.get(run.status, logging.INFO)
-        self._say(level, f"{run.kind}_{run.status}", **said)
+        self._say(level, f"{run.kind}_{run.status}", **values)
 
     def _say(self, level: int, event: str, **values: Any) -> None:
         same = {"command": self.subject.command, "log": self.subject.log, "run": self.subject.run}
@@ -159,12 +159,12 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        said = (f"{name}={_plain(value)}" for name, value in vars(record).items() if name not in _OWN)
-        return " ".join([at, record.levelname, record.getMessage(), *said])
+        values = (f"{name}={_plain(value)}" for name, value in vars(record).items() if name not in _OWN)
+        return " ".join([at, record.levelname, record.getMessage(), *values])
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    shown = str(value)
-    return json.dumps(shown, ensure_ascii=False) if " " in shown or not shown else shown
+    plain = str(value)
+    return json.dumps(plain, ensure_ascii=False) if " " in plain or not plain else plain

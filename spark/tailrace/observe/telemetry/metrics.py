@@ -129,10 +129,12 @@ class Metrics:
         self.registry = client.CollectorRegistry()
         self._made: dict[str, Any] = {}
         kinds: dict[Kind, Any] = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
-        for one in METRICS:
-            if subject.command in one.commands:
-                more = {"buckets": BUCKETS} if one.kind == "histogram" else {}
-                self._made[one.name] = kinds[one.kind](one.name, one.doc, one.labels, registry=self.registry, **more)
+        for metric in METRICS:
+            if subject.command in metric.commands:
+                more = {"buckets": BUCKETS} if metric.kind == "histogram" else {}
+                self._made[metric.name] = kinds[metric.kind](
+                    metric.name, metric.doc, metric.labels, registry=self.registry, **more
+                )
         self._answers: dict[str, int] = {}
         self._ledgers: dict[str, int] = {}
         self._since: dict[str, float] = {}
@@ -244,14 +246,14 @@ class Metrics:
             self._set("tailrace_partition_idle", progress.is_idle(name), *labels)
             self._set("tailrace_partition_holds_watermark", name in held, *labels)
 
-    def _publication(self, one: Publication) -> None:
-        match one.outcome:
+    def _publication(self, publication: Publication) -> None:
+        match publication.outcome:
             case Outcome.PUBLISHED:
-                self._add("tailrace_commits_total", 1, self.log, one.table, one.writer)
+                self._add("tailrace_commits_total", 1, self.log, publication.table, publication.writer)
             case Outcome.MOVED:
-                self._add("tailrace_conflicts_total", 1, self.log, one.table, one.writer)
+                self._add("tailrace_conflicts_total", 1, self.log, publication.table, publication.writer)
             case Outcome.FENCED if self.subject.command == "stream":
-                self._add("tailrace_fenced_total", 1, self.log, one.table)
+                self._add("tailrace_fenced_total", 1, self.log, publication.table)
 
     def _behind(self, name: str) -> None:
         if self.subject.command == "stream":

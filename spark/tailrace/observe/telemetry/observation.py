@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.observe.telemetry.run_events import Began, Ended, ObserveError, Subject, Watcher, told
+from tailrace.observe.telemetry.run_events import Began, Ended, ObserveError, Subject, Watcher, joined
 
 if TYPE_CHECKING:
     from tailrace.observe.telemetry.log_lines import Logs
@@ -65,7 +65,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
             lineage = Lineage(subject, warn)
             stack.callback(lineage.close)
             watchers.append(lineage)
-        observed = Observing(told(watchers, warn))
+        observed = Observing(joined(watchers, warn))
         observed.tell(Began())
         try:
             yield observed

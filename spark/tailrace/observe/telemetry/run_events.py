@@ -94,7 +94,7 @@ Happening: TypeAlias = "Notice | EpochReport | Began | Mended | Ended"
 Watcher: TypeAlias = "Callable[[Happening], None]"
 
 
-def told(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
+def joined(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
     """Join watchers into one that calls them in their order.
 
     No run fails because it is observed: a watcher that fails is left out from then on, and `warn` is called with why.
@@ -107,8 +107,8 @@ def told(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
                 watcher(happening)
             except Exception as error:
                 left.remove(watcher)
-                said = next(iter(str(error).splitlines()), "")
-                warn(f"{type(watcher).__name__.lower()} of this run end here ({type(error).__name__}: {said})")
+                reason = next(iter(str(error).splitlines()), "")
+                warn(f"{type(watcher).__name__.lower()} of this run end here ({type(error).__name__}: {reason})")
 
     return tell
 

@@ -48,12 +48,12 @@ def apply(
             from tailrace.operate.changeover import apply as run
 
             lake = Lake(settings)
-            found = run(lake, pipeline, reason=reason, doing=doing)
+            applied = run(lake, pipeline, reason=reason, doing=doing)
             spinning.close()
-            _told(output, pipeline, found)
-            if found.gave_way is not None:
+            _show(output, pipeline, applied)
+            if applied.gave_way is not None:
                 raise typer.Exit(Status.GAVE_WAY)
-            if not once and found.run is not None:
+            if not once and applied.run is not None:
                 _folded_on(output, lake, pipeline)
 
 
@@ -98,49 +98,49 @@ def rollback(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.operate.changeover import rollback as run
 
-    found = run(Lake(settings), pipeline, to, reason=reason)
-    _told(output, pipeline, found)
+    applied = run(Lake(settings), pipeline, to, reason=reason)
+    _show(output, pipeline, applied)
 
 
-def _told(output: Output, pipeline: Pipeline, found: Applied) -> None:
-    run = found.run
+def _show(output: Output, pipeline: Pipeline, applied: Applied) -> None:
+    run = applied.run
     if output.json:
-        output.data(_data(pipeline, found), line=True)
+        output.data(_data(pipeline, applied), line=True)
         return
     if run is None:
-        output.text(f"nothing to do: {pipeline.name} means what its tables hold, generation {found.left}")
+        output.text(f"nothing to do: {pipeline.name} means what its tables hold, generation {applied.left}")
         return
-    if found.gave_way is not None:
-        output.say(f"gave way: run {found.gave_way.run} of generation {found.gave_way.generation} began meanwhile")
+    if applied.gave_way is not None:
+        output.say(f"gave way: run {applied.gave_way.run} of generation {applied.gave_way.generation} began meanwhile")
     rows = [
         ("pipeline", pipeline.name),
         ("run", f"{run.run}, {run.kind}, generation {run.generation}, {run.status.replace('_', ' ')}"),
     ]
-    if found.gave_way is None:
+    if applied.gave_way is None:
         rows += [
-            ("took over from", f"generation {found.left}, at epoch {found.epoch}"),
-            ("lease borrowed", f"for {span(found.lent)}"),
+            ("took over from", f"generation {applied.left}, at epoch {applied.epoch}"),
+            ("lease borrowed", f"for {span(applied.lent)}"),
         ]
-    if found.engine is not None:
-        rows.append(("engine", str(found.engine)))
-    rows.append(("took", span(found.seconds)))
+    if applied.engine is not None:
+        rows.append(("engine", str(applied.engine)))
+    rows.append(("took", span(applied.seconds)))
     output.text(facts(rows))
 
 
-def _data(pipeline: Pipeline, found: Applied) -> dict[str, Any]:
-    run, other = found.run, found.gave_way
+def _data(pipeline: Pipeline, applied: Applied) -> dict[str, Any]:
+    run, other = applied.run, applied.gave_way
     return {
         "event": "applied",
         "pipeline": pipeline.name,
         "run": run.run if run else None,
         "kind": run.kind if run else None,
         "status": run.status if run else "unchanged",
-        "generation": run.generation if run else found.left,
-        "left": found.left if run and other is None else None,
-        "epoch": found.epoch,
-        "seconds": round(found.seconds, 3),
-        "lent_seconds": round(found.lent, 3),
-        "engine": found.engine.engine.value if found.engine else None,
-        "engine_because": found.engine.why if found.engine else None,
+        "generation": run.generation if run else applied.left,
+        "left": applied.left if run and other is None else None,
+        "epoch": applied.epoch,
+        "seconds": round(applied.seconds, 3),
+        "lent_seconds": round(applied.lent, 3),
+        "engine": applied.engine.engine.value if applied.engine else None,
+        "engine_because": applied.engine.why if applied.engine else None,
         "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
     }

@@ -36,17 +36,19 @@ def restore(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.change.restoration import restore as run
 
-    found = run(Lake(Settings()), loaded, epoch, log=log, reason=reason)
+    restored = run(Lake(Settings()), loaded, epoch, log=log, reason=reason)
     if json:
-        output.data({"epoch": epoch, "restored": [_data(one) for one in found]})
+        output.data({"epoch": epoch, "restored": [_data(table) for table in restored]})
         return
-    for one in found:
-        output.text(f"{one.table}: from epoch {one.before} back to {one.epoch}; what it held is at tag {one.tag}")
-    if not found:
+    for table in restored:
+        output.text(
+            f"{table.table}: from epoch {table.before} back to {table.epoch}; what it held is at tag {table.tag}"
+        )
+    if not restored:
         output.text(f"nothing to do: no table has come further than epoch {epoch}")
         return
     output.say("the next stream of the definitions folds on from there")
 
 
-def _data(one: Restored) -> dict[str, object]:
-    return {"table": one.table, "before": one.before, "epoch": one.epoch, "tag": one.tag}
+def _data(restored: Restored) -> dict[str, object]:
+    return {"table": restored.table, "before": restored.before, "epoch": restored.epoch, "tag": restored.tag}

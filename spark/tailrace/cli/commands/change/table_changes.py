@@ -35,13 +35,13 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     from tailrace.lake.change.impact import hurt
     from tailrace.lake.change.migration import plan
 
-    found = plan(Lake(settings), stage)
-    hurts = {one.contract.table: [hurt(one.lake, one.contract.table, each) for each in one.changes] for one in found}
+    plans = plan(Lake(settings), stage)
+    hurts = {one.contract.table: [hurt(one.lake, one.contract.table, each) for each in one.changes] for one in plans}
     if json:
-        output.data({"tables": [_plan_data(one, hurts[one.contract.table]) for one in found]})
+        output.data({"tables": [_plan_data(one, hurts[one.contract.table]) for one in plans]})
     else:
-        output.text(*_planned(found, hurts))
-    if any(one.changes for one in found):
+        output.text(*_planned(plans, hurts))
+    if any(one.changes for one in plans):
         raise typer.Exit(Status.FOUND)
 
 
@@ -73,37 +73,37 @@ def apply_tables(
         raise typer.Exit(Status.FOUND)
 
 
-def _planned(found: Sequence[TablePlan], hurts: dict[str, list[Hurt]]) -> Iterator[Any]:
-    for one in found:
-        if one.changes or one.withheld:
-            yield Text(one.contract.table, style="bold")
-        if one.withheld:
-            yield Text(f"  {one.withheld}", style="yellow")
-        for change, who in zip(one.changes, hurts[one.contract.table], strict=True):
-            yield from _said(change, who)
-    effects = [change.effect.value for one in found for change in one.changes]
+def _planned(plans: Sequence[TablePlan], hurts: dict[str, list[Hurt]]) -> Iterator[Any]:
+    for plan in plans:
+        if plan.changes or plan.withheld:
+            yield Text(plan.contract.table, style="bold")
+        if plan.withheld:
+            yield Text(f"  {plan.withheld}", style="yellow")
+        for change, who in zip(plan.changes, hurts[plan.contract.table], strict=True):
+            yield from _change_lines(change, who)
+    effects = [change.effect.value for plan in plans for change in plan.changes]
     counts = [f"{effects.count(effect)} {effect}" for effect in _SIGNS if effect in effects]
-    absent = sum(not one.made for one in found)
+    absent = sum(not plan.made for plan in plans)
     yield ", ".join(counts) or "nothing to do: the live tables are as agreed"
     if absent:
         yield f"{absent} not made yet: who writes them first makes them by their contract"
 
 
 def _done(done: Sequence[Evolved], hurts: dict[str, list[Hurt]]) -> Iterator[Any]:
-    for one in done:
-        if one.done or one.left or one.withheld:
-            yield Text(one.table, style="bold")
-        if one.withheld:
-            yield Text(f"  {one.withheld}", style="yellow")
-        for change in one.done:
+    for evolved in done:
+        if evolved.done or evolved.left or evolved.withheld:
+            yield Text(evolved.table, style="bold")
+        if evolved.withheld:
+            yield Text(f"  {evolved.withheld}", style="yellow")
+        for change in evolved.done:
             yield Text(f"  done: {change}", style="green")
-        for change, who in zip(one.left, hurts[one.table], strict=True):
-            yield from _said(change, who)
-    changed, left = sum(len(one.done) for one in done), sum(len(one.left) for one in done)
+        for change, who in zip(evolved.left, hurts[evolved.table], strict=True):
+            yield from _change_lines(change, who)
+    changed, left = sum(len(evolved.done) for evolved in done), sum(len(evolved.left) for evolved in done)
     yield f"{changed} done" + (f", {left} left" if left else "") if changed or left else "nothing to do"
 
 
-def _said(change: Change, who: Hurt) -> Iterator[Text]:
+def _change_lines(change: Change, who: Hurt) -> Iterator[Text]:
     sign, style = _SIGNS[change.effect.value]
     needs = {"destructive": "  (needs --destructive)", "refused": "  (cannot be done)"}.get(change.effect.value, "")
     yield Text(f"  {sign} {change}{needs}", style=style)
@@ -126,19 +126,19 @@ def _change_data(change: Change, who: Hurt) -> dict[str, Any]:
     }
 
 
-def _plan_data(one: TablePlan, who: Sequence[Hurt]) -> dict[str, Any]:
+def _plan_data(plan: TablePlan, who: Sequence[Hurt]) -> dict[str, Any]:
     return {
-        "table": one.contract.table,
-        "made": one.made,
-        "withheld": one.withheld,
-        "changes": [_change_data(change, each) for change, each in zip(one.changes, who, strict=True)],
+        "table": plan.contract.table,
+        "made": plan.made,
+        "withheld": plan.withheld,
+        "changes": [_change_data(change, each) for change, each in zip(plan.changes, who, strict=True)],
     }
 
 
-def _done_data(one: Evolved, who: Sequence[Hurt]) -> dict[str, Any]:
+def _done_data(evolved: Evolved, who: Sequence[Hurt]) -> dict[str, Any]:
     return {
-        "table": one.table,
-        "withheld": one.withheld,
-        "done": [str(change) for change in one.done],
-        "left": [_change_data(change, each) for change, each in zip(one.left, who, strict=True)],
+        "table": evolved.table,
+        "withheld": evolved.withheld,
+        "done": [str(change) for change in evolved.done],
+        "left": [_change_data(change, each) for change, each in zip(evolved.left, who, strict=True)],
     }

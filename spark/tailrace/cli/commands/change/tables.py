@@ -47,12 +47,12 @@ def show(definition: Definition, json: Json = False) -> None:
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.change.migration import placed_contracts
 
-    found = [drift(lake, contract) for lake, contract in placed_contracts(Lake(settings), stage)]
+    drifts = [drift(lake, contract) for lake, contract in placed_contracts(Lake(settings), stage)]
     if json:
-        output.data({"lake": str(settings.warehouse), "tables": [_data(one) for one in found]})
+        output.data({"lake": str(settings.warehouse), "tables": [_data(one) for one in drifts]})
     else:
-        output.text(*_shown(found))
-    if any(one.differences for one in found):
+        output.text(*_lines(drifts))
+    if any(one.differences for one in drifts):
         raise typer.Exit(Status.FOUND)
 
 
@@ -92,24 +92,24 @@ def sources(
     from tailrace.lake.schema.dbt_sources import sources_text
 
     stages, lake = load_all(definitions), Lake(Settings())
-    agreed = {one.table: one for stage in stages for one in agreed_contracts(lake, stage)}
-    text = sources_text(stages, [one for one in agreed.values() if not one.table.endswith("__commits")])
+    agreed = {contract.table: contract for stage in stages for contract in agreed_contracts(lake, stage)}
+    text = sources_text(stages, [contract for contract in agreed.values() if not contract.table.endswith("__commits")])
     changed = not file.is_file() or file.read_text() != text
     if changed:
         file.write_text(text)
     Output().text(f"{file}  {'written' if changed else 'as it was'}")
 
 
-def _shown(found: Sequence[Drift]) -> Iterator[Any]:
-    for one in found:
-        contract = one.contract
-        name = f"{one.namespace}.{contract.table}"
-        yield Text.assemble((name, "bold"), f"  {contract.doc}  ", (one.state, _STYLES[one.state]))
-        for difference in one.differences:
+def _lines(drifts: Sequence[Drift]) -> Iterator[Any]:
+    for drift in drifts:
+        contract = drift.contract
+        name = f"{drift.namespace}.{contract.table}"
+        yield Text.assemble((name, "bold"), f"  {contract.doc}  ", (drift.state, _STYLES[drift.state]))
+        for difference in drift.differences:
             yield Text(f"  ! to be done: {difference}", style="red")
         columns = table("column", "type", "", "what it holds")
-        for column, said in contract.columns.items():
-            columns.add_row(column, spark_type(said.shape), "required" if said.required else "", said.doc)
+        for column, declared in contract.columns.items():
+            columns.add_row(column, spark_type(declared.shape), "required" if declared.required else "", declared.doc)
         yield columns
         own = {k: v for k, v in contract.properties.items() if k.endswith(".mode") and "distribution" not in k}
         yield facts(
@@ -123,14 +123,15 @@ def _shown(found: Sequence[Drift]) -> Iterator[Any]:
             ]
         )
         yield ""
-    states: list[str] = [one.state for one in found]
+    states: list[str] = [drift.state for drift in drifts]
     yield ", ".join(f"{states.count(state)} {state}" for state in _STYLES if state in states)
 
 
-def _data(one: Drift) -> dict[str, Any]:
+def _data(drift: Drift) -> dict[str, Any]:
     from tailrace.lake.schema.contract_files import contract_data
 
-    return {**contract_data(one.contract), "state": one.state, "differences": [str(each) for each in one.differences]}
+    differences = [str(difference) for difference in drift.differences]
+    return {**contract_data(drift.contract), "state": drift.state, "differences": differences}
 
 
 group = typer.Typer(

@@ -13,7 +13,7 @@ from tailrace.cli.runtime.definitions import load
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import parsed, shown, span
+from tailrace.cli.terminal.formats import parsed, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, text
 from tailrace.model.definition.log import Log
@@ -62,66 +62,66 @@ def watermark(
             )
         else:
             of = f"log {log.name}" if partition is None else f"partition {partition} of log {log.name}"
-            output.text(f"said that {of} is complete until {shown(at)}")
+            output.text(f"said that {of} is complete until {time_text(at)}")
         return
-    found = progress_of(lake, log.name) if lake.has(log.name) else None
+    progress = progress_of(lake, log.name) if lake.has(log.name) else None
     if json:
-        output.data(_data(log, found))
-    elif found is None:
+        output.data(_data(log, progress))
+    elif progress is None:
         output.whole(f"log {log.name}: no stream has run yet: tailrace stream {definition} --from DIR")
     else:
-        output.text(*_shown(log, found))
+        output.text(*_lines(log, progress))
 
 
-def _shown(log: Log, found: Progress) -> Iterator[Any]:
-    yield Text.assemble((f"log {log.name}", "bold"), f"  watermark {shown(found.watermark)}")
+def _lines(log: Log, progress: Progress) -> Iterator[Any]:
+    yield Text.assemble((f"log {log.name}", "bold"), f"  watermark {time_text(progress.watermark)}")
     yield Text(f"each partition by {written(log.strategy)}; the least counts", style="dim")
-    if found.partitions:
-        yield _table(found)
+    if progress.partitions:
+        yield _table(progress)
 
 
-def _table(found: Progress) -> Table:
+def _table(progress: Progress) -> Table:
     made = table(
         "partition", "watermark", "latest event", "silent for", "behind", "state", right=("silent for", "behind")
     )
-    ordered = sorted(found.partitions.items(), key=lambda one: (one[1].watermark, one[0]))
-    furthest = max(one.watermark for one in found.partitions.values())
-    for name, one in ordered[:PARTITIONS]:
-        lag = span((furthest - one.watermark) / 1e6) if one.watermark > BEGINNING else "–"
-        state = state_of(found, name)
+    ordered = sorted(progress.partitions.items(), key=lambda one: (one[1].watermark, one[0]))
+    furthest = max(one.watermark for one in progress.partitions.values())
+    for name, partition in ordered[:PARTITIONS]:
+        lag = span((furthest - partition.watermark) / 1e6) if partition.watermark > BEGINNING else "–"
+        state = state_of(progress, name)
         styled = Text(state, style={"idle": "dim", "holds back": "yellow"}.get(state, ""))
-        since = span((found.now - one.active) / 1e6)
-        made.add_row(name or "all", shown(one.watermark), shown(one.latest), since, lag, styled)
+        since = span((progress.now - partition.active) / 1e6)
+        made.add_row(name or "all", time_text(partition.watermark), time_text(partition.latest), since, lag, styled)
     if len(ordered) > PARTITIONS:
         made.caption = f"the {PARTITIONS} furthest behind of {len(ordered)}; --json shows all"
         made.caption_justify = "left"
     return made
 
 
-def state_of(found: Progress, name: str) -> str:
+def state_of(progress: Progress, name: str) -> str:
     """Name a partition's part in the watermark: "idle", "holds back" or "waited for"."""
-    if found.is_idle(name):
+    if progress.is_idle(name):
         return "idle"
-    if name in found.behind and len(found.partitions) > 1:
+    if name in progress.behind and len(progress.partitions) > 1:
         return "holds back"
     return "waited for"
 
 
-def _data(log: Log, found: Progress | None) -> dict[str, Any]:
-    data: dict[str, Any] = {"log": log.name, "strategy": written(log.strategy), "started": found is not None}
-    if found is None:
+def _data(log: Log, progress: Progress | None) -> dict[str, Any]:
+    data: dict[str, Any] = {"log": log.name, "strategy": written(log.strategy), "started": progress is not None}
+    if progress is None:
         return data
     return data | {
-        "watermark": text(found.watermark),
-        "processing_time": text(found.now),
-        "held_by": list(found.behind),
+        "watermark": text(progress.watermark),
+        "processing_time": text(progress.now),
+        "held_by": list(progress.behind),
         "partitions": {
             name: {
-                "watermark": text(one.watermark),
-                "latest_event": None if one.latest is None else text(one.latest),
-                "last_new": text(one.active),
-                "idle": found.is_idle(name),
+                "watermark": text(partition.watermark),
+                "latest_event": None if partition.latest is None else text(partition.latest),
+                "last_new": text(partition.active),
+                "idle": progress.is_idle(name),
             }
-            for name, one in sorted(found.partitions.items())
+            for name, partition in sorted(progress.partitions.items())
         },
     }

@@ -45,15 +45,15 @@ def doctor(
     output, settings = Output(json), Settings()
     looking()
     since = time.monotonic()
-    found = list(examined(settings, application, role))
-    wrong = sum(one.state == "wrong" for one in found)
+    findings = list(examined(settings, application, role))
+    wrong = sum(one.state == "wrong" for one in findings)
     if json:
-        told: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
-        output.data(told | {"checks": [asdict(one) for one in found]})
+        summary: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
+        output.data(summary | {"checks": [asdict(one) for one in findings]})
     else:
-        output.text(*_shown(found))
+        output.text(*_lines(findings))
         took = f"in {time.monotonic() - since:.1f} s"
-        output.text("", f"{counted(len(found), 'check')}, {wrong or 'nothing'} wrong, {took}")
+        output.text("", f"{counted(len(findings), 'check')}, {wrong or 'nothing'} wrong, {took}")
     if wrong:
         raise typer.Exit(Status.FOUND)
 
@@ -87,12 +87,12 @@ def examined(settings: Settings, application: str | None = None, role: str | Non
     yield looked("kafka", lambda: brokers(settings))
 
 
-def _shown(found: Sequence[Finding]) -> Iterator[Any]:
+def _lines(findings: Sequence[Finding]) -> Iterator[Any]:
     made = table("check", "state", "found")
     for state, style in _ORDER.items():
-        for one in found:
-            if one.state == state:
-                made.add_row(one.name, Text(state, style=style), one.found)
-                if one.mend:
-                    made.add_row("", "", Text(f"→ {one.mend}", style="bold" if state == "wrong" else "dim"))
+        for finding in findings:
+            if finding.state == state:
+                made.add_row(finding.name, Text(state, style=style), finding.found)
+                if finding.mend:
+                    made.add_row("", "", Text(f"→ {finding.mend}", style="bold" if state == "wrong" else "dim"))
     yield made

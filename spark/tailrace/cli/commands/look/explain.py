@@ -44,14 +44,14 @@ def explain(
     for place, stage in enumerate(stages):
         output.text(*([""] if place else []))
         if isinstance(stage, Computation):
-            output.text(computation_plan.shown(stage, bounds.for_stream(stage)))
+            output.text(computation_plan.plan_page(stage, bounds.for_stream(stage)))
             continue
         if isinstance(stage, Map):
-            output.text(map_plan.shown(stage, bounds.for_stream(stage)))
+            output.text(map_plan.plan_page(stage, bounds.for_stream(stage)))
             if sql and (query := map_plan.query(stage)) is not None:
                 output.whole("", explainer.sql(query))
             continue
         plan = builder.build(stage, answers=stage.name in answered)
-        output.text(explainer.shown(stage, plan, bounds.for_stream(stage)))
+        output.text(explainer.plan_page(stage, plan, bounds.for_stream(stage)))
         for query in plan.queries if sql else ():
             output.whole("", explainer.sql(query))

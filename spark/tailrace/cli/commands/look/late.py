@@ -39,39 +39,40 @@ def late(definition: Definition, json: Json = False) -> None:
     from tailrace.lake.read.late_records import late_report
 
     lake = Lake(settings)
-    found = [late_report(lake, stage) for stage in pipeline.stages if lake.has(ledger_name(stage.name))]
+    reports = [late_report(lake, stage) for stage in pipeline.stages if lake.has(ledger_name(stage.name))]
     if json:
-        output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in found]})
+        output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in reports]})
         return
-    if not found:
+    if not reports:
         output.whole(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
-    for place, one in enumerate(found):
-        output.text(*([""] if place else []), *_shown(one))
-    commands = _commands(definition, [ready for one in found for ready in one.ready])
+    for place, report in enumerate(reports):
+        output.text(*([""] if place else []), *_lines(report))
+    commands = _commands(definition, [ready for report in reports for ready in report.ready])
     if commands:
         output.text("", Text("to take them in:", style="dim"))
         output.whole(*commands)
 
 
-def _shown(found: LateReport) -> Iterator[Any]:
-    said = f"{counted(found.records, 'late record')}"
-    said += f", {found.repaired:,} of them taken in by backfills" if found.repaired else ""
-    yield Text.assemble((found.pipeline.name, "bold"), f"  {said}")
-    if found.ranges:
-        yield _table(found)
+def _lines(report: LateReport) -> Iterator[Any]:
+    heading = f"{counted(report.records, 'late record')}"
+    heading += f", {report.repaired:,} of them taken in by backfills" if report.repaired else ""
+    yield Text.assemble((report.pipeline.name, "bold"), f"  {heading}")
+    if report.ranges:
+        yield _table(report)
 
 
-def _table(found: LateReport) -> Table:
+def _table(report: LateReport) -> Table:
     numbers = ("records", "windows", "epochs")
     made = table("range", *numbers, "behind", "closed", right=numbers, whole=("range", "behind"))
-    for one in found.ranges[:RANGES]:
-        epochs = str(one.first_epoch) if one.first_epoch == one.last_epoch else f"{one.first_epoch}–{one.last_epoch}"
-        wait = found.wait(one)
+    for group in report.ranges[:RANGES]:
+        first, last = group.first_epoch, group.last_epoch
+        epochs = str(first) if first == last else f"{first}–{last}"
+        wait = report.wait(group)
         when = Text(f"in {span(wait / 1e6)}", style="yellow") if wait else Text("yes", style="green")
-        counts = (f"{one.records:,}", f"{one.windows:,}", epochs)
-        made.add_row(bounds(Window(one.first, one.last)), *counts, span(one.behind / 1e6), when)
-    if len(found.ranges) > RANGES:
-        made.caption = f"the first {RANGES} of {len(found.ranges)} ranges; --json shows all"
+        counts = (f"{group.records:,}", f"{group.windows:,}", epochs)
+        made.add_row(bounds(Window(group.first, group.last)), *counts, span(group.behind / 1e6), when)
+    if len(report.ranges) > RANGES:
+        made.caption = f"the first {RANGES} of {len(report.ranges)} ranges; --json shows all"
         made.caption_justify = "left"
     return made
 
@@ -85,21 +86,21 @@ def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
     return [f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}" for first, last in at]
 
 
-def _data(found: LateReport) -> dict[str, Any]:
+def _data(report: LateReport) -> dict[str, Any]:
     return {
-        "pipeline": found.pipeline.name,
-        "records": found.records,
-        "repaired": found.repaired,
-        "closed_until": text(found.closed),
+        "pipeline": report.pipeline.name,
+        "records": report.records,
+        "repaired": report.repaired,
+        "closed_until": text(report.closed),
         "ranges": [
             {
-                "range": [text(one.first), text(one.last)],
-                "records": one.records,
-                "windows": one.windows,
-                "epochs": [one.first_epoch, one.last_epoch],
-                "behind_seconds": one.behind / 1e6,
-                "ready": found.wait(one) == 0,
+                "range": [text(group.first), text(group.last)],
+                "records": group.records,
+                "windows": group.windows,
+                "epochs": [group.first_epoch, group.last_epoch],
+                "behind_seconds": group.behind / 1e6,
+                "ready": report.wait(group) == 0,
             }
-            for one in found.ranges
+            for group in report.ranges
         ],
     }

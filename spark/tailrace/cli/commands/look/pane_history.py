@@ -13,7 +13,7 @@ from tailrace.cli.runtime.definitions import load
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, parsed, shown, span, together
+from tailrace.cli.terminal.formats import bounds, counted, parsed, span, time_text, together
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import text
 from tailrace.model.definition.pipeline import Pipeline
@@ -50,56 +50,56 @@ def panes(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.key_history import history, key_values
 
-    found = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
+    past = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
     if json:
-        output.data(_data(pipeline, found))
+        output.data(_data(pipeline, past))
     else:
-        output.text(*_shown(pipeline, found, texts, at))
+        output.text(*_lines(pipeline, past, texts, at))
 
 
-def keyed(pipeline: Pipeline, given: Sequence[str]) -> list[str]:
+def keyed(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:
     """Return the key's values in the order of its columns. Raises `UsageError` unless each column has one value."""
     named: dict[str, str] = {}
-    for place, text_ in enumerate(given):
+    for place, text_ in enumerate(texts):
         name, equals, value = text_.partition("=")
         if equals and name in pipeline.key:
             named[name] = value
         elif place < len(pipeline.key):
             named[pipeline.key[place]] = text_
-    if len(given) != len(pipeline.key) or set(named) != set(pipeline.key):
+    if len(texts) != len(pipeline.key) or set(named) != set(pipeline.key):
         wanted = " ".join(f"--key {name}=VALUE" for name in pipeline.key) or "no --key, for it has one group"
         raise UsageError(f"the key of {pipeline.name} is ({', '.join(pipeline.key)}): expected {wanted}")
     return [named[name] for name in pipeline.key]
 
 
-def _shown(pipeline: Pipeline, found: History, texts: Sequence[str], at: int | None) -> Iterator[Any]:
-    said = ", ".join(f"{name} {value}" for name, value in zip(pipeline.key, texts, strict=True))
-    windows = found.windows
-    title = Text.assemble((pipeline.name, "bold"), f"  {said}" if said else "")
+def _lines(pipeline: Pipeline, history: History, texts: Sequence[str], at: int | None) -> Iterator[Any]:
+    key = ", ".join(f"{name} {value}" for name, value in zip(pipeline.key, texts, strict=True))
+    windows = history.windows
+    title = Text.assemble((pipeline.name, "bold"), f"  {key}" if key else "")
     if len(windows) == 1:
         title.append(f"  {bounds(windows[0])}")
     yield title
     if not windows:
-        where = f" at {shown(at)}" if at is not None else ""
+        where = f" at {time_text(at)}" if at is not None else ""
         yield (
             f"no pane yet{where}: no record of this key is in the window, or its trigger has not fired; the ledger is "
-            f"at epoch {found.epoch}, its watermark at {shown(found.watermark)}"
+            f"at epoch {history.epoch}, its watermark at {time_text(history.watermark)}"
         )
         return
-    columns = _OfOne(found) if len(windows) == 1 else _OfSeveral(found)
+    columns = _OneWindow(history) if len(windows) == 1 else _ManyWindows(history)
     if columns.said_once:
         yield Text(", ".join(columns.said_once), style="dim")
-    if found.panes:
-        yield _table(pipeline, found.panes, columns)
-    if found.late:
+    if history.panes:
+        yield _table(pipeline, history.panes, columns)
+    if history.late:
         yield ""
-        yield _late(found, columns)
+        yield _late(history, columns)
     if len(windows) == 1:
         yield ""
-        yield facts(_state(pipeline, found, windows[0]))
+        yield facts(_state(pipeline, history, windows[0]))
 
 
-def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OfOne | _OfSeveral) -> Table:
+def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OneWindow | _ManyWindows) -> Table:
     results = list(pipeline.results)
     made = table(
         *columns.before, "timing", "", *results, *columns.after,
@@ -119,23 +119,23 @@ def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OfOne | _O
     return made
 
 
-def _late(found: History, columns: _OfOne | _OfSeveral) -> Table:
+def _late(history: History, columns: _OneWindow | _ManyWindows) -> Table:
     names = columns.of_late
     made = table(*names, right=("epoch",), whole=("window", "event time"), title="too late")
-    for late in found.late:
-        told = {
-            "window": bounds(late.window, columns.said),
-            "event time": columns.said(late.event_time),
+    for late in history.late:
+        cells = {
+            "window": bounds(late.window, columns.short),
+            "event time": columns.short(late.event_time),
             "epoch": str(late.epoch),
             "behind": span(late.behind / 1e6),
             "reason": late.reason,
             "in the log": f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}",
         }
-        made.add_row(*(told[name] for name in names))
+        made.add_row(*(cells[name] for name in names))
     return made
 
 
-class _OfOne:
+class _OneWindow:
     """The columns of one window's history: the version by its parts, and when each pane fired.
 
     The day or year that all instants share is said once, above.
@@ -144,53 +144,53 @@ class _OfOne:
     after = ("fired at", "watermark")
     of_late = ("event time", "epoch", "behind", "reason", "in the log")
 
-    def __init__(self, found: History) -> None:
-        panes, late = found.panes, found.late
+    def __init__(self, history: History) -> None:
+        panes, late = history.panes, history.late
         generations = {pane.version.generation for pane in panes}
         self.first = int(len(generations) < 2)
         self.before = self.numbers = ("gen", "epoch", "pane")[self.first :]
         fired = (at for pane in panes for at in (pane.processing_time, pane.watermark))
-        shared, self.said = together([*fired, *(one.event_time for one in late)])
+        shared, self.short = together([*fired, *(one.event_time for one in late)])
         self.said_once = _shared(shared) + [f"all of generation {one}" for one in generations if self.first]
 
     def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
         numbers = [f"{number}" for number in pane.version[self.first :]]
-        return numbers, [self.said(pane.processing_time), self.said(pane.watermark)]
+        return numbers, [self.short(pane.processing_time), self.short(pane.watermark)]
 
 
-class _OfSeveral:
+class _ManyWindows:
     """The columns of several windows' history: the window, and the version in one column."""
 
     before, numbers, after = ("window", "version"), (), ()
     of_late = ("window", "event time", "epoch", "behind", "reason")
 
-    def __init__(self, found: History) -> None:
-        windows = [*(pane.window for pane in found.panes), *(one.window for one in found.late)]
-        times = (one.event_time for one in found.late)
-        shared, self.said = together([*(at for window in windows for at in window), *times])
+    def __init__(self, history: History) -> None:
+        windows = [*(pane.window for pane in history.panes), *(one.window for one in history.late)]
+        times = (one.event_time for one in history.late)
+        shared, self.short = together([*(at for window in windows for at in window), *times])
         self.said_once = [*_shared(shared), "a version is generation.epoch.pane"]
 
     def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
-        return [bounds(pane.window, self.said), ".".join(map(str, pane.version))], []
+        return [bounds(pane.window, self.short), ".".join(map(str, pane.version))], []
 
 
-def _shared(said: str) -> list[str]:
-    return [f"times are of {said}, UTC"] if said else []
+def _shared(common: str) -> list[str]:
+    return [f"times are of {common}, UTC"] if common else []
 
 
-def _state(pipeline: Pipeline, found: History, window: Window) -> Iterator[tuple[str, str]]:
-    answer = found.answer(window)
+def _state(pipeline: Pipeline, history: History, window: Window) -> Iterator[tuple[str, str]]:
+    answer = history.answer(window)
     if answer is not None:
         values = ", ".join(f"{name} {value_shown(value)}" for name, value in answer.answer.items())
         yield "answer", f"{values}  ({answer.timing.replace('_', ' ')}, written by the {answer.writer})"
     else:
-        yield "answer", "none: it was taken back" if found.panes else "none yet"
+        yield "answer", "none: it was taken back" if history.panes else "none yet"
     closes = pipeline.closes(window.end)
-    if found.watermark >= closes:
-        yield "window", f"closed: the watermark passed {shown(closes)}"
+    if history.watermark >= closes:
+        yield "window", f"closed: the watermark passed {time_text(closes)}"
     else:
-        yield "window", f"open until the watermark passes {shown(closes)}; it is at {shown(found.watermark)}"
-    yield "panes", f"{counted(len(found.panes), 'pane')}, {counted(len(found.late), 'late record')}"
+        yield "window", f"open until the watermark passes {time_text(closes)}; it is at {time_text(history.watermark)}"
+    yield "panes", f"{counted(len(history.panes), 'pane')}, {counted(len(history.late), 'late record')}"
 
 
 def value_shown(value: Any) -> str:
@@ -201,12 +201,12 @@ def value_shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _data(pipeline: Pipeline, found: History) -> dict[str, Any]:
+def _data(pipeline: Pipeline, history: History) -> dict[str, Any]:
     return {
         "pipeline": pipeline.name,
-        "key": dict(zip(pipeline.key, found.key, strict=True)),
-        "epoch": found.epoch,
-        "watermark": text(found.watermark),
+        "key": dict(zip(pipeline.key, history.key, strict=True)),
+        "epoch": history.epoch,
+        "watermark": text(history.watermark),
         "panes": [
             {
                 "window": [text(pane.window.start), text(pane.window.end)],
@@ -221,7 +221,7 @@ def _data(pipeline: Pipeline, found: History) -> dict[str, Any]:
                 "watermark": text(pane.watermark),
                 "writer": pane.writer,
             }
-            for pane in found.panes
+            for pane in history.panes
         ],
         "late": [
             {
@@ -232,6 +232,6 @@ def _data(pipeline: Pipeline, found: History) -> dict[str, Any]:
                 "reason": late.reason,
                 "source": {"epoch": late.source[0], "partition": late.source[1], "offset": late.source[2]},
             }
-            for late in found.late
+            for late in history.late
         ],
     }

@@ -10,7 +10,7 @@ from rich.text import Text
 from tailrace.cli.runtime.definitions import load
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import counted, rate, shown, span
+from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.model.base.time import text
 from tailrace.model.definition.fingerprint import Change
 from tailrace.model.definition.pipeline import Pipeline
@@ -38,22 +38,22 @@ def plan(definition: Definition, json: Json = False) -> None:
     from tailrace.lake.catalog.lake import Lake
     from tailrace.plan.definition_changes import plan as planned
 
-    found = planned(Lake(settings), pipeline)
+    compared = planned(Lake(settings), pipeline)
     if json:
-        output.data(_data(pipeline, found))
+        output.data(_data(pipeline, compared))
     else:
-        output.text(*_shown(pipeline, found, definition))
+        output.text(*_lines(pipeline, compared, definition))
 
 
-def _data(pipeline: Pipeline, found: Plan) -> dict[str, Any]:
-    log, estimate = found.log, found.estimate
+def _data(pipeline: Pipeline, compared: Plan) -> dict[str, Any]:
+    log, estimate = compared.log, compared.estimate
     return {
         "pipeline": pipeline.name,
         "fingerprint": pipeline.fingerprint,
-        "change": "new" if found.generation is None else found.change.name.lower(),
-        "parts": {name: {"was": was, "is": now} for name, (was, now) in found.parts.items()},
-        "generation": found.generation,
-        "left": list(found.before),
+        "change": "new" if compared.generation is None else compared.change.name.lower(),
+        "parts": {name: {"was": was, "is": now} for name, (was, now) in compared.parts.items()},
+        "generation": compared.generation,
+        "left": list(compared.before),
         "log": None
         if log is None
         else {
@@ -66,43 +66,43 @@ def _data(pipeline: Pipeline, found: Plan) -> dict[str, Any]:
         "estimate": None
         if estimate is None
         else {"seconds": round(estimate.seconds, 1), "rate": round(estimate.rate), "measured_by": estimate.measured},
-        "refused": found.refused,
-        "readers": list(found.readers),
+        "refused": compared.refused,
+        "readers": list(compared.readers),
     }
 
 
-def _shown(pipeline: Pipeline, found: Plan, definition: str) -> Iterator[Any]:
+def _lines(pipeline: Pipeline, compared: Plan, definition: str) -> Iterator[Any]:
     yield Text(pipeline.name, style="bold")
-    if found.generation is None:
+    if compared.generation is None:
         yield facts([("change", "none: it has no tables yet, and a stream makes them")])
         return
-    rows = [("change", SAYS[found.change]), ("generation", _generation(found))]
-    log, estimate = found.log, found.estimate
+    rows = [("change", SAYS[compared.change]), ("generation", _generation(compared))]
+    log, estimate = compared.log, compared.estimate
     if estimate is not None and log is not None:
         rows.append(("reads", f"{counted(log.records, 'record')}, {log.bytes / 1e6:,.1f} MB of log {_name(pipeline)}"))
         if log.events is not None and log.epochs is not None:
-            rows.append(("covers", f"event times from {shown(log.events[0])} to {shown(log.events[1])}"))
+            rows.append(("covers", f"event times from {time_text(log.events[0])} to {time_text(log.events[1])}"))
             trimmed = f"; none before {log.epochs[0]} is in it any more" if log.epochs[0] else ""
             rows.append(("", f"epochs {log.epochs[0]} to {log.epochs[1]}{trimmed}"))
         if log.rejected:
             rows.append(("", f"not the {counted(log.rejected, 'record')} that it rejected"))
         by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"
         rows.append(("estimate", f"{span(round(estimate.seconds))} at {rate(round(estimate.rate), 1)} records/s, {by}"))
-    if found.readers:
-        rows.append(("read by", f"{', '.join(found.readers)}: they read its panes"))
-    if found.change is not Change.NOTHING:
-        rows.append(("apply", found.refused or _does(pipeline, definition)))
+    if compared.readers:
+        rows.append(("read by", f"{', '.join(compared.readers)}: they read its panes"))
+    if compared.change is not Change.NOTHING:
+        rows.append(("apply", compared.refused or _does(pipeline, definition)))
     yield facts(rows)
-    if found.parts:
+    if compared.parts:
         made = table("part", "was", "is")
-        for name, (was, now) in found.parts.items():
+        for name, (was, now) in compared.parts.items():
             made.add_row(name, _part(was), _part(now))
         yield from ("", made)
 
 
-def _generation(found: Plan) -> str:
-    kept = f"; {', '.join(map(str, found.before))} can be gone back to" if found.before else ""
-    return f"{found.generation}{kept}"
+def _generation(compared: Plan) -> str:
+    before = f"; {', '.join(map(str, compared.before))} can be gone back to" if compared.before else ""
+    return f"{compared.generation}{before}"
 
 
 def _name(pipeline: Pipeline) -> str:

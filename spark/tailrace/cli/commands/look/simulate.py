@@ -13,7 +13,7 @@ from rich.text import Text
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, key_named, shown, together
+from tailrace.cli.terminal.formats import bounds, counted, key_named, time_text, together
 from tailrace.cli.terminal.usage import LoadError, UsageError
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.computation import Computation
@@ -78,39 +78,41 @@ def simulate(
         raise UsageError("a definition and a sample are wanted: tailrace simulate DEFINITION DATA, or --paper FOLDER")
     if every is not None and every <= 0:
         raise UsageError(f"--every {every:g}: expected more than no time at all")
-    found = load_any(definition)
-    sample = _read(found.source, data)
+    loaded = load_any(definition)
+    sample = _read(loaded.source, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = sample_records.epochs(found.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
-    if isinstance(found, Map):
+    epochs = sample_records.epochs(
+        loaded.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open
+    )
+    if isinstance(loaded, Map):
         from tailrace.cli.commands.look import simulated_map
 
         if page is not None or png is not None:
-            raise UsageError(f"{found.name} is a map, and gives a record at once: it has no panes to draw")
-        simulated_map.told(output, found, epochs, sample)
+            raise UsageError(f"{loaded.name} is a map, and gives a record at once: it has no panes to draw")
+        simulated_map.show(output, loaded, epochs, sample)
         return
-    if isinstance(found, Computation):
-        from tailrace.cli.commands.look.simulated_computation import told
+    if isinstance(loaded, Computation):
+        from tailrace.cli.commands.look.simulated_computation import show
         from tailrace.observe.plots.computation_trial import Producing
 
-        one: Simulation | Producing = Producing(found, epochs)
-        results = list(found.produces)
-        say: Callable[[Output, Any, sample_records.Sample, Key | None], None] = told
+        trial: Simulation | Producing = Producing(loaded, epochs)
+        results = list(loaded.produces)
+        say: Callable[[Output, Any, sample_records.Sample, Key | None], None] = show
     else:
         from tailrace.observe.plots.simulation import Simulation
 
-        one, results, say = Simulation(found, epochs), list(found.what), _told
-    chosen = _key(one.keys, key)
+        trial, results, say = Simulation(loaded, epochs), list(loaded.what), _show
+    chosen = _key(trial.keys, key)
     if page is not None or png is not None:
-        _draw(output, one, chosen, _result(results, result), page, png, scale)
-    say(output, one, sample, chosen)
+        _draw(output, trial, chosen, _result(results, result), page, png, scale)
+    say(output, trial, sample, chosen)
 
 
-def _told(output: Output, one: Simulation, sample: sample_records.Sample, key: Key | None) -> None:
+def _show(output: Output, trial: Simulation, sample: sample_records.Sample, key: Key | None) -> None:
     if output.json:
-        output.data(_data(one, sample, key))
+        output.data(_data(trial, sample, key))
     else:
-        output.text(*_shown(one, sample, key))
+        output.text(*_lines(trial, sample, key))
 
 
 def _read(log: Log, path: Path) -> sample_records.Sample:
@@ -145,36 +147,36 @@ def _read_file(log: Log, path: Path) -> sample_records.Sample:
         raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
 
 
-def _key(keys: list[Key], given: list[str] | None) -> Key | None:
-    if not given:
+def _key(keys: list[Key], texts: list[str] | None) -> Key | None:
+    if not texts:
         return None
     for key in keys:
-        if [str(part) for part in key] == given:
+        if [str(part) for part in key] == texts:
             return key
     known = ", ".join("/".join(map(str, key)) for key in keys[:5]) or "none"
-    raise UsageError(f"--key {' '.join(given)}: nothing has this key; the keys with the most are {known}")
+    raise UsageError(f"--key {' '.join(texts)}: nothing has this key; the keys with the most are {known}")
 
 
-def _result(names: list[str], given: str | None) -> str:
-    if given is not None and given not in names:
-        raise UsageError(f"--result {given}: expected one of {', '.join(names)}")
-    return given or names[0]
+def _result(names: list[str], name: str | None) -> str:
+    if name is not None and name not in names:
+        raise UsageError(f"--result {name}: expected one of {', '.join(names)}")
+    return name or names[0]
 
 
 def _draw(
     output: Output,
-    one: Simulation | Producing,
+    trial: Simulation | Producing,
     key: Key | None,
     result: str,
     page: Path | None,
     png: Path | None,
     scale: float,
 ) -> None:
-    if key is None and not one.keys:
+    if key is None and not trial.keys:
         raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
     from tailrace.observe.plots.plot_page import render, render_png
 
-    plot = one.plot(one.keys[0] if key is None else key, result)
+    plot = trial.plot(trial.keys[0] if key is None else key, result)
     for path in filter(None, (page, png)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(render(plot).encode() if path is page else render_png(plot, scale))
@@ -198,23 +200,23 @@ def _paper(output: Output, folder: Path) -> None:
         output.text(f"wrote {len(written)} files to {folder}: paper.html and a picture of each figure")
 
 
-def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
+def _lines(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
     from tailrace.observe.plots.simulation import answers
 
-    pipeline = one.pipeline
-    for stage, run in zip(pipeline.stages[:-1], one.runs[:-1], strict=True):
+    pipeline = trial.pipeline
+    for stage, run in zip(pipeline.stages[:-1], trial.runs[:-1], strict=True):
         yield Text.assemble((stage.name, "bold"), f"  {answers(stage)}")
         if run.panes:
             yield from _table(stage, list(run.panes[:_MOST]))
         if len(run.panes) > _MOST:
             yield f"and {counted(len(run.panes) - _MOST, 'pane')} more"
-    panes = list(one.run.panes) if key is None else one.panes(key)
+    panes = list(trial.run.panes) if key is None else trial.panes(key)
     yield Text.assemble((pipeline.name, "bold"), f"  {answers(pipeline)}")
     if panes:
         yield from _table(pipeline, panes[:_MOST])
     if len(panes) > _MOST:
         yield f"and {counted(len(panes) - _MOST, 'pane')} more: --json has all of them, --key picks one key's"
-    if late := _late(one, key):
+    if late := _late(trial, key):
         made = table(
             "stage",
             "key",
@@ -227,10 +229,10 @@ def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> I
             title="too late",
         )
         for stage, each in late[:_MOST]:
-            at = shown(instant(each.record[stage.log.event_time]))
+            at = time_text(instant(each.record[stage.log.event_time]))
             made.add_row(stage.name, key_named(each.key), bounds(each.window), at, str(each.epoch), each.reason)
         yield made
-    failed = [bad for run in one.runs for bad in run.rejected]
+    failed = [bad for run in trial.runs for bad in run.rejected]
     if failed:
         made = table("epoch", "rejected by a step, for", right=("epoch",))
         for bad in failed[:_MOST]:
@@ -241,13 +243,13 @@ def _shown(one: Simulation, sample: sample_records.Sample, key: Key | None) -> I
         for line, reason in sample.rejected[:_MOST]:
             made.add_row(str(line), reason)
         yield made
-    yield facts(_counts(one, sample).items())
+    yield facts(_counts(trial, sample).items())
 
 
 def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
     """Make a table of panes in the order in which they fired, with the day or year that all share once, above."""
     results = list(pipeline.results)
-    shared, said = together(at for pane in panes for at in (pane.processing_time, *pane.window))
+    shared, short = together(at for pane in panes for at in (pane.processing_time, *pane.window))
     if shared:
         yield Text(f"times are of {shared}, UTC", style="dim")
     made = table(
@@ -260,9 +262,9 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
         timing = pane.timing.value.replace("_", " ")
         made.add_row(
             str(pane.version.epoch),
-            said(pane.processing_time),
+            short(pane.processing_time),
             key_named(pane.key),
-            bounds(pane.window, said),
+            bounds(pane.window, short),
             timing,
             sign,
             *values,
@@ -278,41 +280,41 @@ def _value(value: Any) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else f"{value}"
 
 
-def _counts(one: Simulation, sample: sample_records.Sample) -> dict[str, str]:
-    taken_back = sum(pane.retraction for pane in one.run.panes)
-    again = _again(one, sample)
+def _counts(trial: Simulation, sample: sample_records.Sample) -> dict[str, str]:
+    taken_back = sum(pane.retraction for pane in trial.run.panes)
+    again = _again(trial, sample)
     return {
         "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
         + (f", {again:,} that came again" if again else ""),
-        "epochs": f"{len(one.epochs):,}",
-        "panes": f"{len(one.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
-        "too late": counted(len(_late(one, None)), "record"),
-        "still open": counted(sum(map(len, one.run.state.windows.values())), "window"),
+        "epochs": f"{len(trial.epochs):,}",
+        "panes": f"{len(trial.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
+        "too late": counted(len(_late(trial, None)), "record"),
+        "still open": counted(sum(map(len, trial.run.state.windows.values())), "window"),
     }
 
 
-def _late(one: Simulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
+def _late(trial: Simulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
     """List the records that came too late, each with its stage; of the last stage those of a key where one is given."""
     return [
         (stage, late)
-        for stage, run in zip(one.pipeline.stages, one.runs, strict=True)
+        for stage, run in zip(trial.pipeline.stages, trial.runs, strict=True)
         for late in run.late
-        if key is None or stage is not one.pipeline or late.key == key
+        if key is None or stage is not trial.pipeline or late.key == key
     ]
 
 
-def _again(one: Simulation, sample: sample_records.Sample) -> int:
+def _again(trial: Simulation, sample: sample_records.Sample) -> int:
     """Count the records that were dropped because they came again (rule X5)."""
-    return len(sample.records) - sum(len(bundle) for bundle, _ in one.epochs)
+    return len(sample.records) - sum(len(bundle) for bundle, _ in trial.epochs)
 
 
-def _data(one: Simulation, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
+def _data(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
-        "pipeline": one.pipeline.name,
-        "records": len(sample.records) - _again(one, sample),
-        "duplicates": _again(one, sample),
-        "epochs": len(one.epochs),
-        "panes": [_pane(pane) for pane in one.run.panes if key is None or pane.key == key],
+        "pipeline": trial.pipeline.name,
+        "records": len(sample.records) - _again(trial, sample),
+        "duplicates": _again(trial, sample),
+        "epochs": len(trial.epochs),
+        "panes": [_pane(pane) for pane in trial.run.panes if key is None or pane.key == key],
         "late": [
             {
                 "stage": stage.name,
@@ -321,15 +323,15 @@ def _data(one: Simulation, sample: sample_records.Sample, key: Key | None) -> di
                 "epoch": late.epoch,
                 "reason": late.reason,
             }
-            for stage, late in _late(one, key)
+            for stage, late in _late(trial, key)
         ],
         "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
-        + [{"epoch": bad.epoch, "reason": bad.reason} for run in one.runs for bad in run.rejected],
+        + [{"epoch": bad.epoch, "reason": bad.reason} for run in trial.runs for bad in run.rejected],
         "earlier": [
             {"pipeline": stage.name, "panes": [_pane(pane) for pane in run.panes]}
-            for stage, run in zip(one.pipeline.stages[:-1], one.runs[:-1], strict=True)
+            for stage, run in zip(trial.pipeline.stages[:-1], trial.runs[:-1], strict=True)
         ],
-        "open_windows": sum(map(len, one.run.state.windows.values())),
+        "open_windows": sum(map(len, trial.run.state.windows.values())),
     }
 
 

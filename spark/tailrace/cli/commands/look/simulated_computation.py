@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tailrace.cli.commands.look.pane_history import value_shown
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import counted, key_named, shown, span
+from tailrace.cli.terminal.formats import counted, key_named, span, time_text
 from tailrace.model.base.time import instant, text
 from tailrace.model.samples import sample_records
 
@@ -21,67 +21,66 @@ _MOST = 200
 """The most rows that a table shows; JSON has all of them."""
 
 
-def told(output: Output, one: Producing, sample: sample_records.Sample, key: Key | None) -> None:
+def show(output: Output, trial: Producing, sample: sample_records.Sample, key: Key | None) -> None:
     """Print what the computation produced for one key or for all."""
     if output.json:
-        output.data(_data(one, sample, key))
+        output.data(_data(trial, sample, key))
     else:
-        output.text(*_shown(one, sample, key))
+        output.text(*_lines(trial, sample, key))
 
 
-def _shown(one: Producing, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
-    computation, made = one.computation, one.productions(key)
+def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
+    computation, made = trial.computation, trial.productions(key)
     yield Text.assemble((computation.name, "bold"), f"  {type(computation).__name__} by {', '.join(computation.key)}")
     if made:
         rows = table("epoch", "produced at", "key", "event time", *computation.produces, right=("epoch",))
         for each in made[:_MOST]:
             values = map(value_shown, each.values.values())
-            rows.add_row(
-                str(each.epoch), shown(one.produced_at[each.epoch]), key_named(each.key), shown(each.at), *values
-            )
+            produced = time_text(trial.produced_at[each.epoch])
+            rows.add_row(str(each.epoch), produced, key_named(each.key), time_text(each.at), *values)
         yield rows
     if len(made) > _MOST:
         yield f"and {counted(len(made) - _MOST, 'production')} more: --json has all of them, --key picks one key's"
-    late = [each for each in one.late if key is None or each.key == key]
+    late = [each for each in trial.late if key is None or each.key == key]
     if late:
         rows = table("key", "event time", "epoch", "behind", right=("epoch",), title="too late")
         for lost in late[:_MOST]:
-            at = shown(instant(lost.record[computation.log.event_time]))
+            at = time_text(instant(lost.record[computation.log.event_time]))
             rows.add_row(key_named(lost.key), at, str(lost.epoch), span(lost.behind / 1e6))
         yield rows
     yield facts(
         {
-            "records": f"{one.records:,}, {counted(len(sample.rejected), 'line')} rejected"
-            + (f", {one.again(sample):,} that came again" if one.again(sample) else ""),
-            "epochs": f"{len(one.epochs):,}",
+            "records": f"{trial.records:,}, {counted(len(sample.rejected), 'line')} rejected"
+            + (f", {trial.again(sample):,} that came again" if trial.again(sample) else ""),
+            "epochs": f"{len(trial.epochs):,}",
             "produced": counted(len(made), "record"),
             "too late": counted(len(late), "record"),
-            "rejected by it": counted(len(one.run.rejected), "record"),
+            "rejected by it": counted(len(trial.run.rejected), "record"),
         }.items()
     )
 
 
-def _data(one: Producing, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
+def _data(trial: Producing, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
-        "computation": one.computation.name,
-        "records": one.records,
-        "duplicates": one.again(sample),
-        "epochs": len(one.epochs),
+        "computation": trial.computation.name,
+        "records": trial.records,
+        "duplicates": trial.again(sample),
+        "epochs": len(trial.epochs),
         "productions": [
             {
                 "key": list(each.key),
                 "event_time": text(each.at),
                 "epoch": each.epoch,
-                "processing_time": text(one.produced_at[each.epoch]),
+                "processing_time": text(trial.produced_at[each.epoch]),
                 "values": dict(each.values),
             }
-            for each in one.productions(key)
+            for each in trial.productions(key)
         ],
         "late": [
             {"key": list(lost.key), "epoch": lost.epoch, "behind_seconds": lost.behind / 1e6}
-            for lost in one.late
+            for lost in trial.late
             if key is None or lost.key == key
         ],
         "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
-        + [{"epoch": bad.epoch, "reason": bad.reason} for bad in one.run.rejected],
+        + [{"epoch": bad.epoch, "reason": bad.reason} for bad in trial.run.rejected],
     }

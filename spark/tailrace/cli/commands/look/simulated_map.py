@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tailrace.cli.commands.look.pane_history import value_shown
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import counted, shown
+from tailrace.cli.terminal.formats import counted, time_text
 from tailrace.model.base.time import text
 from tailrace.model.definition.map import Map
 from tailrace.model.samples import sample_records
@@ -19,22 +19,22 @@ _MOST = 200
 """The most rows that a table shows; JSON has all of them."""
 
 
-def told(output: Output, definition: Map, epochs: sample_records.Epochs, sample: sample_records.Sample) -> None:
+def show(output: Output, definition: Map, epochs: sample_records.Epochs, sample: sample_records.Sample) -> None:
     """Fold a map over epochs by the reference execution, and print the rows that it gave."""
     run = fold_chain(definition, epochs)[-1]
     records = sum(len(bundle) for bundle, _ in epochs)
     if output.json:
         output.data(_data(definition, run, records, sample))
     else:
-        output.text(*_shown(definition, run, records, sample))
+        output.text(*_lines(definition, run, records, sample))
 
 
-def _shown(definition: Map, run: Run, records: int, sample: sample_records.Sample) -> Iterator[Any]:
+def _lines(definition: Map, run: Run, records: int, sample: sample_records.Sample) -> Iterator[Any]:
     yield Text.assemble((definition.name, "bold"), f"  map of {definition.log.name}")
     if run.mapped:
         rows = table("epoch", "event time", *definition.results, right=("epoch",))
-        for one in run.mapped[:_MOST]:
-            rows.add_row(str(one.epoch), shown(one.at), *map(value_shown, one.values.values()))
+        for row in run.mapped[:_MOST]:
+            rows.add_row(str(row.epoch), time_text(row.at), *map(value_shown, row.values.values()))
         yield rows
     if len(run.mapped) > _MOST:
         yield f"and {counted(len(run.mapped) - _MOST, 'row')} more: --json has all of them"

@@ -13,7 +13,7 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, shown, span
+from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.computation import Computation
@@ -63,21 +63,21 @@ def status(
         else:
             output.text(*_overview(settings, logs, pipelines))
         return
-    found = report(lake, pipeline)
+    state = report(lake, pipeline)
     if json:
-        own = _data(found.pipeline, found.log, pipeline) if found.pipeline else {"pipeline": pipeline.name}
-        log = _log_data(found.log) if found.log else None
-        output.data({**own, "started": found.pipeline is not None, "log": log})
+        own = _data(state.pipeline, state.log, pipeline) if state.pipeline else {"pipeline": pipeline.name}
+        log = _log_data(state.log) if state.log else None
+        output.data({**own, "started": state.pipeline is not None, "log": log})
         return
     output.text(
         Text.assemble((pipeline.name, "bold"), (f"  log {pipeline.source.name}  lake {settings.warehouse}", "dim"))
     )
-    if found.pipeline is None or found.log is None:
+    if state.pipeline is None or state.log is None:
         output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
         return
-    output.text(facts(_facts(pipeline, found.pipeline, found.log)))
-    if found.pipeline.runs:
-        output.text("", *_runs(found.pipeline.runs))
+    output.text(facts(_facts(pipeline, state.pipeline, state.log)))
+    if state.pipeline.runs:
+        output.text("", *_runs(state.pipeline.runs))
 
 
 def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
@@ -86,36 +86,36 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.computation_status import computation_status
 
-    found = computation_status(Lake(settings), computation)
+    state = computation_status(Lake(settings), computation)
     if output.json:
-        own = {"computation": computation.name} if found is None else asdict(found)
+        own = {"computation": computation.name} if state is None else asdict(state)
         instants = ("watermark", "onward", "processing_time", "next")
-        times = {} if found is None else {name: _text(getattr(found, name)) for name in instants}
-        log = None if found is None or found.log is None else _log_data(found.log)
-        output.data({**own, **times, "started": found is not None, "log": log})
+        times = {} if state is None else {name: _text(getattr(state, name)) for name in instants}
+        log = None if state is None or state.log is None else _log_data(state.log)
+        output.data({**own, **times, "started": state is not None, "log": log})
         return
     where = f"  log {computation.source.name}  lake {settings.warehouse}"
     output.text(Text.assemble((computation.name, "bold"), (where, "dim")))
-    if found is None or found.log is None:
+    if state is None or state.log is None:
         output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
         return
     rows: list[tuple[str, Text | str]] = []
-    if not found.same_definition:
+    if not state.same_definition:
         warning = "the ledger has what a definition with another meaning made: it needs another name"
         rows.append(("definition", Text(warning, style="bold red")))
-    kept = f"{found.productions:,}" if computation.productions == "strong" else "not kept"
+    productions = f"{state.productions:,}" if computation.productions == "strong" else "not kept"
     rows += [
-        ("watermark", _dimmed(shown(found.watermark), f"for those who read it {shown(found.onward)}")),
-        ("last epoch", f"log {_epoch(found.log.epoch)}, ledger {_epoch(found.epoch)}"),
-        ("log", f"{counted(found.log.records, 'record')}, {found.log.rejected:,} rejected"),
-        ("keys", f"{found.keys:,}"),
-        ("timers", _dimmed(f"{found.timers:,}", f"the next in event time at {shown(found.next)}")),
-        ("productions", kept),
-        *([] if computation.once is None else [("another's", f"{found.claimed:,}")]),
-        *([] if found.in_flight is None else [("in flight", f"{counted(found.in_flight, 'record')} on the loop")]),
-        ("late records", f"{found.late:,}"),
-        ("rejected", f"{found.rejected:,}"),
-        *([] if found.engine is None else [("engine", _dimmed(*_engine(found.engine)))]),
+        ("watermark", _dimmed(time_text(state.watermark), f"for those who read it {time_text(state.onward)}")),
+        ("last epoch", f"log {_epoch(state.log.epoch)}, ledger {_epoch(state.epoch)}"),
+        ("log", f"{counted(state.log.records, 'record')}, {state.log.rejected:,} rejected"),
+        ("keys", f"{state.keys:,}"),
+        ("timers", _dimmed(f"{state.timers:,}", f"the next in event time at {time_text(state.next)}")),
+        ("productions", productions),
+        *([] if computation.once is None else [("another's", f"{state.claimed:,}")]),
+        *([] if state.in_flight is None else [("in flight", f"{counted(state.in_flight, 'record')} on the loop")]),
+        ("late records", f"{state.late:,}"),
+        ("rejected", f"{state.rejected:,}"),
+        *([] if state.engine is None else [("engine", _dimmed(*_engine(state.engine)))]),
         ("fingerprint", computation.fingerprint),
     ]
     output.text(facts(rows))
@@ -126,23 +126,23 @@ def _facts(pipeline: Ranged, own: PipelineStatus, log: LogStatus) -> Iterator[tu
         warning = "the tables hold the results of a definition with another meaning: it needs another name"
         yield "definition", Text(warning, style="bold red")
     lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, log).items() if lag is not None]
-    yield "watermark", _dimmed(shown(own.watermark), ", ".join(lags))
+    yield "watermark", _dimmed(time_text(own.watermark), ", ".join(lags))
     if log.progress is not None and len(log.progress.partitions) > 1:
         yield "held back by", _holding(log.progress)
-    reached = f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}"
-    reached += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
+    epochs = f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}"
+    epochs += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
     yield (
         "last epoch",
         _dimmed(
-            reached,
+            epochs,
             f"committed {_second(own.committed)}, {_ago(own.committed)}",
         ),
     )
-    latest = f"latest event {shown(log.latest)}" if log.latest is not None else ""
+    latest = f"latest event {time_text(log.latest)}" if log.latest is not None else ""
     again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
     yield "log", _dimmed(f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}", latest)
     if own.open is not None:
-        ends = f"ending {shown(own.open.oldest)} to {shown(own.open.newest)}" if own.open.count else ""
+        ends = f"ending {time_text(own.open.oldest)} to {time_text(own.open.newest)}" if own.open.count else ""
         yield "open windows", _dimmed(f"{own.open.count:,}", ends)
     if isinstance(pipeline, Map):
         yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
@@ -167,9 +167,9 @@ def _answers(own: PipelineStatus) -> Text:
     return _dimmed(f"{own.answers:,}", follow)
 
 
-def _engine(said: str) -> tuple[str, str]:
+def _engine(recorded: str) -> tuple[str, str]:
     """Split what is said of an engine into its name, and why it was taken."""
-    name, _, why = said.partition(": ")
+    name, _, why = recorded.partition(": ")
     return name, why
 
 
@@ -178,8 +178,8 @@ def _holding(progress: Progress) -> Text:
     names = list(progress.behind[:HOLDING])
     more = len(progress.behind) - len(names)
     idle = len(progress.partitions) - len(progress.holding)
-    said = ", ".join([*names, *([f"{more} more"] if more else [])]) or "none: all partitions are idle"
-    return _dimmed(said, f"of {len(progress.partitions)} partitions, {idle} idle: tailrace watermark shows each")
+    holding = ", ".join([*names, *([f"{more} more"] if more else [])]) or "none: all partitions are idle"
+    return _dimmed(holding, f"of {len(progress.partitions)} partitions, {idle} idle: tailrace watermark shows each")
 
 
 def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
@@ -225,7 +225,7 @@ def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[Pipelin
     for one in pipelines:
         counts = (f"{number:,}" for number in (one.panes, one.late, one.generation))
         answers = ("-", "-") if one.answers is None else (_epoch(one.answers_epoch), f"{one.answers:,}")
-        of_pipelines.add_row(one.pipeline, shown(one.watermark), _epoch(one.epoch), *answers, *counts)
+        of_pipelines.add_row(one.pipeline, time_text(one.watermark), _epoch(one.epoch), *answers, *counts)
     yield of_logs
     yield ""
     yield of_pipelines
@@ -240,7 +240,7 @@ def _epoch(number: int) -> str:
 
 
 def _second(micros: int | None) -> str:
-    return shown(None if micros is None else micros - micros % 1_000_000)
+    return time_text(None if micros is None else micros - micros % 1_000_000)
 
 
 def _ago(micros: int | None) -> str:

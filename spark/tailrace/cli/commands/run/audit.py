@@ -30,7 +30,7 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
     output, asked = Output(json), [load_any(one) for one in definitions]
     chains = [chain(one) for one in asked]
     stages, settings = _stages(chains), on_engine(Settings(), engine)
-    found: dict[str, Audit] = {}
+    audits: dict[str, Audit] = {}
     with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.computation_audit import audit_computation
@@ -40,24 +40,24 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
         for stage in stages:
             doing(f"counting {stage.name}")
             counted = audit_computation(lake, stage) if isinstance(stage, Computation) else run(lake, stage)
-            found[stage.name] = counted
+            audits[stage.name] = counted
     if json:
-        data = [_of_stages([_data(stage.name, found[stage.name]) for stage in one]) for one in chains]
-        output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in found.values()), "definitions": data})
+        data = [_of_stages([_data(stage.name, audits[stage.name]) for stage in one]) for one in chains]
+        output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in audits.values()), "definitions": data})
     else:
-        for place, (name, one) in enumerate(found.items()):
-            output.text(*([""] if place else []), *_shown(name, one))
-    if not all(one.ok for one in found.values()):
+        for place, (name, audited) in enumerate(audits.items()):
+            output.text(*([""] if place else []), *_lines(name, audited))
+    if not all(one.ok for one in audits.values()):
         raise typer.Exit(Status.FOUND)
 
 
 def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
     """List the stages of all chains, each once. Raises `UsageError` where two stages that differ have one name."""
-    found: dict[str, Definition] = {}
+    stages: dict[str, Definition] = {}
     for stage in (stage for one in chains for stage in one):
-        if found.setdefault(stage.name, stage).fingerprint != stage.fingerprint:
+        if stages.setdefault(stage.name, stage).fingerprint != stage.fingerprint:
             raise UsageError(f"two of the definitions are called {stage.name} and mean different things")
-    return list(found.values())
+    return list(stages.values())
 
 
 def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -66,22 +66,22 @@ def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
     return last | ({"earlier": earlier} if earlier else {})
 
 
-def _data(name: str, found: Audit) -> dict[str, Any]:
-    checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in found.checks]
-    engine = {"engine": found.engine.engine.value, "engine_because": found.engine.why}
-    return {"pipeline": name, "ok": found.ok, "counts": dict(found.counts), "checks": checks, **engine}
+def _data(name: str, audited: Audit) -> dict[str, Any]:
+    checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in audited.checks]
+    engine = {"engine": audited.engine.engine.value, "engine_because": audited.engine.why}
+    return {"pipeline": name, "ok": audited.ok, "counts": dict(audited.counts), "checks": checks, **engine}
 
 
-def _shown(name: str, found: Audit) -> Iterator[Any]:
+def _lines(name: str, audited: Audit) -> Iterator[Any]:
     rows = table("", "check", "found")
-    for check in found.checks:
+    for check in audited.checks:
         mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
         rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
-    wrong = sum(not check.ok for check in found.checks)
+    wrong = sum(not check.ok for check in audited.checks)
     yield Text(name, style="bold")
-    yield facts([*((kind, f"{count:,}") for kind, count in found.counts.items()), ("engine", str(found.engine))])
+    yield facts([*((kind, f"{count:,}") for kind, count in audited.counts.items()), ("engine", str(audited.engine))])
     yield from ("", rows, "")
-    if found.ok:
+    if audited.ok:
         yield Text("it adds up", style="bold green")
     else:
-        yield Text(f"{wrong} of {len(found.checks)} do not hold", style="bold red")
+        yield Text(f"{wrong} of {len(audited.checks)} do not hold", style="bold red")

@@ -10,7 +10,7 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, output_for
-from tailrace.cli.terminal.formats import counted, parsed, shown, span
+from tailrace.cli.terminal.formats import counted, parsed, span, time_text
 from tailrace.cli.terminal.usage import Status, UsageError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
@@ -58,50 +58,53 @@ def backfill(
         )
     begin, end = parsed(first, "--from"), END_OF_TIME if last is None else parsed(last, "--to")
     if begin >= end:
-        raise UsageError(f"the range from {shown(begin)} to {shown(end)} is empty: pass a --to that is after --from")
+        raise UsageError(
+            f"the range from {time_text(begin)} to {time_text(end)} is empty: pass a --to that is after --from"
+        )
     settings = on_engine(Settings(), engine)
     output = output_for(settings, json=json)
-    doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {shown(begin)} to {shown(end)}"
+    doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {time_text(begin)} to {time_text(end)}"
     subject = Subject("backfill", settings, pipeline.stages)
     with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.pipeline_backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
 
         lake = Lake(settings, observed.tell)
-        found = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
-    runs = [(stage, one) for stage, own in found for one in own]
+        by_stage = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
+    runs = [(stage, backfilled) for stage, own in by_stage for backfilled in own]
     if json:
-        output.data(Outcome.said([Outcome.of(stage, one, dry_run=dry_run) for stage, one in runs]))
+        output.data(Outcome.as_data([Outcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs]))
     else:
-        for place, (stage, one) in enumerate(runs):
+        for place, (stage, backfilled) in enumerate(runs):
             if place:
                 output.text("")
-            _show(output, stage, one, dry_run=dry_run)
-    if any(one.gave_way is not None for _, one in runs):
+            _show(output, stage, backfilled, dry_run=dry_run)
+    if any(backfilled.gave_way is not None for _, backfilled in runs):
         raise typer.Exit(Status.GAVE_WAY)
 
 
-def _show(output: Output, pipeline: Ranged, found: Backfilled, *, dry_run: bool) -> None:
-    run, other = found.run, found.gave_way
+def _show(output: Output, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> None:
+    run, other = backfilled.run, backfilled.gave_way
     if other is not None:
         output.say(
-            f"gave way: run {other.run} of generation {other.generation} covers windows from {shown(other.first)} to "
-            f"{shown(other.last)}, and this one is of generation {run.generation}; nothing was changed"
+            f"gave way: run {other.run} of generation {other.generation} covers windows from "
+            f"{time_text(other.first)} to {time_text(other.last)}, and this one is of generation "
+            f"{run.generation}; nothing was changed"
         )
     would, row = "would be " if dry_run else "", isinstance(pipeline, Map)
     kind, again = ("row", "given") if row else ("window", "fired")
     rows = [
         ("map" if row else "pipeline", pipeline.name),
-        ("event times" if row else "windows", f"from {shown(run.first)} to {shown(run.last)}"),
+        ("event times" if row else "windows", f"from {time_text(run.first)} to {time_text(run.last)}"),
         ("log", f"up to epoch {run.log_epoch}"),
     ]
     if not dry_run:
         rows.append(("run", f"{run.run}, generation {run.generation}, {run.status.replace('_', ' ')}"))
     if other is None:
         rows += [
-            ("changed", f"{counted(found.changed, kind)} {would}{again} anew"),
-            ("untouched", f"{counted(found.untouched, kind)} came out equal"),
-            ("retracted", f"{counted(found.retracted, kind)} {would}taken back for good"),
+            ("changed", f"{counted(backfilled.changed, kind)} {would}{again} anew"),
+            ("untouched", f"{counted(backfilled.untouched, kind)} came out equal"),
+            ("retracted", f"{counted(backfilled.retracted, kind)} {would}taken back for good"),
         ]
-    rows += [("engine", str(found.engine)), ("took", span(found.seconds))]
+    rows += [("engine", str(backfilled.engine)), ("took", span(backfilled.seconds))]
     output.text(facts(rows))

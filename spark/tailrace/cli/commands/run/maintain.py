@@ -37,103 +37,103 @@ def maintain(
     maintained too. What is kept for how long, the settings TAILRACE_KEEP_SNAPSHOTS, TAILRACE_KEEP_LEFTOVERS and
     TAILRACE_KEEP_ORPHANS say.
     """
-    output, settings, found = Output(json), Settings(), load_any(definition)
+    output, settings, loaded = Output(json), Settings(), load_any(definition)
     if dry_run:
         looking()
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.upkeep.leftovers import milliseconds
         from tailrace.lake.upkeep.needs import planned
 
-        plan = planned(Lake(settings), found, milliseconds())
+        plan = planned(Lake(settings), loaded, milliseconds())
         if json:
-            output.data({"definition": found.name, "dry_run": True, **_plan_data(plan)})
+            output.data({"definition": loaded.name, "dry_run": True, **_plan_data(plan)})
         else:
-            output.text(*_plan_shown(plan))
+            output.text(*_plan_lines(plan))
         return
-    with waiting(output, f"looking at the tables of {found.name}") as doing, ending_spark():
+    with waiting(output, f"looking at the tables of {loaded.name}") as doing, ending_spark():
         from tailrace.engines.spark.session import open_session
         from tailrace.lake.catalog.lake import Lake
         from tailrace.operate.maintenance import maintain as run
 
-        starting = partial(open_session, settings, app=f"tailrace maintain {found.name}")
-        done = run(starting, Lake(settings), found, watch=lambda name: doing(f"maintaining {name}"))
+        starting = partial(open_session, settings, app=f"tailrace maintain {loaded.name}")
+        done = run(starting, Lake(settings), loaded, watch=lambda name: doing(f"maintaining {name}"))
     if json:
-        output.data(maintained_data(found, done))
+        output.data(maintained_data(loaded, done))
     else:
-        output.text(*_done_shown(done))
+        output.text(*_done_lines(done))
 
 
 def _plan_data(plan: Plan) -> dict[str, Any]:
-    return {"tables": [_need_data(one) for one in plan.needs], "leftover_tables": list(plan.leftovers)}
+    return {"tables": [_need_data(need) for need in plan.needs], "leftover_tables": list(plan.leftovers)}
 
 
-def _need_data(one: Need) -> dict[str, Any]:
+def _need_data(need: Need) -> dict[str, Any]:
     return {
-        "table": one.table.name,
-        "files": one.files,
-        "small_files": one.small,
-        "delete_files": one.deletes,
-        "manifests": one.manifests,
-        "snapshots": one.snapshots,
-        "expiring": len(one.going.removed),
-        "leftovers": list(one.names),
+        "table": need.table.name,
+        "files": need.files,
+        "small_files": need.small,
+        "delete_files": need.deletes,
+        "manifests": need.manifests,
+        "snapshots": need.snapshots,
+        "expiring": len(need.going.removed),
+        "leftovers": list(need.names),
     }
 
 
-def _plan_shown(plan: Plan) -> Iterator[Any]:
+def _plan_lines(plan: Plan) -> Iterator[Any]:
     columns = ("files", "small", "deletes", "manifests", "snapshots", "expire", "left over")
     rows = table("table", *columns, right=columns)
-    for one in plan.needs:
-        counts = (one.files, one.small, one.deletes, one.manifests, one.snapshots, len(one.going.removed))
-        rows.add_row(one.table.name, *(f"{count:,}" for count in (*counts, len(one.names))))
+    for need in plan.needs:
+        counts = (need.files, need.small, need.deletes, need.manifests, need.snapshots, len(need.going.removed))
+        rows.add_row(need.table.name, *(f"{count:,}" for count in (*counts, len(need.names))))
     yield rows
     yield from (Text(f"{name}: left over by a replay that died") for name in plan.leftovers)
     yield Text("nothing was changed; files that no snapshot names are looked for when it runs", style="dim")
 
 
-def maintained_data(found: Named, done: Maintenance) -> dict[str, Any]:
+def maintained_data(definition: Named, done: Maintenance) -> dict[str, Any]:
     """Build the JSON data of what maintenance did."""
-    return {"definition": found.name, "dry_run": False, **_done_data(done)}
+    return {"definition": definition.name, "dry_run": False, **_done_data(done)}
 
 
 def _done_data(done: Maintenance) -> dict[str, Any]:
-    return {"tables": [_table_data(one) for one in done.tables], "leftover_tables": list(done.dropped)}
+    return {"tables": [_table_data(maintained) for maintained in done.tables], "leftover_tables": list(done.dropped)}
 
 
-def _table_data(one: Maintained) -> dict[str, Any]:
-    rewritten = {what: {"from": taken, "to": made} for what, (taken, made) in one.rewritten.items()}
+def _table_data(maintained: Maintained) -> dict[str, Any]:
+    rewritten = {what: {"from": taken, "to": made} for what, (taken, made) in maintained.rewritten.items()}
     return {
-        "table": one.table,
+        "table": maintained.table,
         "rewritten": rewritten,
-        "expired": one.expired,
-        "deleted_files": one.deleted,
-        "orphan_files": one.orphans,
-        "leftovers": list(one.names),
-        "overtaken": list(one.overtaken),
-        "seconds": round(one.seconds, 3),
-        "by_spark": list(one.by_spark),
+        "expired": maintained.expired,
+        "deleted_files": maintained.deleted,
+        "orphan_files": maintained.orphans,
+        "leftovers": list(maintained.names),
+        "overtaken": list(maintained.overtaken),
+        "seconds": round(maintained.seconds, 3),
+        "by_spark": list(maintained.by_spark),
     }
 
 
-def _done_shown(done: Maintenance) -> Iterator[Any]:
+def _done_lines(done: Maintenance) -> Iterator[Any]:
     rows = table("table", "done", "took", right=["took"])
-    for one in done.tables:
-        rows.add_row(one.table, "; ".join(_told(one)) or "as it was", span(one.seconds))
+    for maintained in done.tables:
+        rows.add_row(maintained.table, "; ".join(_results(maintained)) or "as it was", span(maintained.seconds))
     yield rows
-    called = list(dict.fromkeys(what for one in done.tables for what in one.by_spark))
+    called = list(dict.fromkeys(what for maintained in done.tables for what in maintained.by_spark))
     why = f"spark: {', '.join(called)}" if called else "in the process: nothing to rewrite, expire or delete"
     yield Text(why, style="dim")
     yield from (Text(f"{name}: dropped, left over by a replay that died") for name in done.dropped)
 
 
-def _told(one: Maintained) -> Iterator[str]:
-    for what, (taken, made) in one.rewritten.items():
+def _results(done: Maintained) -> Iterator[str]:
+    for what, (taken, made) in done.rewritten.items():
         yield f"{taken:,} {what} written to {made:,}"
-    if one.expired:
-        yield f"{counted(one.expired, 'snapshot')} expired, {counted(one.deleted, 'file')} deleted with them"
-    if one.orphans:
-        yield f"{counted(one.orphans, 'orphan file')} deleted"
-    if one.names:
-        yield f"{counted(len(one.names), 'leftover')} removed"
-    for what in one.overtaken:
+    if done.expired:
+        yield f"{counted(done.expired, 'snapshot')} expired, {counted(done.deleted, 'file')} deleted with them"
+    if done.orphans:
+        yield f"{counted(done.orphans, 'orphan file')} deleted"
+    if done.names:
+        yield f"{counted(len(done.names), 'leftover')} removed"
+    for what in done.overtaken:
         yield f"{what} overtaken by other commits, for the next time"

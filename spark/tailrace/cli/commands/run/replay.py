@@ -15,7 +15,7 @@ from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, shown, span
+from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.cli.terminal.usage import Status, UsageError
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.map import Map
@@ -86,7 +86,7 @@ def replay(
         from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.stage_replay import replay as run
 
-        found = {}
+        replays = {}
         for stage in pipeline.stages:
             name = stage.name
             doing(f"folding {name} again")
@@ -96,14 +96,14 @@ def replay(
                     doing(f"folding {name} again, epoch {epoch}")
 
             own = keep if stage is pipeline else None
-            found[name] = run(Lake(settings), stage, first, last, keep=own, watch=watch)
+            replays[name] = run(Lake(settings), stage, first, last, keep=own, watch=watch)
     if json:
-        *earlier, this = (_data(name, one) for name, one in found.items())
+        *earlier, this = (_data(name, replayed) for name, replayed in replays.items())
         output.data(this | ({"earlier": earlier} if earlier else {}))
     else:
-        for place, (name, one) in enumerate(found.items()):
-            output.text(*([""] if place else []), *_shown(name, one))
-    if not all(one.ok for one in found.values()):
+        for place, (name, replayed) in enumerate(replays.items()):
+            output.text(*([""] if place else []), *_lines(name, replayed))
+    if not all(replayed.ok for replayed in replays.values()):
         raise typer.Exit(Status.FOUND)
 
 
@@ -114,9 +114,9 @@ def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) 
         from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.map_replay import replay_map as run
 
-        found = run(Lake(settings), named, first, last)
-    replayed_map.told(output, named.name, found)
-    if not found.ok:
+        replayed = run(Lake(settings), named, first, last)
+    replayed_map.show(output, named.name, replayed)
+    if not replayed.ok:
         raise typer.Exit(Status.FOUND)
 
 
@@ -135,72 +135,73 @@ def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
     return first, last
 
 
-def _data(name: str, found: Replayed) -> dict[str, Any]:
+def _data(name: str, replayed: Replayed) -> dict[str, Any]:
     def side(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None if row is None else dict(row)
 
     return {
         "pipeline": name,
-        "ok": found.ok,
-        "epochs": [found.first, found.last],
-        "last_epoch": found.latest,
+        "ok": replayed.ok,
+        "epochs": [replayed.first, replayed.last],
+        "last_epoch": replayed.latest,
         "rows": {
             kind: {"ledger": count.ledger, "replay": count.replay, "same": count.same}
-            for kind, count in found.counts.items()
+            for kind, count in replayed.counts.items()
         },
         "differences": [
             {
-                "kind": one.kind,
-                "epoch": one.epoch,
-                "key": dict(one.key),
-                "window": list(one.window),
-                "ledger": side(one.ledger),
-                "replay": side(one.replay),
-                "times": {"ledger": one.times[0], "replay": one.times[1]},
+                "kind": difference.kind,
+                "epoch": difference.epoch,
+                "key": dict(difference.key),
+                "window": list(difference.window),
+                "ledger": side(difference.ledger),
+                "replay": side(difference.replay),
+                "times": {"ledger": difference.times[0], "replay": difference.times[1]},
             }
-            for one in found.differences
+            for difference in replayed.differences
         ],
-        "table": found.table,
-        "seconds": round(found.seconds, 3),
-        "engine": found.engine.engine.value,
-        "engine_because": found.engine.why,
+        "table": replayed.table,
+        "seconds": round(replayed.seconds, 3),
+        "engine": replayed.engine.engine.value,
+        "engine_because": replayed.engine.why,
     }
 
 
-def _shown(name: str, found: Replayed) -> Iterator[Any]:
-    whole = (found.first, found.last) == (0, found.latest)
-    which = "all there are" if whole else f"of 0..{found.latest}"
-    said = [("epochs", f"{found.first}..{found.last}, {which}"), ("engine", str(found.engine))]
-    said.append(("took", span(found.seconds)))
+def _lines(name: str, replayed: Replayed) -> Iterator[Any]:
+    whole = (replayed.first, replayed.last) == (0, replayed.latest)
+    which = "all there are" if whole else f"of 0..{replayed.latest}"
+    header = [("epochs", f"{replayed.first}..{replayed.last}, {which}"), ("engine", str(replayed.engine))]
+    header.append(("took", span(replayed.seconds)))
     yield Text(name, style="bold")
-    yield facts([*said, *([("kept in", found.table)] if found.table else [])])
+    yield facts([*header, *([("kept in", replayed.table)] if replayed.table else [])])
     rows = table("", "rows", "in the ledger", "replayed", "the same", right=("in the ledger", "replayed", "the same"))
-    for kind in sorted(found.counts, key=[*_KINDS, *found.counts].index):
-        count = found.counts[kind]
+    for kind in sorted(replayed.counts, key=[*_KINDS, *replayed.counts].index):
+        count = replayed.counts[kind]
         same = count.ledger == count.replay == count.same
         mark = Text("✓", style="green") if same else Text("✗", style="bold red")
         rows.add_row(
             mark, _KINDS.get(kind, kind), *(f"{number:,}" for number in (count.ledger, count.replay, count.same))
         )
     yield from ("", rows, "")
-    if found.ok:
+    if replayed.ok:
         yield Text("the ledger comes out again, row for row", style="bold green")
         return
-    yield _differences(found.differences)
-    lost = sum(count.ledger - count.same for count in found.counts.values())
-    made = sum(count.replay - count.same for count in found.counts.values())
-    told = f"{counted(lost, 'row')} of the ledger did not come out again, {counted(made, 'other')} did"
-    yield from ("", Text(told, style="bold red"))
+    yield _differences(replayed.differences)
+    lost = sum(count.ledger - count.same for count in replayed.counts.values())
+    made = sum(count.replay - count.same for count in replayed.counts.values())
+    verdict = f"{counted(lost, 'row')} of the ledger did not come out again, {counted(made, 'other')} did"
+    yield from ("", Text(verdict, style="bold red"))
 
 
 def _differences(differences: Sequence[Difference]) -> Table:
     made = table("epoch", "row", "key", "window", "in the ledger", "replayed", right=("epoch",), whole=("window",))
-    for one in differences:
-        start, end = one.window
+    for difference in differences:
+        start, end = difference.window
         where = bounds(Window(instant(start), instant(end))) if start is not None else "–"
-        key = ", ".join(value_shown(value) for value in one.key.values())
-        sides = (_side(row, times) for row, times in zip((one.ledger, one.replay), one.times, strict=True))
-        made.add_row(str(one.epoch), one.kind, key, where, *sides)
+        key = ", ".join(value_shown(value) for value in difference.key.values())
+        rows = (difference.ledger, difference.replay)
+        sides = (_side(row, times) for row, times in zip(rows, difference.times, strict=True))
+        made.add_row(str(difference.epoch), difference.kind, key, where, *sides)
     return made
 
 
@@ -208,12 +209,12 @@ def _side(row: Mapping[str, Any] | None, times: int) -> str:
     """Write what one side has of a row, with the number of times where it is not one."""
     if row is None:
         return counted(times, "time") if times else "nothing"
-    said = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())
-    return f"{counted(times, 'time')}: {said}" if times > 1 else said
+    values = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())
+    return f"{counted(times, 'time')}: {values}" if times > 1 else values
 
 
 def _plain(value: Any) -> str:
-    return shown(instant(value)) if hasattr(value, "tzinfo") else value_shown(value)
+    return time_text(instant(value)) if hasattr(value, "tzinfo") else value_shown(value)
 
 
 def _as_of(
@@ -231,50 +232,50 @@ def _as_of(
         from tailrace.verify.as_of import as_of as run
 
         key = None if texts is None else key_values(pipeline, texts)
-        found = run(Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
+        state = run(Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
     if output.json:
-        output.data(_state_data(pipeline, found))
+        output.data(_state_data(pipeline, state))
     else:
-        output.text(*_state(pipeline, found))
+        output.text(*_state(pipeline, state))
 
 
-def _state_data(pipeline: Pipeline, found: AsOf) -> dict[str, Any]:
-    clock = found.clock
+def _state_data(pipeline: Pipeline, state: AsOf) -> dict[str, Any]:
+    clock = state.clock
     return {
         "pipeline": pipeline.name,
         "epoch": clock.epoch,
-        "last_epoch": found.latest,
+        "last_epoch": state.latest,
         "watermark": text(clock.watermark),
         "processing_time": text(clock.processing_time),
         "signals": list(clock.signals),
-        "open_windows": {"count": found.windows, "rows": [dict(row) for row in found.first_windows]},
-        "answers": {"count": found.answers, "rows": [dict(row) for row in found.first_answers]},
-        "tables": list(found.tables),
-        "engine": found.engine.engine.value,
-        "engine_because": found.engine.why,
+        "open_windows": {"count": state.windows, "rows": [dict(row) for row in state.first_windows]},
+        "answers": {"count": state.answers, "rows": [dict(row) for row in state.first_answers]},
+        "tables": list(state.tables),
+        "engine": state.engine.engine.value,
+        "engine_because": state.engine.why,
     }
 
 
-def _state(pipeline: Pipeline, found: AsOf) -> Iterator[Any]:
-    clock = found.clock
-    yield Text.assemble((pipeline.name, "bold"), (f"  as of epoch {clock.epoch} of 0..{found.latest}", "dim"))
-    said = [
-        ("watermark", shown(clock.watermark)),
-        ("processing time", shown(clock.processing_time)),
-        ("open windows", f"{found.windows:,}"),
-        ("answers", f"{found.answers:,}"),
+def _state(pipeline: Pipeline, state: AsOf) -> Iterator[Any]:
+    clock = state.clock
+    yield Text.assemble((pipeline.name, "bold"), (f"  as of epoch {clock.epoch} of 0..{state.latest}", "dim"))
+    header = [
+        ("watermark", time_text(clock.watermark)),
+        ("processing time", time_text(clock.processing_time)),
+        ("open windows", f"{state.windows:,}"),
+        ("answers", f"{state.answers:,}"),
     ]
-    said += [("signals", ", ".join(clock.signals))] if clock.signals else []
-    said += [("kept in", ", ".join(found.tables))] if found.tables else []
-    said.append(("engine", str(found.engine)))
-    yield facts(said)
-    if found.first_windows:
-        yield from ("", _windows(pipeline, found))
-    if found.first_answers:
-        yield from ("", _answers(pipeline, found))
+    header += [("signals", ", ".join(clock.signals))] if clock.signals else []
+    header += [("kept in", ", ".join(state.tables))] if state.tables else []
+    header.append(("engine", str(state.engine)))
+    yield facts(header)
+    if state.first_windows:
+        yield from ("", _windows(pipeline, state))
+    if state.first_answers:
+        yield from ("", _answers(pipeline, state))
 
 
-def _windows(pipeline: Pipeline, found: AsOf) -> Table:
+def _windows(pipeline: Pipeline, state: AsOf) -> Table:
     numbers = ("gen", "panes", "fresh")
     made = table(
         *pipeline.key,
@@ -285,17 +286,17 @@ def _windows(pipeline: Pipeline, found: AsOf) -> Table:
         whole=("window",),
         title="open windows, by their end",
     )
-    for row in found.first_windows:
+    for row in state.first_windows:
         since = row["waiting_since"]
         made.add_row(
             *_place(pipeline, row),
             *(f"{row[name]:,}" for name in ("generation", "panes", "fresh")),
-            shown(None if since is None else instant(since)),
+            time_text(None if since is None else instant(since)),
         )
-    return _captioned(made, len(found.first_windows), found.windows)
+    return _captioned(made, len(state.first_windows), state.windows)
 
 
-def _answers(pipeline: Pipeline, found: AsOf) -> Table:
+def _answers(pipeline: Pipeline, state: AsOf) -> Table:
     results = tuple(pipeline.results)
     made = table(
         *pipeline.key,
@@ -307,10 +308,10 @@ def _answers(pipeline: Pipeline, found: AsOf) -> Table:
         whole=("window",),
         title="latest answers",
     )
-    for row in found.first_answers:
+    for row in state.first_answers:
         values = (_plain(row[name]) for name in results)
         made.add_row(*_place(pipeline, row), *values, row["timing"].replace("_", " "), str(row["epoch"]))
-    return _captioned(made, len(found.first_answers), found.answers)
+    return _captioned(made, len(state.first_answers), state.answers)
 
 
 def _place(pipeline: Pipeline, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from tailrace.verify.map_replay import MapReplayed
 
 
-def told(output: Output, name: str, found: MapReplayed) -> None:
+def show(output: Output, name: str, replayed: MapReplayed) -> None:
     """Print what a replay found."""
     if output.json:
         output.data(
             {
                 "map": name,
-                "ok": found.ok,
-                "epochs": [found.first, found.last],
-                "last_epoch": found.latest,
-                "rows": {kind: asdict(one) for kind, one in found.counts.items()},
-                "differences": [{column: _plain(value) for column, value in one.items()} for one in found.quoted],
-                "seconds": round(found.seconds, 3),
-                "engine": found.engine.engine.value,
-                "engine_because": found.engine.why,
+                "ok": replayed.ok,
+                "epochs": [replayed.first, replayed.last],
+                "last_epoch": replayed.latest,
+                "rows": {kind: asdict(one) for kind, one in replayed.counts.items()},
+                "differences": [{column: _plain(value) for column, value in one.items()} for one in replayed.quoted],
+                "seconds": round(replayed.seconds, 3),
+                "engine": replayed.engine.engine.value,
+                "engine_because": replayed.engine.why,
             }
         )
         return
     rows = table("kind", "ledger", "replay", "same", right=("ledger", "replay", "same"))
-    for kind, one in found.counts.items():
-        rows.add_row(kind, *(f"{count:,}" for count in (one.ledger, one.replay, one.same)))
-    epochs = f"{found.first:,} to {found.last:,} of {found.latest:,}"
-    said = [("epochs", epochs), ("engine", str(found.engine)), ("took", span(found.seconds))]
-    output.text(Text(name, style="bold"), facts(said), "", rows, "")
-    output.text(*(Text(str(one), style="red") for one in found.quoted))
+    for kind, counts in replayed.counts.items():
+        rows.add_row(kind, *(f"{count:,}" for count in (counts.ledger, counts.replay, counts.same)))
+    epochs = f"{replayed.first:,} to {replayed.last:,} of {replayed.latest:,}"
+    header = [("epochs", epochs), ("engine", str(replayed.engine)), ("took", span(replayed.seconds))]
+    output.text(Text(name, style="bold"), facts(header), "", rows, "")
+    output.text(*(Text(str(one), style="red") for one in replayed.quoted))
     ok = Text("the same rows came out", style="bold green")
-    output.text(ok if found.ok else Text("other rows came out", style="bold red"))
+    output.text(ok if replayed.ok else Text("other rows came out", style="bold red"))
 
 
 def _plain(value: Any) -> Any:

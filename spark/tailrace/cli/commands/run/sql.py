@@ -58,41 +58,41 @@ def sql(
 
     lake = Lake(settings)
     tables(lake)
-    found, by = None, engine.value
+    answer, by = None, engine.value
     if engine is Engine.DUCKDB:
-        found = by_duckdb(lake, query)
+        answer = by_duckdb(lake, query)
     elif engine is Engine.AUTO:
         from tailrace.engines.duckdb.query import asked
 
         answered = asked(lake, query)
-        found, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
-    if found is None:
+        answer, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
+    if answer is None:
         news = output if form is Form.TABLE else output.hushed
-        with waiting(news, "starting Spark") as said, session(settings, "sql", started=lambda: said("asking")) as spark:
+        with waiting(news, "starting Spark") as tell, session(settings, "sql", started=lambda: tell("asking")) as spark:
             from tailrace.engines.spark.query import by_spark
 
-            found = by_spark(spark, lake, query)
-    names, shown = found.column_names, found.to_pylist()
+            answer = by_spark(spark, lake, query)
+    names, records = answer.column_names, answer.to_pylist()
     if form is Form.JSON:
-        print(json.dumps(shown, default=_plain, ensure_ascii=False, indent=2))
+        print(json.dumps(records, default=_plain, ensure_ascii=False, indent=2))
     elif form is Form.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_text(row[name]) for name in names] for row in shown)
+        writer.writerows([_text(row[name]) for name in names] for row in records)
     else:
-        _table(output, names, shown, rows, by)
+        _table(output, names, records, rows, by)
 
 
-def _table(output: Output, names: Sequence[str], shown: Sequence[Mapping[str, Any]], rows: int, by: str) -> None:
-    first = shown[:rows] if rows else shown
+def _table(output: Output, names: Sequence[str], records: Sequence[Mapping[str, Any]], rows: int, by: str) -> None:
+    first = records[:rows] if rows else records
     numbers = [name for name in names if any(isinstance(row[name], int | float | Decimal) for row in first)]
     made = table(*names, right=numbers)
     for row in first:
         made.add_row(*(_text(row[name]) or "–" for name in names))
     output.text(made)
-    left = len(shown) - len(first)
+    left = len(records) - len(first)
     more = f", {left:,} of them not shown: --rows 0 shows all" if left else ""
-    output.text(Text.assemble(f"{counted(len(shown), 'row')}{more}", (f"  {by}", "dim")))
+    output.text(Text.assemble(f"{counted(len(records), 'row')}{more}", (f"  {by}", "dim")))
 
 
 def _text(value: Any) -> str:

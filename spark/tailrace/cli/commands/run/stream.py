@@ -16,7 +16,7 @@ from tailrace.cli.runtime.options import Definitions, EngineName, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, session
 from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output, output_for
-from tailrace.cli.terminal.formats import counted, rate, shown, span
+from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.cli.terminal.stream_progress import Progress, Tally
 from tailrace.cli.terminal.usage import Status, UsageError
 from tailrace.lake.catalog.events import Dropped, Notice, WentOver
@@ -108,10 +108,10 @@ def _where(
 
     Raises `UsageError` unless exactly one source is given and the other options fit it.
     """
-    given = {"--from DIR": folder is not None, "--kafka TOPIC": topic is not None, "--from-log": from_log}
-    if sum(given.values()) != 1:
-        found = " and ".join(option for option, there in given.items() if there) or "none"
-        raise UsageError(f"expected one of --from DIR, --kafka TOPIC and --from-log, found {found}")
+    sources = {"--from DIR": folder is not None, "--kafka TOPIC": topic is not None, "--from-log": from_log}
+    if sum(sources.values()) != 1:
+        options = " and ".join(option for option, there in sources.items() if there) or "none"
+        raise UsageError(f"expected one of --from DIR, --kafka TOPIC and --from-log, found {options}")
     if folder is not None and "://" not in folder and not Path(folder).is_dir():
         # Spark would say so too, but only once it has started.
         raise UsageError(f"the folder {folder} is not there: make it, or pass another with --from")
@@ -251,19 +251,19 @@ class _Run:
 def _summary_text(tally: Tally, seconds: float) -> str:
     if not tally.epochs:
         return "nothing new: no epoch was needed"
-    said = [f"{counted(tally.epochs, 'epoch')}, {counted(tally.records, 'record')} in {span(seconds)}"]
-    said[0] += f" ({rate(tally.records, seconds)} records/s)"
+    parts = [f"{counted(tally.epochs, 'epoch')}, {counted(tally.records, 'record')} in {span(seconds)}"]
+    parts[0] += f" ({rate(tally.records, seconds)} records/s)"
     if tally.recovered:
-        said.append(f"{counted(tally.recovered, 'epoch')} again from the log")
+        parts.append(f"{counted(tally.recovered, 'epoch')} again from the log")
     panes = counted(tally.panes, "pane")
-    said += [counted(tally.productions, "production")] if tally.productions else []
-    said += [f"{tally.claimed:,} of another's"] if tally.claimed else []
-    said.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
-    said += [f"{tally.late:,} late"] if tally.late else []
-    said += [f"{tally.rejected:,} rejected"] if tally.rejected else []
-    said += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
-    said.append(f"watermark {shown(tally.watermark)}")
-    return "; ".join(said)
+    parts += [counted(tally.productions, "production")] if tally.productions else []
+    parts += [f"{tally.claimed:,} of another's"] if tally.claimed else []
+    parts.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
+    parts += [f"{tally.late:,} late"] if tally.late else []
+    parts += [f"{tally.rejected:,} rejected"] if tally.rejected else []
+    parts += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
+    parts.append(f"watermark {time_text(tally.watermark)}")
+    return "; ".join(parts)
 
 
 def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:

@@ -71,10 +71,10 @@ class Loaded:
 
 def _stamp(file: str) -> tuple[int, int]:
     try:
-        found = os.stat(file)
+        stat = os.stat(file)
     except OSError:
         return (0, -1)
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size
 
 
 class Worker(ThreadingUnixStreamServer):
@@ -164,12 +164,12 @@ class _Connection(StreamRequestHandler):
         self._say(doing=f"worker {os.getpid()} has it")
         asker = _Asker(self.connection)
         with self.server.turns:
-            said = _Run(self.server, asker, self._say).answer(what, asked)
+            reply = _Run(self.server, asker, self._say).answer(what, asked)
         asker.answered = True
-        self._say(**said)
+        self._say(**reply)
 
-    def _say(self, **said: Any) -> None:
-        self.wfile.write(json.dumps(said).encode() + b"\n")
+    def _say(self, **message: Any) -> None:
+        self.wfile.write(json.dumps(message).encode() + b"\n")
 
 
 class _Asker:
@@ -217,24 +217,24 @@ class _Run:
     def _maintained(self, job: MaintainJob) -> dict[str, Any]:
         self.asker.check()
         with loading:
-            found = load_any(job.definition)
+            definition = load_any(job.definition)
         from tailrace.lake.catalog.lake import Lake
         from tailrace.operate.maintenance import maintain
 
-        def told(name: str) -> None:
+        def tell(name: str) -> None:
             self.asker.check()
             self.say(doing=f"maintaining {name}")
 
-        done = maintain(self._spark, Lake(self.server.settings), found, watch=told)
-        return maintained_data(found, done)
+        done = maintain(self._spark, Lake(self.server.settings), definition, watch=tell)
+        return maintained_data(definition, done)
 
     def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
         self.asker.check()
 
-        def told(doing: str) -> None:
+        def tell(doing: str) -> None:
             self.say(doing=doing)
 
-        return Outcome.said(backfilled(self.server.settings, job, loaded(job), told, self._cancelled_with))
+        return Outcome.as_data(backfilled(self.server.settings, job, loaded(job), tell, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
         """Make the run end when the client that asked for it goes away."""
