@@ -39,9 +39,9 @@ help: ## list the targets
 
 setup: $(INSTALLED) $(JARS) ## install everything into .venv and build/ (Python 3.11 is all it needs)
 
-check: $(INSTALLED) lint ## lint, types, layers, and the tests that need no JVM
+check: $(INSTALLED) lint ## lint, types, layers, and the tests that need no JVM and no server
 	TAILRACE_TEST_DEPTH=0 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal \
-		-m "not spark and not kafka and not system and not slow" $(ARGS)
+		-m "not spark and not kafka and not system and not slow" --ignore tests/browser --ignore tests/cloud $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

@@ -172,6 +172,7 @@ def test_open_leaves_the_windows_open(definition: Path, sample: Path) -> None:
     assert simulated(definition, sample)["open_windows"] == 0
 
 
+@pytest.mark.slow
 def test_the_plot_is_a_page_and_a_picture(definition: Path, sample: Path, tmp_path: Path) -> None:
     page, picture = tmp_path / "out" / "plot.html", tmp_path / "out" / "plot.png"
     simulated(definition, sample, "--html", page, "--png", picture, "--result", "sales")
@@ -180,6 +181,7 @@ def test_the_plot_is_a_page_and_a_picture(definition: Path, sample: Path, tmp_pa
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_papers_figures_come_out_on_one_page(tmp_path: Path) -> None:
     assert len(simulated("--paper", tmp_path)["files"]) == 11
     page = (tmp_path / "paper.html").read_text()

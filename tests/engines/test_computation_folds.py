@@ -115,6 +115,7 @@ def joined(one: Folded, kind: str = "production") -> Counter[str]:
     return Counter(row["click_id"] for row in one.rows(kind) if row["outcome"] == "joined")
 
 
+@pytest.mark.slow
 def test_X6_two_regions_claim_as_the_reference_does_and_one_that_died_in_between_counts_its_claims(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_X6_two_regions_claim_as_the_reference_does_and_one_that_died_in_between
     assert min(sum(joined(one, kind).values()) for one in (here, there) for kind in ("production", "claimed")) > 0
 
 
+@pytest.mark.slow
 def test_X6_what_two_claim_at_the_same_time_counts_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there, left, others = regions(settings)
     start, met = Registry.start, list[int]()

@@ -40,6 +40,7 @@ def bundle(epoch: int) -> pa.Table:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [AfterWatermark(), Repeat(AfterCount(1))], ids=["once", "each_epoch"])
 def test_L1_windows_of_many_epochs_of_many_records_have_all_their_records(when: Trigger) -> None:
     what = {"n": Count(), "cents": Sum("cents")}

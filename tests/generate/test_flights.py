@@ -41,6 +41,7 @@ def lines(paths: list[Path]) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_year_has_every_flight_once(year: pd.DataFrame) -> None:
     assert len(year) == 336_776
     assert year["flight_id"].is_unique
@@ -136,6 +137,7 @@ def test_names_and_modification_times_go_on_in_a_second_call(tmp_path: Path) -> 
     assert once[0].stat().st_mtime < again[0].stat().st_mtime
 
 
+@pytest.mark.slow
 def test_a_year_lands_within_the_age_at_which_spark_forgets_files(year: pd.DataFrame, tmp_path: Path) -> None:
     ends = year.iloc[[0, len(year) - 1]]
     first, last = flights.write_files(ends, tmp_path, [datetime(2013, 6, 1, tzinfo=UTC)])

@@ -61,6 +61,7 @@ def epochs(queries: list[tuple[int, str, int, str]]) -> Epochs:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_spike_and_a_dip_are_found_within_seconds_and_a_stalled_partition_is_no_dip(seed: int) -> None:
     told, runs = list[tuple[str, str, int, int]](), list[Run]()
@@ -75,6 +76,7 @@ def test_a_spike_and_a_dip_are_found_within_seconds_and_a_stalled_partition_is_n
         assert epoch <= second + 8, "it is known within seconds"
 
 
+@pytest.mark.slow
 def test_in_a_log_that_is_made_up_the_spike_and_the_dip_are_found_and_nothing_else() -> None:
     length = 240 * SECOND
     made = queries(rate=120, length=length, seed=1, first=0)

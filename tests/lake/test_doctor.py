@@ -30,6 +30,7 @@ from tests.support.catalogs import Servers
 BUCKET = "lake-of-a-test"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

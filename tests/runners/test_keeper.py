@@ -116,6 +116,7 @@ def test_one_that_failed_is_started_again_and_says_why_it_ended(
     assert stream.keep_running().ended == "the disk is full"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", FINAL)
 def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once(
     stream: Stream, status: int, tmp_path: Path
@@ -131,6 +132,7 @@ def test_one_that_another_start_does_not_mend_is_told_of_and_not_started_at_once
     assert stream.keep_running().state == "started", "somebody was told, and wants it again"
 
 
+@pytest.mark.slow
 def test_one_that_was_stopped_by_hand_stays_stopped_until_it_is_started_anew(stream: Stream) -> None:
     first = stream.keep_running()
     until(lambda: stream.begun == 1, UNTIL)
