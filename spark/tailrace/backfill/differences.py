@@ -11,15 +11,16 @@ from functools import partial
 
 from tailrace.engines.python.finished_windows import starter
 from tailrace.engines.session_protocol import Session
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import Correction
 from tailrace.model.step.transition import Row, Transition
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.transition_rows import Chain
+from tailrace.sql.queries import equal_in, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.results.answers import SPAN
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import Sql, quoted
 
@@ -57,18 +58,14 @@ class OpenWindowsCorrected:
         """Write the SQL that joins each window's batch answer, state and held answer; null where one is missing."""
         pipeline, keys = self.pipeline, names(self.pipeline)
         place = [*keys, *SPAN]
-        both = " AND ".join([*(f"c.{n} <=> s.{n}" for n in keys), *(f"c.{n} = s.{n}" for n in SPAN)])
         items = [f"COALESCE(c.{n}, s.{n}) AS {n}" for n in place]
         items += ["c._arrived AS arrived", *(f"c.{quoted(n)} AS {quoted(n)}" for n in self.parts)]
         items += [f"c.{quoted(n)} AS {quoted(f'new_{n}')}" for n in pipeline.results]
         items += [f"s.{quoted(n)} AS {quoted(f's_{n}')}" for n in self.rules.columns()]
         items += ["c._there IS NOT NULL AS computed", "s._there IS NOT NULL AS open"]
-        first = (
-            f"SELECT {listed(items)} FROM (SELECT *, true AS _there FROM ({computed})) c "
-            f"FULL OUTER JOIN (SELECT *, true AS _there FROM {state}) s ON {both}"
-        )
+        both = side_by_side(("c", f"({computed})"), ("s", state), equal_in("c", "s", keys, SPAN))
+        first = f"SELECT {listed(items)} FROM {both}"
         held = self._held(held, state, meant)
-        both = " AND ".join([*(f"f.{n} <=> h.{n}" for n in keys), *(f"f.{n} = h.{n}" for n in SPAN)])
         items = [f"COALESCE(f.{n}, h.{n}) AS {n}" for n in place]
         items += ["COALESCE(arrived, 0L) AS arrived", *(quoted(n) for n in self.parts)]
         items += [quoted(f"new_{n}") for n in pipeline.results]
@@ -76,7 +73,7 @@ class OpenWindowsCorrected:
         items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
         items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
         items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
-        return f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {both}"
+        return f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {equal_in('f', 'h', keys, SPAN)}"
 
     def _held(self, held: str, state: str, meant: str) -> str:
         """Select the answers of the windows meant, and of windows that merged away and are not retracted yet (V3)."""

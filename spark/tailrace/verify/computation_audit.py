@@ -15,11 +15,13 @@ from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.change.registry import claimant_of, shared
 from tailrace.lake.commit.epoch_properties import CLOCK, ONWARD
 from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
+from tailrace.sql.epoch.key_state import latest_partials
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import quoted
 from tailrace.verify.audit_checks import Audit, Check, epochs_in_order
@@ -48,13 +50,10 @@ def _audited(session: Session, computation: Computation, table: str, head: Head)
         items += [f"{term} AS {name}" for name, term in _looped(epoch).items()]
     (row,) = session.rows(f"SELECT {', '.join(items)} FROM {ledger}")
     counts = {"epochs": epoch + 1, **row}
-    keys = ", ".join(map(quoted, computation.key))
-    place = f"ROW_NUMBER() OVER ({f'PARTITION BY {keys} ' if keys else ''}ORDER BY epoch DESC) AS _place"
-    latest = f"SELECT * FROM (SELECT *, {place} FROM {ledger} WHERE kind = '{PARTIAL}') WHERE _place = 1 AND NOT gone"
     waiting = "SIZE(waiting)" if computation.ordered else "0"
     sums = {"pending": "SIZE(timers)", "waiting": waiting}
     items = ["COUNT(*) AS keys", *(f"CAST(COALESCE(SUM({t}), 0) AS bigint) AS {name}" for name, t in sums.items())]
-    counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest})")[0]
+    counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest_partials(computation, ledger, epoch)})")[0]
     epochs = epochs_in_order(session.lake, table, head.snapshot, (*CLOCK, ONWARD))
     checks = [*_checks(session, computation, ledger, counts, epoch), epochs]
     return Audit(counts, tuple(checks), session.choice)
@@ -96,8 +95,7 @@ def _checks(
     detail = "{:,} timers set = {:,} fired + {:,} deleted or set anew + {:,} pending".format(*known)
     yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
     spans = {"key": (PARTIAL, [*map(quoted, computation.key), "epoch"])}
-    places = ["source_epoch", "source_partition", "source_offset"]
-    spans |= {kind: (kind, places) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
+    spans |= {kind: (kind, [*SOURCE]) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
     twice = {}
     for name, (kind, by) in spans.items():
         grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"

@@ -21,13 +21,15 @@ from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, Filter, at_most, equal
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
-from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.partials import closed
+from tailrace.sql.queries import NEWEST, first_of
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
@@ -189,15 +191,13 @@ class _Audit(Audited):
 
     def _panes_give_answers(self) -> Check:
         """Check that the latest panes by version are the answers (L2)."""
-        order = "generation DESC, epoch DESC, pane_index DESC, retraction"
-        by = listed(names(self.pipeline), ["window_start", "window_end"])
         results = [quoted(name) for name in self.pipeline.results]
         values = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
         spans = ["UNIX_MICROS(window_start) AS window_start", "UNIX_MICROS(window_end) AS window_end"]
         parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
         items = listed(names(self.pipeline), spans, values, parts)
-        ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place FROM {self.panes}"
-        latest = f"SELECT {items} FROM ({ranked}) WHERE _place = 1 AND NOT retraction"
+        panes = first_of(self.panes, [*names(self.pipeline), *SPAN], [*NEWEST, "retraction"])
+        latest = f"SELECT {items} FROM ({panes}) WHERE NOT retraction"
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
@@ -207,7 +207,7 @@ class _Audit(Audited):
 
     def _closed(self) -> str:
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
-        return f"LEAST(window_end + {self.pipeline.lateness}L, {END_OF_TIME}L) <= {self.watermark}L"
+        return closed(self.pipeline, "window_end", f"{self.watermark}L")
 
     def _accepted(self, lost: str) -> str:
         """Write the SQL of the first stage's assigned records less those that were too late for their window.

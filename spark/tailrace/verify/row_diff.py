@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.engines.session_protocol import Session
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
@@ -71,14 +72,13 @@ def compared(
     counts = {row.pop("kind"): Count(**row) for row in kinds}
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
-    order = listed(["epoch", "kind", *names(pipeline), *_SPAN, *_VERSION, *_SOURCE])
+    order = listed(["epoch", "kind", *names(pipeline), *SPAN, *_VERSION, *_SOURCE])
     # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     rows = session.readable_rows(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
     return counts, tuple(_differences(pipeline, rows))[:SHOWN]
 
 
-_SPAN = ("window_start", "window_end")
 _VERSION = ("generation", "pane_index")
 _SOURCE = ("source_partition", "source_offset")
 _SIDES = ("_ledger", "_replay")
@@ -119,7 +119,7 @@ def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         # The generation and the pane index of a partial are compared, and so are no part of its place.
-        own = ("kind", "epoch", *pipeline.key, *_SPAN, *_SOURCE, *(() if row["kind"] == PARTIAL else _VERSION))
+        own = ("kind", "epoch", *pipeline.key, *SPAN, *_SOURCE, *(() if row["kind"] == PARTIAL else _VERSION))
         places.setdefault(tuple(row[name] for name in own), []).append(row)
     for of in places.values():
         ledger, replay = ([row for row in of if row[side] > row[other]] for side, other in (_SIDES, _SIDES[::-1]))
@@ -137,11 +137,11 @@ def _difference(
     pipeline: Pipeline, ledger: dict[str, Any] | None, replay: dict[str, Any] | None, columns: set[str]
 ) -> Difference:
     row = ledger or replay or {}
-    differing = columns - {"kind", "epoch", *pipeline.key, *_SPAN, *_SIDES}
+    differing = columns - {"kind", "epoch", *pipeline.key, *SPAN, *_SIDES}
     of_ledger, of_replay = (
         None if one is None else {name: one[name] for name in one if name in differing} for one in (ledger, replay)
     )
     times = tuple(max(one[side] for one in (ledger, replay) if one is not None) for side in _SIDES)
-    start, end = (row[name] for name in _SPAN)
+    start, end = (row[name] for name in SPAN)
     key = {name: row[name] for name in pipeline.key}
     return Difference(row["kind"], row["epoch"], key, (start, end), of_ledger, of_replay, (times[0], times[1]))

@@ -25,13 +25,15 @@ from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import Change
 from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.queries import NEWEST, first_of
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import SPAN, VERSION, latest, pane_answers
+from tailrace.sql.results.answers import latest, pane_answers
 from tailrace.sql.terms import quoted
 
 _LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
@@ -131,13 +133,9 @@ class ProcessFollower(AnswersFollowing):
         own = listed(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
         both = f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held"
-        by, order = listed(names(self.pipeline), list(SPAN)), ", ".join(f"{name} DESC" for name in VERSION)
         # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
-        place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}, _new) AS _place"
-        return (
-            f"SELECT {own} FROM (SELECT *, {place} FROM ({both})) WHERE _place = 1 AND NOT _gone "
-            "ORDER BY window_end, window_start"
-        )
+        latest = first_of(f"({both})", [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
+        return f"SELECT {own} FROM ({latest}) WHERE NOT _gone ORDER BY window_end, window_start"
 
 
 def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
@@ -32,7 +33,7 @@ from tailrace.model.step.computation_state import (
 )
 from tailrace.model.step.computation_step import taken
 from tailrace.model.windows.panes import Key, Rejected
-from tailrace.sql.epoch.key_state import DUE, HOLDS, SOURCE, WALL
+from tailrace.sql.epoch.key_state import DUE, HOLDS, WALL
 
 _DOMAINS = {domain.value: domain for domain in Domain}
 

@@ -17,13 +17,14 @@ from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing
+from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import SPAN, VERSION, latest, pane_answers
+from tailrace.sql.results.answers import latest, pane_answers
 from tailrace.sql.terms import quoted
 
 _HOUR = duration(hours(1))

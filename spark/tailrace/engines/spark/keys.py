@@ -33,6 +33,7 @@ from tailrace.engines.spark.executions.resting_state import brought, split_state
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
@@ -42,7 +43,6 @@ from tailrace.model.definition.log import PANE_TIME, PLACE
 from tailrace.sql.epoch.clock_row import row_of
 from tailrace.sql.epoch.key_state import (
     HOLDS,
-    SOURCE,
     STIRS,
     WALL,
     key_row_types,

@@ -14,6 +14,7 @@ from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE, ledger_contract
 from tailrace.lake.schema.filters import after, equal, every, up_to
 from tailrace.lake.schema.table_names import runs_name
@@ -21,8 +22,6 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
-
-SPAN, VERSION = ("window_start", "window_end"), ("generation", "epoch", "pane_index")
 
 MOST_APART = 3
 """The most ranges for which a backfill each is proposed; for more, a single backfill over all of them is."""

@@ -6,10 +6,12 @@ has something to do, and what its timers hold. Of a key at rest nothing else is 
 
 from __future__ import annotations
 
+from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
 from tailrace.model.definition.log import PANE_TIME
+from tailrace.sql.queries import first_of
 from tailrace.sql.terms import quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
@@ -17,9 +19,6 @@ DUE, WALL, HOLDS = "_due", "_wall", "_holds"
 timers holds; in microseconds, null where there is none."""
 
 LOOKED_AT = (DUE, WALL, HOLDS)
-
-SOURCE = ("source_epoch", "source_partition", "source_offset")
-"""The ledger's columns for a record's place in its source."""
 
 STIRS = f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)"
 """The condition that a key has something to do without a record, by the columns of a clock."""
@@ -49,12 +48,15 @@ def loop_types(computation: Computation) -> dict[str, str]:
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
+def latest_partials(computation: Computation, ledger: str, epoch: int) -> str:
+    """Write the SQL of each key's latest partial up to an epoch in a view of a ledger, unless the key is gone."""
+    partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)"
+    keys = [quoted(name) for name in computation.key]
+    return f"SELECT * FROM ({first_of(partials, keys, ['epoch DESC'])}) WHERE NOT gone"
+
+
 def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
     """Write the SQL of the keys' rows after an epoch: each key's latest partial in a view of a ledger, unless gone."""
-    keys = [quoted(name) for name in computation.key]
-    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
-    latest = f"ROW_NUMBER() OVER ({by}ORDER BY epoch DESC) AS _place"
-    rows = f"SELECT *, {latest} FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L"
     due = [_least("timers", f"t.domain = '{EVENT.value}'", "t.`at`")]
     if computation.ordered:
         due.append(f"{_least('waiting', None, f't.{quoted(computation.log.event_time)}')} + 1L")
@@ -62,7 +64,7 @@ def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
     items = [quoted(name) for name in key_row_columns(computation)]
     least = f"LEAST({', '.join(due)})" if len(due) > 1 else due[0]
     items += [f"{least} AS {DUE}", f"{wall} AS {WALL}", f"{holds} AS {HOLDS}"]
-    return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT gone"
+    return f"SELECT {', '.join(items)} FROM ({latest_partials(computation, ledger, epoch)})"
 
 
 def restored_loop(computation: Computation, ledger: str, epoch: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import (
     LATE,
     PANE,
@@ -23,6 +24,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.transition_rows import any_emits, phases
+from tailrace.sql.queries import first_of
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Sql, null, quoted
@@ -136,9 +138,8 @@ class Rows:
 
     def restored(self, ledger: str) -> str:
         """Write the SQL of the open windows in a ledger's view `ledger`: the latest partial of each, unless gone."""
-        by = listed([f"l.{name}" for name in names(self.pipeline)], ["l.window_start", "l.window_end"])
-        latest = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY l.generation DESC, l.epoch DESC, l.gone) AS _place"
-        rows = f"SELECT l.*, {latest} FROM {ledger} l WHERE kind = '{PARTIAL}'"
+        partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')"
+        rows = first_of(partials, [*names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
         items = names(self.pipeline)
         items += [f"UNIX_MICROS(window_{end}) AS window_{end}" for end in ("start", "end")]
         for name in self.rules.columns():
@@ -153,7 +154,7 @@ class Rows:
                 items.append(quoted(name))
         if self.pipeline.where.merges:
             items.append("predecessors")
-        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE _place = 1 AND NOT COALESCE(gone, false)"
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE NOT COALESCE(gone, false)"
 
     def within_reach(self, ledger: str, watermark: int) -> str:
         """Write the SQL of the open windows that a record may still reach at a watermark, in microseconds."""

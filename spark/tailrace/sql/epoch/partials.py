@@ -5,13 +5,20 @@ The rows carry the accumulator of their records, and how many there were (`arriv
 
 from __future__ import annotations
 
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
+from tailrace.sql.queries import equal_in
 from tailrace.sql.records.assignment import NATIVE, assigned, end_by_start, listed, names, overlapping, sliced, spread
-from tailrace.sql.terms import quoted, total
+from tailrace.sql.terms import Sql, quoted, total
+
+
+def closed(pipeline: Pipeline, end: str, watermark: str) -> str:
+    """Write the condition by which the watermark has closed a window that ends at `end` (rule M1)."""
+    return str(Transition(pipeline, Sql()).closed(end, watermark))
 
 
 def merged(pipeline: Pipeline) -> list[str]:
@@ -27,7 +34,7 @@ def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = F
     """
     if not pipeline.where.merges:
         return finished(pipeline, source) if by_slices else _grouped(pipeline, assigned(pipeline, source))
-    expired = f"LEAST(window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
+    expired = closed(pipeline, "window_end", "c.watermark_before")
     alive = f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}"
     return _sessions(pipeline, alive)
 
@@ -61,7 +68,7 @@ def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
 def _grouped(pipeline: Pipeline, rows: str, arrived: str = "COUNT(*)") -> str:
     keys, end = names(pipeline), end_by_start(pipeline.where)
     if end is None:
-        by = listed(keys, ["window_start", "window_end"])
+        by = listed(keys, list(SPAN))
         return f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     # The end follows from the start; without it as a key, grouping takes a quarter less time.
     by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
@@ -98,7 +105,7 @@ def late(pipeline: Pipeline, source: str, clock: str) -> str:
 
     Columns: the keys, `at`, the window, where the record came from, the clock's columns, and the `reason`.
     """
-    expired = f"LEAST(r.window_end + {pipeline.lateness}L, {END_OF_TIME}L) <= c.watermark_before"
+    expired = closed(pipeline, "r.window_end", "c.watermark_before")
     return _too_late(
         pipeline, "r.window_start, r.window_end", "expired", source, f"CROSS JOIN {clock} c WHERE {expired}"
     )
@@ -119,12 +126,12 @@ def may_have_passed(pipeline: Pipeline, source: str, clock: str) -> str:
 
 def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> str:
     """Write the SQL of a bundle's records that came to a window with a done trigger (rule M4); columns as in `late`."""
-    alive = f"LEAST(r.window_end + {pipeline.lateness}L, {END_OF_TIME}L) > c.watermark_before"
+    alive = f"NOT {closed(pipeline, 'r.window_end', 'c.watermark_before')}"
     if pipeline.where.merges:
         inside = "r.window_start >= t.window_start AND r.window_end <= t.window_end"
     else:
         inside = "r.window_start = t.window_start AND r.window_end = t.window_end"
-    on = " AND ".join([*(f"r.{name} <=> t.{name}" for name in names(pipeline)), inside])
+    on = " AND ".join(filter(None, [equal_in("r", "t", names(pipeline)), inside]))
     joined = f"CROSS JOIN {clock} c JOIN {transitions} t ON {on} WHERE t.refused AND {alive}"
     return _too_late(pipeline, "t.window_start, t.window_end", "finished", source, joined)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from functools import partial, reduce
 
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import predecessor_shape, spark_type
 from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
+from tailrace.sql.queries import equal_in
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Sql, null, quoted, total
 
@@ -35,7 +37,7 @@ def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
     `both` is a query of each window's state and of its arrivals, null where there is none.
     """
     rules = Transition(pipeline, Sql())
-    columns, window = rules.columns(), [*names(pipeline), "window_start", "window_end"]
+    columns, window = rules.columns(), [*names(pipeline), *SPAN]
     opened = rules.opened("c.new_generation")
     is_held = "g.generation IS NOT NULL"
     items = [f"g.{name}" for name in window]
@@ -49,12 +51,11 @@ def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
 
 def _joined(pipeline: Pipeline, state: str, partials: str) -> str:
     """Write the SQL of each window's state beside its arrivals, by a join of both."""
-    span = ["window_start", "window_end"]
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
-    window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *span]]
-    same = [f"s.{name} <=> p.{name}" for name in names(pipeline)] + [f"s.{name} = p.{name}" for name in span]
-    return f"SELECT {listed(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {' AND '.join(same)}"
+    window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
+    same = equal_in("s", "p", names(pipeline), SPAN)
+    return f"SELECT {listed(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {same}"
 
 
 def _grouped(pipeline: Pipeline, state: str, partials: str) -> str:
@@ -64,7 +65,7 @@ def _grouped(pipeline: Pipeline, state: str, partials: str) -> str:
     next state partitioned alike. A group has at most one row of each, so any aggregate that skips nulls picks it.
     """
     columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
-    window = [*names(pipeline), "window_start", "window_end"]
+    window = [*names(pipeline), *SPAN]
     held = [f"{null('bigint')} AS arrived", *(f"{null(part.type)} AS {quoted(name)}" for name, part in parts.items())]
     came = ["arrived", *(quoted(name) for name in parts)]
     both = (
@@ -161,7 +162,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
         )
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
     opened = rules.carried(opened)
-    items = [*names(pipeline), "window_start", "window_end"]
+    items = [*names(pipeline), *SPAN]
     items += [f"IF(held, {quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
     items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *clock_columns(pipeline)]
     empty = "SLICE(members, 1, 0)"

@@ -6,18 +6,16 @@ current answers, too.
 
 from __future__ import annotations
 
+from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.sql.epoch.partials import aggregated, finished
+from tailrace.sql.queries import NEWEST, equal_in, first_of, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Sql, quoted
-
-SPAN = ("window_start", "window_end")
-VERSION = ("generation", "epoch", "pane_index")
-"""The columns of a pane's version, in the order in which they count (rule V1)."""
 
 
 def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
@@ -59,11 +57,9 @@ def pane_answers(pipeline: Pipeline, panes: str) -> str:
 
 
 def latest(pipeline: Pipeline, panes: str) -> str:
-    """Write the SQL of the answer that each window's last pane in a view gives or takes back; columns as in `told`."""
+    """Write the SQL of `pane_answers` for each window's last pane in a view."""
     # A retraction shares the version of the pane that takes its place (rule V1).
-    order = ", ".join(f"{name} DESC" for name in VERSION) + ", retraction"
-    place = f"ROW_NUMBER() OVER (PARTITION BY {listed(names(pipeline), list(SPAN))} ORDER BY {order}) AS _place"
-    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM ({pane_answers(pipeline, panes)})) WHERE _place = 1"
+    return first_of(f"({pane_answers(pipeline, panes)})", [*names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
 def differences(pipeline: Pipeline, computed: str, held: str) -> str:
@@ -71,18 +67,15 @@ def differences(pipeline: Pipeline, computed: str, held: str) -> str:
 
     `change` is same, changed, new (only computed) or gone (only held). The computed accumulators come as `part_*`.
     """
-    same = " AND ".join(f"c.{name} <=> h.{name}" for name in map(quoted, pipeline.results))
-    on = " AND ".join([*(f"c.{n} <=> h.{n}" for n in names(pipeline)), *(f"c.{n} = h.{n}" for n in SPAN)])
+    same = equal_in("c", "h", map(quoted, pipeline.results))
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
     items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
     items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.results]
     items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
     change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
     items.append(f"{change} WHEN {same} THEN 'same' ELSE 'changed' END AS change")
-    return (
-        f"SELECT {listed(items)} FROM (SELECT *, true AS _there FROM ({computed})) c "
-        f"FULL OUTER JOIN (SELECT *, true AS _there FROM ({held})) h ON {on}"
-    )
+    on = equal_in("c", "h", names(pipeline), SPAN)
+    return f"SELECT {listed(items)} FROM {side_by_side(('c', f'({computed})'), ('h', f'({held})'), on)}"
 
 
 def new(pipeline: Pipeline, computed: str) -> str:

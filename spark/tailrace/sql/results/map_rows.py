@@ -13,6 +13,7 @@ from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, s
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
+from tailrace.sql.queries import equal_in
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.records.selections import FAILED, selected
 from tailrace.sql.results.backfill_rows import BackfillVersion
@@ -103,8 +104,7 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
         letter: f"SELECT *, {number if multiplies else 1} AS _number FROM ({text})"
         for letter, text in (("c", computed), ("h", held))
     }
-    both = " AND ".join([*(f"c.{name} <=> h.{name}" for name in place), "c._number = h._number"])
-    same = " AND ".join(f"c.{name} <=> h.{name}" for name in results)
+    both, same = equal_in("c", "h", place, ["_number"]), equal_in("c", "h", results)
     change = f"CASE WHEN h._number IS NULL THEN 'new' WHEN c._number IS NULL THEN 'gone' WHEN {same} THEN 'same'"
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in (*place, PANE_TIME)]
     items += [f"{letter}.{quoted(name)} AS {quoted(f'{which}_{name}')}"

@@ -1,0 +1,46 @@
+"""Write the shapes that queries of several tables have: the latest row of each, rows that are equal, rows side by side.
+
+Names are those of columns as they stand in SQL, quoted where they have to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tailrace.lake.schema.column_groups import VERSION
+
+NEWEST = tuple(f"{name} DESC" for name in VERSION)
+"""The order of panes by their versions, the one that counts first (rule V1)."""
+
+
+def first_of(rows: str, by: Sequence[str], order: Iterable[str]) -> str:
+    """Write the query of the first row, in an order, of each group of a relation's rows.
+
+    >>> first_of("p", [], ["n"]).removeprefix("SELECT * EXCEPT (_place) FROM ")
+    '(SELECT *, ROW_NUMBER() OVER (ORDER BY n) AS _place FROM p) WHERE _place = 1'
+    """
+    groups = f"PARTITION BY {', '.join(by)} " if by else ""
+    place = f"ROW_NUMBER() OVER ({groups}ORDER BY {', '.join(order)}) AS _place"
+    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM {rows}) WHERE _place = 1"
+
+
+def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> str:
+    """Write the condition by which rows of two relations, named `left` and `right`, are equal in these columns.
+
+    Nulls of `names` are equal. Columns that are `never_null` are compared so that an engine can join by hashes alone.
+
+    >>> equal_in("s", "p", ["team"], ["window_start"])
+    's.team <=> p.team AND s.window_start = p.window_start'
+    """
+    nullable = [f"{left}.{name} <=> {right}.{name}" for name in names]
+    return " AND ".join([*nullable, *(f"{left}.{name} = {right}.{name}" for name in never_null)])
+
+
+def side_by_side(left: tuple[str, str], right: tuple[str, str], on: str) -> str:
+    """Write the full outer join of two relations, each given with its name; `_there` is true on a side that has a row.
+
+    >>> side_by_side(("a", "new"), ("b", "old"), "a.id = b.id")
+    '(SELECT *, true AS _there FROM new) a FULL OUTER JOIN (SELECT *, true AS _there FROM old) b ON a.id = b.id'
+    """
+    sides = (f"(SELECT *, true AS _there FROM {rows}) {name}" for name, rows in (left, right))
+    return f"{' FULL OUTER JOIN '.join(sides)} ON {on}"
