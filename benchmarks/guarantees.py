@@ -33,7 +33,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import days
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Fixed
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 A_SECOND = 5_000

@@ -32,7 +32,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.panes import ACCUMULATING
 from tailrace.model.windows.windows import Fixed, Global
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 
 BEHIND = 10
 """How many epochs table `p` may be behind."""

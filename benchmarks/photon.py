@@ -24,7 +24,8 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.computation import Computation
 from tailrace.plan.loader import load_any
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 
 FIRST = 1_767_225_600 * SECOND
 """2026-01-01, in microseconds."""

@@ -22,7 +22,7 @@ from tailrace.model.step.progress import Partition, Progress
 from tailrace.observe.telemetry.log_lines import Logs
 from tailrace.observe.telemetry.run_events import Began, Ended, Happening, Mended, Subject
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport
+from tailrace.stream.epoch_report import EpochReport
 from tests.support import small_lake
 from tests.support.terraform import SOURCES
 

@@ -77,7 +77,7 @@ def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, d
 
 
 def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> str:
-    """Table `p` after these panes."""
+    """The answers after these panes."""
     rows = [
         dict(zip(pipeline.key, key, strict=True))
         | {"window_start": moment(window.start), "window_end": moment(window.end), **values}

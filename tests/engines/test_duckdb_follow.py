@@ -1,4 +1,4 @@
-"""Table `p` follows in the process: by version, whatever the ledger's files were made into, and few files at a time."""
+"""The answers follow in the process: by version, whatever the ledger's files were made into, and few files at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EPOCHS = examples.element_at_a_time()
 
 
 class Ledger:
-    """A ledger that epochs are appended to, and table `p` beside it."""
+    """A ledger that epochs are appended to, and the answers beside it."""
 
     def __init__(self, settings: Settings) -> None:
         self.lake, self.one = Lake(settings), executed(CONNECTION.cursor(), PIPELINE)

@@ -23,7 +23,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Table `p` follows every few epochs, and less often where that takes much of the time, but within its freshness."""
+"""The answers follow every few epochs, and less often where that takes much of the time, but within their freshness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.fold.follower_pace import FOLLOW_EVERY, Pace, Trailing
 
 
 class World:
-    """A stream whose epochs take a second each, beside bringings up of `p` that take `dear` seconds."""
+    """A stream whose epochs take a second each, beside bringings up of answers that take `dear` seconds."""
 
     def __init__(self, dear: float, pace: Pace) -> None:
         self.now, self.dear = 0.0, dear

@@ -16,7 +16,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.read.computation_status import computation_status
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
 from tests.support.groups import LINKS, Groups, by_hand

@@ -22,7 +22,8 @@ from tailrace.model.base.time import instant
 from tailrace.model.definition import map as maps
 from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 from tests.fold.test_engines import CALLS, EPOCHS, START, land
 

@@ -17,7 +17,8 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.upkeep.needs import upkeep_tables
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tests.support.depth import deep
 from tests.support.ledgers import on
 from tests.support.regions import PHOTON, Region, made, otherwise

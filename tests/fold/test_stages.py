@@ -120,7 +120,7 @@ def clocks(lake: Lake, table: str) -> dict[int, Clock]:
 
 
 def held(spark: SparkSession, pipeline: Pipeline) -> Answers:
-    """The answers in table `p`."""
+    """The current answers."""
     items = ", ".join([*pipeline.key, "UNIX_MICROS(window_start) AS a", "UNIX_MICROS(window_end) AS b", *pipeline.what])
     rows = spark.sql(f"SELECT {items} FROM {pipeline.name}").collect()
     return {

@@ -21,7 +21,8 @@ from tailrace.model.base.time import instant
 from tailrace.model.definition.record_steps import ElementWise, NeedsSparkError
 from tailrace.model.step.reference import at_once
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import DEPTH
 

@@ -20,7 +20,8 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.pipeline_status import log_status
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -26,7 +26,9 @@ from tailrace.model.step.progress import Progress
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream, checkpoint_folder
+from tailrace.stream.checkpoint_repair import checkpoint_folder
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 if TYPE_CHECKING:

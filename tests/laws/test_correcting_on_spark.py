@@ -42,7 +42,7 @@ def folded(spark: SparkSession, one: Execution, made: Epochs) -> list[DataFrame]
 
 
 def held(spark: SparkSession, pipeline: Pipeline, panes: Sequence[Pane]) -> str:
-    """Table `p` after these panes, as a view."""
+    """The answers after these panes, as a view."""
     rows = [
         dict(zip(pipeline.key, key, strict=True))
         | {"window_start": moment(window.start), "window_end": moment(window.end), **values}

@@ -40,7 +40,7 @@ from tailrace.observe.telemetry.run_events import (
     joined,
 )
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport
+from tailrace.stream.epoch_report import EpochReport
 from tests.support import small_lake
 from tests.support.scraping import Scraped, collecting, scraped
 

@@ -17,7 +17,8 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import Stream, checkpoint_folder
+from tailrace.stream.checkpoint_repair import checkpoint_folder
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=minutes(5))

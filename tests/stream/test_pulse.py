@@ -17,7 +17,8 @@ from tailrace.lake.commit.signal_tables import Completions
 from tailrace.model.base.time import instant
 from tailrace.model.definition.watermark_strategies import Injected
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=hours(3))

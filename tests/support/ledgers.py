@@ -20,7 +20,8 @@ from tailrace.model.definition.chain import Definition, before
 from tailrace.model.step import computation_state
 from tailrace.model.step.chain_fold import Run, fold_chain
 from tailrace.model.step.step import State
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tests.support.native import in_micros, said_by_ledger, said_by_reference
 
 

@@ -1,6 +1,6 @@
 """The commit protocol with the reference execution: writers that need no engine, over a lake in memory.
 
-A stream lands bundles in the log and folds them, a backfill replaces ranges, `p` follows. Leases, branches, runs, the
+A stream lands bundles in the log and folds them, a backfill replaces ranges, the answers follow. Leases, branches, runs, the
 follower's loop and the runs' protocol are the product's own; what an engine does is done here on plain rows.
 """
 
@@ -123,7 +123,7 @@ class Fold:
 
 
 class Merging(Following):
-    """`p` as rows of key, window, version and answer."""
+    """The answers as rows of key, window, version and answer."""
 
     def __init__(self, lake: Any, pipeline: Pipeline, owner: str, *, direct: bool) -> None:
         super().__init__(lake, pipeline.name, owner, direct=direct)

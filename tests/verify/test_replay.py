@@ -39,7 +39,8 @@ from tailrace.lake.commit.signal_tables import Completions, Signals
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 from tailrace.verify.as_of import as_of
 from tailrace.verify.recorded_epochs import Recording, ReplayError
 from tailrace.verify.stage_replay import replay

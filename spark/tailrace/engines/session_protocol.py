@@ -119,7 +119,7 @@ class Session(Protocol):
         """Append a text's rows to a branch, in a commit with these properties; in the lake `of`, if given."""
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
-        """Return the follower that brings the answers (table `p`) of a pipeline up with its ledger."""
+        """Return the follower that brings the answers of a pipeline up with its ledger."""
 
     def free(self, relation: str) -> None:
         """Drop a relation before the session ends."""

@@ -130,7 +130,7 @@ class Sides:
         return self._by_cluster(definition, side.choice)
 
     def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
-        """Return the follower that keeps table `p` up with the ledger of a fold."""
+        """Return the follower that keeps the answers up with the ledger of a fold."""
         if side.direct:
             return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
         return Follower(self.lake, pipeline, owner, self.database.cursor())

@@ -1,8 +1,8 @@
-"""Pace how often a stream brings its tables `p` up with their ledgers: less often where that is dear.
+"""Pace how often a stream brings its answers up with their ledgers: less often where that is dear.
 
-Bringing `p` up rewrites the files that hold a window that changed. Where windows are global, or keys come from
+Bringing answers up rewrites the files that hold a window that changed. Where windows are global, or keys come from
 everywhere in a large table, these are all its files, however few windows change; done every few epochs the stream would
-do little else. So bringing up takes a quarter of the time at most, as long as `p` is not too far behind for its
+do little else. So bringing up takes a quarter of the time at most, as long as the answers are not too far behind for their
 readers.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 FOLLOW_EVERY = 10
-"""The number of epochs that `p` may be behind its ledger where bringing it up costs little."""
+"""The number of epochs that answers may be behind their ledger where bringing them up costs little."""
 
 _AHEAD = 2
-"""The number of epochs before `p` would be too far behind at which it is asked to follow, as epochs go on beside."""
+"""The number of epochs before answers would be too far behind at which they are asked to follow, as epochs go on beside."""
 
 _PARTS = 4
 """Bringing up takes one part in so many of the time."""
@@ -26,7 +26,7 @@ _PARTS = 4
 
 @dataclass
 class Pace:
-    """The limits on how far behind the tables `p` of one stream may be, which one thread brings up in turn.
+    """The limits on how far behind the tables of answers of one stream may be, which one thread brings up in turn.
 
     `every` counts epochs. `freshness` is the longest that the next bringing up may wait after one began, however dear
     it is: then the stream waits for it.
@@ -54,7 +54,7 @@ class Pace:
 
 @dataclass
 class Trailing:
-    """The lag of one table `p` behind its ledger, in published epochs, and when it was last brought up.
+    """The lag of one table of answers behind its ledger, in published epochs, and when it was last brought up.
 
     >>> trailing = Trailing("bills", Pace(4, timedelta(0)))
     >>> for _ in range(4):
@@ -81,19 +81,19 @@ class Trailing:
         self.epochs += 1
 
     def asks(self) -> bool:
-        """Tell whether it is time to have `p` brought up, which is asked for once."""
+        """Tell whether it is time to have the answers brought up, which is asked for once."""
         due = not self._rests and self.epochs - self._asked >= max(1, self.pace.every - _AHEAD)
         if due:
             self._asked = self.epochs
         return due
 
     def waits(self) -> bool:
-        """Tell whether `p` is so far behind that the stream waits for it."""
+        """Tell whether the answers are so far behind that the stream waits for it."""
         return not self._rests and self.epochs - self._followed >= self.pace.every
 
     @contextmanager
     def following(self, epochs: int) -> Iterator[None]:
-        """Time the block, which brings `p` up to so many epochs."""
+        """Time the block, which brings the answers up to so many epochs."""
         self._begun = self.pace.now()
         yield
         self.pace.note(self.name, self.pace.now() - self._begun)

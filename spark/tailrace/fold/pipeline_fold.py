@@ -130,7 +130,7 @@ class LedgerFold:
         self.state, self._staged = self._restored(), None
 
     def leave(self) -> None:
-        """Let go of the fold as it is: another process has it, and brings `p` up."""
+        """Let go of the fold as it is: another process has it, and brings the answers up."""
         self._staged = None
         self.lease.close()
         self.side.close()
@@ -201,9 +201,9 @@ class LedgerFold:
 
 
 class PipelineFold(LedgerFold):
-    """The running fold of one stage: its open windows, and the table `p` that follows.
+    """The running fold of one stage: its open windows, and the answers that follow.
 
-    Without `answers` no table `p` is made; one that exists is followed all the same.
+    Without `answers` no table of answers is made; one that exists is followed all the same.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class PipelineFold(LedgerFold):
         return self._due[1]
 
     def follow(self, beside: Worker) -> None:
-        """Have `p` brought up with the ledger beside the stream, which waits for it where it is too far behind."""
+        """Have the answers brought up with the ledger beside the stream, which waits for it where it is too far behind."""
         if not self._answers:
             return
         if self.trailing.asks():
@@ -272,7 +272,7 @@ class PipelineFold(LedgerFold):
             beside.settle()
 
     def close(self) -> None:
-        """Bring `p` up with the ledger and remove the branches."""
+        """Bring the answers up with the ledger and remove the branches."""
         self.follower.follow()
         self.follower.close()
         self.lease.close()

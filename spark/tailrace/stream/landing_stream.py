@@ -1,9 +1,17 @@
 """The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3).
 
-An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. The
-folds run in a thread beside the query, which goes on to the next micro-batch once the log is published: from then on
-the epoch can be folded from the log, whatever dies. After a crash anywhere the ledgers first catch up with the log,
-with the recorded clocks, and a micro-batch that the query brings again is skipped if the log has it.
+An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. Three
+threads have an epoch each in hand, while the caller's own (`wait`) looks for failures and for epochs without records:
+
+    thread       epoch 7                         epoch 8                         epoch 9
+    the query's  read, land, publish the log     read, land, publish the log     ...
+    folding            fold ......... publish the ledgers, report   fold ......... publish the ledgers
+    following                                          bring the answers up .....
+
+Folding begins as soon as the bundle is read, and publishes once the log is published: from then on the epoch can be
+folded from the log, whatever dies. The query waits where folding is two epochs behind, and folding where the answers
+are as far behind as they may be (`fold.follower_pace`). After a crash anywhere the ledgers first catch up with the log, with the
+recorded clocks, and a micro-batch that the query brings again is skipped if the log has it.
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import duckdb
@@ -21,25 +29,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.spark.executions.execution import lost_with_an_executor
 from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.fold_group import FoldGroup, StreamError, only_log
 from tailrace.fold.task_thread import Worker
-from tailrace.ingest.checkpoint import Checkpoint, CheckpointError, ReadPosition, file_names
+from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import Landed, Landing
-from tailrace.ingest.sources import Files, Source
+from tailrace.ingest.sources import Source
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import READ
-from tailrace.lake.schema.lake_errors import FencedError
-from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.progress import Progress
+from tailrace.stream.checkpoint_repair import take_checkpoint
+from tailrace.stream.epoch_report import EpochReport, Watch
+from tailrace.stream.failures import explained
 from tailrace.stream.intake import Bundle, Intake
 
 _POLL = 0.2
@@ -50,27 +56,6 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 PULSE = 1.0
 """Seconds between two looks, while no record comes, for a reason for an epoch without records."""
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """The report of an epoch to whoever watches: the result for each definition, and the times of the phases.
-
-    `seconds` is from the end of the epoch before to the end of this one: `trigger`, `read` and `land` of an epoch run
-    beside the other phases of the one before it, so the phases add up to more. `progress` is the log's progress, None
-    for an epoch that is folded again.
-    """
-
-    epoch: int
-    landed: Landed
-    folded: dict[str, EpochResult]
-    seconds: float
-    phases: dict[str, float]
-    recovered: bool = False
-    progress: Progress | None = None
-
-
-Watch = Callable[[EpochReport], None]
 
 
 class Stream:
@@ -98,8 +83,7 @@ class Stream:
             # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
             check_definition(lake, stage)
         self.landing = Landing(spark, lake, self.log)
-        self.checkpoint = Checkpoint.taken(spark, checkpoint_folder(lake, self.log), self.landing.log.token)
-        self.mended = self._mend_checkpoint()
+        self.checkpoint, self.mended = take_checkpoint(spark, self.landing, source)
         # A fold that is lost while the log is still ours was taken over by another process.
         self.sides = Sides(spark, lake)
         self.folds = FoldGroup(
@@ -302,44 +286,5 @@ class Stream:
     ) -> None:
         self._report(EpochReport(epoch, landed or Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 
-    def _mend_checkpoint(self) -> str | None:
-        """Rebuild the checkpoint where it does not go on from the log's last commit; return its flaw, if it had one."""
-        properties = self.landing.log.head.properties
-        if self.landing.epoch < 0:
-            return None
-        if missing := [name for name in READ if name not in properties]:
-            raise StreamError(
-                f"the last commit of log {self.log.name} does not say {', '.join(missing)} of how far its source was "
-                "read: set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own to start anew"
-            )
-        position = ReadPosition(properties["query"], int(properties["batch"]), properties["offset"])
-        flaw = self.checkpoint.flaw(position)
-        if flaw is not None:
-            self.checkpoint.rebuild(position, self._files_read() if isinstance(self.source, Files) else ())
-        return flaw
-
-    def _files_read(self) -> set[str]:
-        """Find Spark's names of the files whose records are in the log, or were rejected."""
-        tables = (self.lake.spark_name(name) for name in (self.log.name, rejected_name(self.log.name)))
-        texts = (f"SELECT _source FROM {table} WHERE _epoch <= {self.landing.epoch}L" for table in tables)
-        return file_names(row["_source"] for row in self.spark.sql(" UNION ".join(texts)).collect())
-
     def _explained(self, error: Exception) -> TailraceError:
-        try:
-            # A stream that was fenced off may find its checkpoint gone before it has an epoch.
-            self.landing.log.check()
-        except FencedError as fenced:
-            return fenced
-        if isinstance(error, duckdb.Error):
-            error = EngineError.of(error)
-        message = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-        text = message.split("\n", 1)[0]
-        return StreamError(
-            f"the stream of log {self.log.name} from {self.source} failed: {text}; nothing that was published is lost: "
-            "mend what it names and start the stream again, or look into the driver's log"
-        )
-
-
-def checkpoint_folder(lake: Lake, log: Log) -> str:
-    """Return the folder of a log's checkpoints, with one inside for each writer; a path, or an address of S3."""
-    return lake.settings.checkpoint(lake.settings.namespace, log.name)
+        return explained(error, self.landing.log, self.source)

@@ -18,7 +18,7 @@ from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.definition.chain import Definition
-from tailrace.stream.landing_stream import EpochReport, Watch
+from tailrace.stream.epoch_report import EpochReport, Watch
 
 _POLL = 0.2
 """Seconds between two looks at the log for another epoch."""

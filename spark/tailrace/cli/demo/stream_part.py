@@ -17,7 +17,8 @@ from tailrace.engines.spark.session import open_session
 from tailrace.ingest.sources import Files
 from tailrace.model.base.time import moment
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import EpochReport, Stream
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.landing_stream import Stream
 
 INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 

@@ -20,7 +20,7 @@ from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.observe.telemetry.run_events import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
-    from tailrace.stream.landing_stream import EpochReport
+    from tailrace.stream.epoch_report import EpochReport
 
 QUIET = 2.0
 """The least time between plain lines, in seconds, so that a log does not fill with them."""

@@ -1,4 +1,4 @@
-"""Read the answers that a pipeline holds: its table `p`, or where it has none the last panes of its ledger.
+"""Read the answers that a pipeline holds: its table of answers, or where it has none the last panes of its ledger.
 
 Both give the same answers (law L2), so a comparison need not know which of them was read.
 """
@@ -14,7 +14,7 @@ from tailrace.sql.results.answers import latest
 
 
 def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
-    """Name a relation of the answers, with the columns of table `p`.
+    """Name a relation of the answers, with the columns of a table of answers.
 
     `snapshot` is one of the ledger, for where the ledger is read. `where` skips files by the windows' span.
     """

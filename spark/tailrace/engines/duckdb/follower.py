@@ -1,6 +1,6 @@
-"""Bring table `p` up with the ledger in this process: only the files of windows that changed are rewritten.
+"""Bring the answers up with the ledger in this process: only the files of windows that changed are rewritten.
 
-The files of `p` hold ranges of window time that do not overlap, as far as this follower has written them, so a change
+The files of answers hold ranges of window time that do not overlap, as far as this follower has written them, so a change
 of few windows rewrites few files. One commit takes the old files out and puts the new ones in: a reader sees either.
 """
 
@@ -39,14 +39,14 @@ from tailrace.sql.terms import quoted
 _LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
 
 ROWS_A_FILE = 100_000
-"""The approximate number of answers in a file of `p`: fewer make many files, more make a change rewrite more."""
+"""The approximate number of answers in a file: fewer make many files, more make a change rewrite more."""
 
 MOST_ALIKE = 1_000_000
 """The most rows of windows with the same end that are put into one file."""
 
 
 class ProcessFollower(AnswersFollowing):
-    """The follower of one pipeline: it keeps table `p` up with the ledger."""
+    """The follower of one pipeline: it keeps the answers up with the ledger."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
         super().__init__(lake, pipeline, owner, direct=True)
@@ -55,7 +55,7 @@ class ProcessFollower(AnswersFollowing):
         self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
-        """Tell whether what a merge may read fits this process's memory: the panes, and the files of `p`."""
+        """Tell whether what a merge may read fits this process's memory: the panes, and the files of answers."""
         size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):
             size += bytes_read(self.lake.table(self.name).scan())
@@ -115,7 +115,7 @@ class ProcessFollower(AnswersFollowing):
             self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
 
     def _touched(self, table: Table, changed: str) -> list[FileScanTask]:
-        """Find the files of `p` whose range of window time holds a window that changed."""
+        """Find the files of answers whose range of window time holds a window that changed."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}

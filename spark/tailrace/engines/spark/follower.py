@@ -1,4 +1,4 @@
-"""Bring table `p` up with the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
+"""Bring the answers up with the ledger of a fold or run on Spark (`tailrace.lake.commit.answers_merge`).
 
 A small merge runs in this process, as for every other fold; a large one is a MERGE of Spark's.
 """
@@ -31,7 +31,7 @@ _HOUR = duration(hours(1))
 
 
 class Follower(AnswersFollowing):
-    """The follower of one pipeline: it keeps table `p` up with the ledger."""
+    """The follower of one pipeline: it keeps the answers up with the ledger."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(lake, pipeline, owner)
@@ -44,9 +44,9 @@ class Follower(AnswersFollowing):
         return open_session(self.lake.settings)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
-        """Merge the panes that the ledger gained from one snapshot to another into `p`.
+        """Merge the panes that the ledger gained from one snapshot to another into the answers.
 
-        Where `p` has no row that the panes could meet, they are appended, with the same result as a MERGE.
+        Where there is no answer that the panes could meet, they are appended, with the same result as a MERGE.
         """
         if self._here.small(since, until, fresh=fresh, empty=empty):
             with suppress(duckdb.OutOfMemoryException):
@@ -58,7 +58,7 @@ class Follower(AnswersFollowing):
         try:
             self._merge(view, fresh=fresh, empty=empty)
         except PySparkException as error:
-            # `p` may have gone over to another generation, and have other columns.
+            # The answers may have gone over to another generation, and have other columns.
             if self.lake.head(self.name).snapshot == self.branch.base:
                 raise
             raise MovedError(f"{self.name} was moved while it was merged into") from error
@@ -85,7 +85,7 @@ class Follower(AnswersFollowing):
         )
 
     def _span(self, view: str) -> str | None:
-        """Write the condition on `p` that bounds the rows that the panes may meet; None where there are no panes.
+        """Write the condition on the answers that bounds the rows that the panes may meet; None where there are no panes.
 
         The MERGE reads no file outside the bounds. They are whole hours, so that they seldom change: for other bounds
         Spark would compile the MERGE anew.

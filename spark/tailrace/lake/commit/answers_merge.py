@@ -1,4 +1,4 @@
-"""Have the answers (table `p`) follow the ledger: merge by version the panes since the snapshot that stamps them.
+"""Have the answers follow the ledger: merge by version the panes since the snapshot that stamps them.
 
 Streams and backfills both do just this, so there is one way in which the answers change. Following is safe at any time
 and any number of times: only a higher version changes a row, and a follower that another overtook publishes nothing

@@ -29,7 +29,7 @@ from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
-from tailrace.stream.landing_stream import EpochReport
+from tailrace.stream.epoch_report import EpochReport
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunState

@@ -28,7 +28,7 @@ from tailrace.observe.telemetry.run_events import (
     lag_seconds,
     missing,
 )
-from tailrace.stream.landing_stream import EpochReport
+from tailrace.stream.epoch_report import EpochReport
 
 LOGGER = "tailrace.run"
 

@@ -25,7 +25,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.progress import Progress
 from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
-from tailrace.stream.landing_stream import EpochReport
+from tailrace.stream.epoch_report import EpochReport
 
 Kind = Literal["counter", "gauge", "histogram"]
 

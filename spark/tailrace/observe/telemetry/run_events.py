@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tailrace.ingest.sources import Source
     from tailrace.lake.catalog.events import Notice
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.stream.landing_stream import EpochReport
+    from tailrace.stream.epoch_report import EpochReport
 
 HELD_BACK = 60_000_000
 """The microseconds without anything new after which a partition that holds the watermark back is reported."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from tailrace.ingest.sources import Source
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.stream.landing_stream import EpochReport, Stream, Watch
+    from tailrace.stream.epoch_report import EpochReport, Watch
+    from tailrace.stream.landing_stream import Stream
 
 _POLL = 0.2
 """The time between two looks at whether the stream ended or was told to stop, in seconds."""
