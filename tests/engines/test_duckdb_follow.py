@@ -1,4 +1,4 @@
-"""The answers follow in the process: by version, whatever the ledger's files were made into, and few files at a time."""
+"""The answers follow in the process: by version, whatever was made of the ledger's files, and few files at a time."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Bringing answers up rewrites the files that hold a window that changed. Where windows are global, or keys come from
 everywhere in a large table, these are all its files, however few windows change; done every few epochs the stream would
-do little else. So bringing up takes a quarter of the time at most, as long as the answers are not too far behind for their
-readers.
+do little else. So bringing up takes a quarter of the time at most, as long as the answers are not too far
+behind for their readers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLLOW_EVERY = 10
 """The number of epochs that answers may be behind their ledger where bringing them up costs little."""
 
 _AHEAD = 2
-"""The number of epochs before answers would be too far behind at which they are asked to follow, as epochs go on beside."""
+"""The number of epochs before answers would be too far behind at which they are asked to follow: epochs go on."""
 
 _PARTS = 4
 """Bringing up takes one part in so many of the time."""

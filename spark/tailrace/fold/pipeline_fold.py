@@ -263,7 +263,7 @@ class PipelineFold(LedgerFold):
         return self._due[1]
 
     def follow(self, beside: Worker) -> None:
-        """Have the answers brought up with the ledger beside the stream, which waits for it where it is too far behind."""
+        """Have the answers brought up beside the stream, which waits where they are too far behind the ledger."""
         if not self._answers:
             return
         if self.trailing.asks():

@@ -10,8 +10,8 @@ threads have an epoch each in hand, while the caller's own (`wait`) looks for fa
 
 Folding begins as soon as the bundle is read, and publishes once the log is published: from then on the epoch can be
 folded from the log, whatever dies. The query waits where folding is two epochs behind, and folding where the answers
-are as far behind as they may be (`fold.follower_pace`). After a crash anywhere the ledgers first catch up with the log, with the
-recorded clocks, and a micro-batch that the query brings again is skipped if the log has it.
+are as far behind as they may be (`fold.follower_pace`). After a crash anywhere the ledgers first catch up with the log,
+with the recorded clocks, and a micro-batch that the query brings again is skipped if the log has it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bring the answers up with the ledger in this process: only the files of windows that changed are rewritten.
 
-The files of answers hold ranges of window time that do not overlap, as far as this follower has written them, so a change
+Their files hold ranges of window time that do not overlap, as far as this follower has written them, so a change
 of few windows rewrites few files. One commit takes the old files out and puts the new ones in: a reader sees either.
 """
 

@@ -1,7 +1,7 @@
 """A run on Spark, for input that does not fit one machine, and for steps that are written for Spark.
 
 This process writes the results that turn out to be small: for a few rows, a Spark job for the ledger and another for
-table `p` would take longer.
+the answers would take longer.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Follower(AnswersFollowing):
         )
 
     def _span(self, view: str) -> str | None:
-        """Write the condition on the answers that bounds the rows that the panes may meet; None where there are no panes.
+        """Write the condition that bounds the answers that the panes may meet; None where there are no panes.
 
         The MERGE reads no file outside the bounds. They are whole hours, so that they seldom change: for other bounds
         Spark would compile the MERGE anew.
