@@ -199,7 +199,7 @@ class Schedule:
         return {row["place"]: row["answer"] for row in self.world.lake.rows(pipeline.name)[1]}
 
     def holds_together(self, pipeline: Pipeline, panes: list[Pane]) -> None:
-        """V1 and L2: no pane is there twice or taken back that does not stand, and the answers are what they come to."""
+        """V1 and L2: no pane is there twice or taken back that does not stand, and answers are what they come to."""
         seen = Counter((one.key, one.window, one.version, one.retraction) for one in panes)
         assert not [one for one, count in seen.items() if count > 1], "V1: a version is there twice"
         whole = [replace(one, values=one.answer) for one in panes] if pipeline.how is DISCARDING else panes

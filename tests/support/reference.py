@@ -1,6 +1,6 @@
 """The commit protocol with the reference execution: writers that need no engine, over a lake in memory.
 
-A stream lands bundles in the log and folds them, a backfill replaces ranges, the answers follow. Leases, branches, runs,
+A stream lands bundles in the log and folds them, a backfill replaces ranges, answers follow. Leases, branches, runs,
 the follower's loop and the runs' protocol are the product's own; what an engine does is done here on plain rows.
 """
 

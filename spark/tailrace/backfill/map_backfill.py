@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tailrace.backfill.range_run import RangeRun
-from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
+from tailrace.backfill.range_run import ClosedRun, folded_head
+from tailrace.backfill.result import Backfilled, Found, as_of
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import mapped
 from tailrace.engines.batch.run_engine import here_first, session_for
@@ -19,7 +19,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.answers_merge import Unfollowed
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import COUNTS, Ended, Replacing
+from tailrace.lake.commit.range_replacement import COUNTS
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
@@ -46,9 +46,7 @@ def backfill_map(
     """
 
     def run(lake: Lake) -> list[Backfilled]:
-        pinned = lake.head(ledger_name(definition.name))
-        if pinned.number("epoch") < 0:
-            raise BackfillError(f"{definition.name}__ledger has no epoch yet: run a stream of the definition first")
+        pinned = folded_head(lake, definition)
         with session_for(lake, definition, "backfill", [read(lake, definition, first, last)]) as session:
             begun(session)
             return [MapRun(session, definition, first, last, pinned).run(reason, dry_run)]
@@ -62,15 +60,12 @@ def read(lake: Lake, definition: Map, first: int, last: int) -> tuple[str, Filte
     return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
 
 
-class MapRun(RangeRun):
+class MapRun(ClosedRun):
     """The run of a map over a range of event time."""
 
     def __init__(self, session: Session, definition: Map, first: int, last: int, pinned: Head) -> None:
         super().__init__(session, definition, first, last)
         self.map, self.pinned, self.ledger = definition, pinned, ledger_name(definition.name)
-
-    def compute(self, run: Run, pinned: Head) -> Found:
-        return self._computed(pinned.number("epoch"))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, properties)
@@ -80,15 +75,6 @@ class MapRun(RangeRun):
 
     def _followed(self, owner: str) -> Unfollowed:
         return Unfollowed(self.lake, self.map.name)
-
-    def _head(self) -> Head:
-        return self.pinned
-
-    def _tried(self, run: Run, head: Head) -> Found:
-        return self._computed(head.number("epoch"))
-
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
-        return replacing.closed(run)
 
     def _computed(self, epoch: int) -> Found:
         first, last = _bounds(self.first, self.last)

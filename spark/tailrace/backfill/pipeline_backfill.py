@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 
 from tailrace.backfill.handover import Handover
 from tailrace.backfill.map_backfill import backfill_map, read
-from tailrace.backfill.range_run import WindowsRun
+from tailrace.backfill.range_run import ClosedRun, WindowsRun, folded_head
 from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
 from tailrace.backfill.shared_answers import Shared
 from tailrace.engines.batch import log_records
@@ -27,7 +27,6 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import Ended, Replacing
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.lake.schema.table_names import ledger_name
@@ -35,7 +34,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.results.answers import current, differences, events_from, events_until, new
+from tailrace.sql.results.answers import current, differences, events_from, events_until, in_range, new
 from tailrace.sql.results.backfill_rows import pane_rows
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
@@ -132,9 +131,7 @@ def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
 
 def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: Shared) -> list[_Closed | Handover]:
     """Return the runs that a range takes, checked but not begun."""
-    pinned = session.lake.head(ledger_name(pipeline.name))
-    if pinned.number("epoch") < 0:
-        raise BackfillError(f"{pipeline.name}__ledger has no epoch yet: run a stream of the definition first")
+    pinned = folded_head(session.lake, pipeline)
     closed = pipeline.closed_until(pinned.number("watermark"))
     parts: list[_Closed | Handover] = []
     if first < closed:
@@ -144,7 +141,7 @@ def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: 
     return parts
 
 
-class _Closed(WindowsRun):
+class _Closed(ClosedRun, WindowsRun):
     """The run of windows that no stream can reach any more."""
 
     def __init__(
@@ -152,18 +149,6 @@ class _Closed(WindowsRun):
     ) -> None:
         super().__init__(session, pipeline, first, last)
         self.pinned, self.shared = pinned, shared
-
-    def _head(self) -> Head:
-        return self.pinned
-
-    def _tried(self, run: Run, head: Head) -> Found:
-        return self._computed(head.number("epoch"))
-
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
-        return replacing.closed(run)
-
-    def compute(self, run: Run, pinned: Head) -> Found:
-        return self._computed(pinned.number("epoch"))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(pane_rows(self.pipeline, found.different, as_of(run, pinned)), branch, properties)
@@ -176,7 +161,7 @@ class _Closed(WindowsRun):
         finished = self.pipeline.finished
         if self._anything_held():
             table = held(self.session, self.pipeline, self._within)
-            within = f"window_end > {self.first}L AND window_end <= {self.last}L"
+            within = in_range(self.first, self.last)
             text_ = differences(finished, answers, current(self.pipeline, table, within))
         else:
             text_ = new(finished, answers)

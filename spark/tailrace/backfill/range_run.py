@@ -9,14 +9,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from tailrace.backfill.result import Backfilled, Found, draft, ended
+from tailrace.backfill.result import Backfilled, BackfillError, Found, draft, ended
 from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.answers_merge import Follows
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import Ended, Replacing
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -79,6 +81,36 @@ class RangeRun(ABC):
     @abstractmethod
     def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
         """Replace the range, by the protocol for closed or for open windows."""
+
+
+class ClosedRun(RangeRun):
+    """A run of a range that no stream can reach any more, as of one head of the ledger: it takes no lease (rule X4)."""
+
+    pinned: Head
+
+    def _head(self) -> Head:
+        return self.pinned
+
+    def _tried(self, run: Run, head: Head) -> Found:
+        return self._computed(head.number("epoch"))
+
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+        return replacing.closed(run)
+
+    def compute(self, run: Run, pinned: Head) -> Found:
+        return self._computed(pinned.number("epoch"))
+
+    @abstractmethod
+    def _computed(self, epoch: int) -> Found:
+        """Compute the differences between the log up to an epoch and the ledger."""
+
+
+def folded_head(lake: Lake, definition: Ranged) -> Head:
+    """Return the head of a definition's ledger. Raises `BackfillError` where no stream has folded an epoch yet."""
+    head = lake.head(ledger_name(definition.name))
+    if head.number("epoch") < 0:
+        raise BackfillError(f"{definition.name}__ledger has no epoch yet: run a stream of the definition first")
+    return head
 
 
 class WindowsRun(RangeRun):
