@@ -1,0 +1,31 @@
+"""What a stream reports of each epoch to whoever watches: a terminal, metrics, logs, lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.fold.fold import EpochResult
+from tailrace.ingest.landing import Landed
+from tailrace.model.step.progress import Progress
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """The report of an epoch to whoever watches: the result for each definition, and the times of the phases.
+
+    `seconds` is from the end of the epoch before to the end of this one: `trigger`, `read` and `land` of an epoch run
+    beside the other phases of the one before it, so the phases add up to more. `progress` is the log's progress, None
+    for an epoch that is folded again.
+    """
+
+    epoch: int
+    landed: Landed
+    folded: dict[str, EpochResult]
+    seconds: float
+    phases: dict[str, float]
+    recovered: bool = False
+    progress: Progress | None = None
+
+
+Watch = Callable[[EpochReport], None]

@@ -1,0 +1,30 @@
+"""Say in one line why a stream failed, and what to do."""
+
+from __future__ import annotations
+
+import duckdb
+from py4j.protocol import Py4JJavaError
+
+from tailrace.engines.duckdb.database.connection import EngineError
+from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.sources import Source
+from tailrace.lake.commit.lease import Lease
+from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.model.base.errors import TailraceError
+
+
+def explained(error: Exception, log: Lease, source: Source) -> TailraceError:
+    """Turn an error of Spark or DuckDB into the stream's own; `log` is the lease of the log that the stream lands."""
+    try:
+        # A stream that was fenced off may find its checkpoint gone before it has an epoch.
+        log.check()
+    except FencedError as fenced:
+        return fenced
+    if isinstance(error, duckdb.Error):
+        error = EngineError.of(error)
+    message = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    text = message.split("\n", 1)[0]
+    return StreamError(
+        f"the stream of log {log.table} from {source} failed: {text}; nothing that was published is lost: "
+        "mend what it names and start the stream again, or look into the driver's log"
+    )
