@@ -162,7 +162,7 @@ def test_T4_windows_to_which_nothing_comes_and_which_nothing_stirs_can_be_left_o
             (key, window): row
             for key, windows in state.windows.items()
             for window, row in windows.items()
-            if key not in brought and not rules.stirs(row, window.end, times)
+            if key not in brought and not rules.changes_without_records(row, window.end, times)
         }
         touched = {
             key: {window: row for window, row in windows.items() if (key, window) not in resting}

@@ -75,8 +75,8 @@ class DuckExecution(Stepping):
         columns = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in self._types.items())
         self._made = f"CREATE OR REPLACE TABLE {self._names['state']} ({columns})"
         row = {name: quoted(name) for name in self.rules.columns()}
-        stirs = self.rules.stirs(row, "window_end", times(pipeline))
-        self._awake = in_duckdb(self._touched(str(stirs)))
+        due = self.rules.changes_without_records(row, "window_end", times(pipeline))
+        self._awake = in_duckdb(self._touched(str(due)))
         self._changes = in_duckdb(changes(pipeline, self._names["told"]))
 
     def nothing(self, generation: int = 0) -> Windows:
@@ -137,8 +137,8 @@ class DuckExecution(Stepping):
         """Drop the table of open windows."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
 
-    def _touched(self, stirs: str) -> str:
-        """Write the query of the windows that an epoch touches: by `stirs`, or by the records in the bundle.
+    def _touched(self, due: str) -> str:
+        """Write the query of the windows that an epoch touches: by `due`, or by the records in the bundle.
 
         A record touches the windows that it is in. Where windows merge, or Python takes the step, it touches all of its
         key's.
@@ -223,12 +223,12 @@ class SqlExecution(DuckExecution):
         """Tell whether the bundle may hold late records. Partials of windows that merge do not say."""
         return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
 
-    def _touched(self, stirs: str) -> str:
+    def _touched(self, due: str) -> str:
         names = self._names
         same = [f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key]
         if not self.pipeline.where.merges:
             same += ["p.window_start = s.window_start", "p.window_end = s.window_end"]
-        return _touched(names["state"], names["clock"], names["partials"], stirs, " AND ".join(same) or "true")
+        return _touched(names["state"], names["clock"], names["partials"], due, " AND ".join(same) or "true")
 
 
 class AssignedExecution(SqlExecution):
@@ -276,10 +276,10 @@ class PythonExecution(DuckExecution):
             self.connection.unregister(names["transitions"])
         return Moved(self._with_rejected(self._typed(rows), taken, clock), after)
 
-    def _touched(self, stirs: str) -> str:
+    def _touched(self, due: str) -> str:
         names = self._names
         same = " AND ".join(f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key) or "true"
-        return _touched(names["state"], names["clock"], names["partials"], stirs, same)
+        return _touched(names["state"], names["clock"], names["partials"], due, same)
 
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
@@ -294,9 +294,9 @@ _EXECUTIONS: dict[Way, type[DuckExecution]] = {
 }
 
 
-def _touched(state: str, clock: str, records: str, stirs: str, same: str) -> str:
+def _touched(state: str, clock: str, records: str, due: str, same: str) -> str:
     brought = f"EXISTS (SELECT 1 FROM {records} p WHERE {same})"
-    return f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c WHERE {brought} OR COALESCE({stirs}, true)"
+    return f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c WHERE {brought} OR COALESCE({due}, true)"
 
 
 _NAMES = ("clock", "partials", "state", "awake", "transitions", "ledger", "told")

@@ -38,7 +38,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
-from tailrace.sql.epoch.key_state import HOLDS, STIRS, WALL, key_row_types, loop_types, restored_keys, restored_loop
+from tailrace.sql.epoch.key_state import HOLDS, IS_DUE, WALL, key_row_types, loop_types, restored_keys, restored_loop
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import quoted
 
@@ -198,7 +198,7 @@ class DuckKeys:
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
         met = " OR ".join(f"EXISTS (SELECT 1 FROM {one} b WHERE {same})" for one in brought)
-        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c WHERE {STIRS} OR {met}"
+        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c WHERE {IS_DUE} OR {met}"
         return in_duckdb_once(found)
 
     @contextmanager

@@ -43,7 +43,7 @@ from tailrace.model.definition.log import PANE_TIME, PLACE
 from tailrace.sql.epoch.clock_row import row_of
 from tailrace.sql.epoch.key_state import (
     HOLDS,
-    STIRS,
+    IS_DUE,
     WALL,
     key_row_types,
     ledger_types,
@@ -153,7 +153,7 @@ class SparkKeys:
         now = self.spark.sql(row_of({"_watermark": clock.watermark, "_now": clock.processing_time}))
         keyed = state.frame.selectExpr("*", self._bucket)
         there = brought(records, self.computation.key)
-        touched, resting = split_state(keyed, there, self.computation.key, now, STIRS)
+        touched, resting = split_state(keyed, there, self.computation.key, now, IS_DUE)
         both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
         made = with_resting(self.spark, stepped, resting, self._schema).localCheckpoint(eager=False)

@@ -185,14 +185,14 @@ class Transition:
             return o.every(closing, fresh)
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
-    def stirs(self, row: Row, end: Term, times: Times) -> Term:
+    def changes_without_records(self, row: Row, end: Term, times: Times) -> Term:
         """Tell whether an epoch without records for a window changes it: a pane fires, or it leaves the state."""
         o, open_ = self.o, self.open(end, times)
         last = self.closes(row, self.closing(end, times), o.literal(False, "boolean"))
-        stirs = o.some(last, self.out_of_reach(end, times.watermark))
+        due = o.some(last, self.out_of_reach(end, times.watermark))
         for phase in Phase:
-            stirs = o.some(stirs, self.advances(row, end, open_, times, phase))
-        return stirs
+            due = o.some(due, self.advances(row, end, open_, times, phase))
+        return due
 
     def firing(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
         """Tell whether a window that `advances` at a phase, or as it closes, emits a pane or takes its answer back.

@@ -20,7 +20,7 @@ timers holds; in microseconds, null where there is none."""
 
 LOOKED_AT = (DUE, WALL, HOLDS)
 
-STIRS = f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)"
+IS_DUE = f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)"
 """The condition that a key has something to do without a record, by the columns of a clock."""
 
 

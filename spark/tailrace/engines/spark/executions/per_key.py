@@ -54,7 +54,7 @@ class PerKey(Execution):
         self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
         rules = Transition(pipeline, Sql())
         row = {name: quoted(name) for name in rules.columns()}
-        self._stirs = rules.stirs(row, "window_end", times(pipeline))
+        self._due = rules.changes_without_records(row, "window_end", times(pipeline))
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Take a bundle through the definition's steps; only the step looks at its records."""
@@ -76,7 +76,7 @@ class PerKey(Execution):
         if state.count is None or state.count() >= FEW:
             there = (brought(consumed.partials, self.pipeline.key),)
             now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
-            windows, resting = split_state(windows, *there, self.pipeline.key, now, self._stirs)
+            windows, resting = split_state(windows, *there, self.pipeline.key, now, self._due)
         both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
         if resting is not None:

@@ -25,17 +25,17 @@ def brought(records: DataFrame, key: Iterable[str]) -> DataFrame:
 
 
 def split_state(
-    state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, stirs: str
+    state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, due: str
 ) -> tuple[DataFrame, DataFrame]:
     """Split a state into the rows that an epoch has something to do to, and those that rest.
 
-    `keys` are the keys that have records (`brought`). `stirs` is the SQL condition that there is something to do
+    `keys` are the keys that have records (`brought`). `due` is the SQL condition that there is something to do
     without a record, on the columns of the state and of `clock`, which has one row.
     """
     own = [quoted(name) for name in state.columns]
-    due = state.crossJoin(clock).selectExpr(*own, f"COALESCE({stirs}, true) AS {_TOUCHED}")
+    judged = state.crossJoin(clock).selectExpr(*own, f"COALESCE({due}, true) AS {_TOUCHED}")
     on = " AND ".join(f"s.{quoted(name)} <=> b.{quoted(name)}" for name in key) or "true"
-    both = due.alias("s").join(keys.alias("b"), F.expr(on), "left")
+    both = judged.alias("s").join(keys.alias("b"), F.expr(on), "left")
     marked = both.selectExpr(*(f"s.{name}" for name in own), f"b.{_BROUGHT} IS NOT NULL OR s.{_TOUCHED} AS {_TOUCHED}")
     return marked.where(_TOUCHED).drop(_TOUCHED), marked.where(f"NOT {_TOUCHED}").drop(_TOUCHED)
 
