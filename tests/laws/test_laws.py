@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import accumulate
 
 from hypothesis import given, note
 from hypothesis import strategies as st
@@ -15,13 +16,15 @@ from hypothesis import strategies as st
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
+from tailrace.model.combiners.basic import Count
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.samples.examples import NOON, SCORES
 from tailrace.model.step.reference import at_once, batch, fold
 from tailrace.model.step.step import State, step
 from tailrace.model.step.transition import Times, Transition
-from tailrace.model.triggers.combinators import AllOf, AnyOf, Repeat
+from tailrace.model.triggers.combinators import AfterCount, AllOf, AnyOf, Repeat, Until
 from tailrace.model.windows.panes import Accumulation, answers
-from tailrace.model.windows.windows import Sessions
+from tailrace.model.windows.windows import Global, Sessions
 from tests.support import laws
 from tests.support.strategies import (
     BASE,
@@ -213,6 +216,26 @@ def test_M5_a_single_part_in_any_of_or_all_of_changes_nothing(run: tuple[Pipelin
         again = Repeat(pipeline.when)
         if not list(again.faults("when")):
             laws.same_panes(fold(replace(pipeline, when=again), made).panes, expected, f"{again!r}", ordered=True)
+
+
+@examples(40)
+@given(st.integers(1, 9), st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=8), st.booleans())
+def test_M6_a_stop_ends_a_window_with_the_same_record_however_records_are_cut(
+    last: int, each: int, cut: list[int], beside: bool
+) -> None:
+    until = Until(Repeat(AfterCount(each)), AfterCount(last))
+    # A pane that another part fires changes nothing either.
+    when = AnyOf(until, Repeat(AfterCount(2))) if beside else until
+    what = {"n": Count()}
+    pipeline = Pipeline(name="cut", log=SCORES, what=what, where=Global(), when=when, finishing="close")
+    score = {"team": "a", "value": 1, "at": NOON, "seen": NOON, "_source": "f"}
+    made = [
+        ([{**score, "_epoch": epoch, "_offset": n} for n in range(count)], Clock(epoch, BEGINNING, epoch))
+        for epoch, count in enumerate(cut)
+    ]
+    # All records of the epoch that brings the last one are in, and those of the epochs after it are too late.
+    taken = next((total for total in accumulate(cut) if total >= last), sum(cut))
+    assert sum(cut) - taken == len(fold(pipeline, made).late)
 
 
 @examples(40)

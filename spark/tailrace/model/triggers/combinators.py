@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
+from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.triggers.composite import Composite, Many, trigger_faults
 from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch, AfterPattern
 from tailrace.model.triggers.trigger import (
@@ -21,6 +23,7 @@ from tailrace.model.triggers.trigger import (
     Every,
     Measure,
     Moment,
+    Never,
     Phase,
     Ready,
     Slots,
@@ -44,6 +47,7 @@ __all__ = [
     "Every",
     "Measure",
     "Moment",
+    "Never",
     "Phase",
     "Ready",
     "Repeat",
@@ -140,11 +144,21 @@ class Sequence(Many):
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         current = self._current(o, slots)
-        after = self.part_fired(o, slots, moment, dict(enumerate(current)))
+        after = self._in_turn(o, slots, self.part_fired(o, slots, moment, dict(enumerate(current))))
         done = self.done_parts(o, after)
         moves = o.some(*(o.every(turn, end) for turn, end in zip(current, done, strict=True)))
         step = o.choose(moves, o.literal(1, "bigint"), o.literal(0, "bigint"))
         return after | {"at": o.add(slots["at"], step, "bigint")}
+
+    def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        return self._in_turn(o, slots, super().fired_by_others(o, slots, moment))
+
+    def _in_turn(self, o: Algebra, slots: Slots, after: Slots) -> dict[str, Term]:
+        """Return the slots after a pane, of which only the part whose turn it is takes notice."""
+        for place, (turn, part) in enumerate(zip(self._current(o, slots), self.parts, strict=True)):
+            names = [f"{place}_{name}" for name in part.slots()]
+            after = {**after, **{name: o.choose(turn, after[name], slots[name]) for name in names}}
+        return dict(after)
 
     def done(self, o: Algebra, slots: Slots) -> Term:
         return o.at_least(slots["at"], o.literal(len(self.parts), "bigint"))
@@ -214,7 +228,12 @@ class Repeat(Composite):
 
 @dataclass(frozen=True)
 class Until(Composite):
-    """Fires as its part does until `stop` is ready, which fires once more and ends it; is done when either is done."""
+    """Fires as its part does until `stop` is ready, which fires once more and ends it; is done when either is done.
+
+    The stop counts and measures from where the Until began, whatever has fired since: from the window's beginning, or
+    in a `Sequence` or `Repeat` from its turn (rule M6). So it ends in the epoch that brings the record which ends it,
+    however the records are cut into epochs.
+    """
 
     part: Trigger
     stop: Trigger
@@ -223,14 +242,74 @@ class Until(Composite):
     def of(self) -> tuple[Trigger, ...]:
         return (self.part, self.stop)
 
+    def slots(self) -> dict[str, bool | int]:
+        return super().slots() | self._fired_before
+
+    @cached_property
+    def _fired_before(self) -> dict[str, int]:
+        """The slots of what the stop looks at in records that are in panes by now: their number, first time, measures.
+
+        There are only those that the stop needs.
+        """
+        own = {"count": 0} if self.stop.counts else {}
+        if self.stop.counts or self.stop.delays():
+            own["since"] = END_OF_TIME
+        return own | {f"total_{name}": 0 for name in self.stop.measures()}
+
+    def _seen_by_stop(self, o: Algebra, slots: Slots, moment: Moment) -> Moment:
+        """Return the moment as the stop sees it, with the records that have fired as if they were fresh."""
+        seen, before = self._seen_by(1, self.stop, moment), self._fired_before
+        if "count" in before:
+            seen = seen._replace(fresh=o.add(slots["count"], seen.fresh, "bigint"))
+        if "since" in before:
+            first = self._first(o, slots, moment)
+            none = o.at_least(first, o.literal(END_OF_TIME, "bigint"))
+            seen = seen._replace(waiting_since=o.choose(none, o.literal(None, "bigint"), first))
+        totals = {name: o.add(slots[f"total_{name}"], one, "bigint") for name, one in seen.measures.items()}
+        return seen._replace(measures=totals)
+
+    def _first(self, o: Algebra, slots: Slots, moment: Moment) -> Term:
+        """Return the processing time of the first record that the stop looks at; the end of time for none."""
+        since = moment.waiting_since
+        return o.least(slots["since"], o.choose(o.missing(since), o.literal(END_OF_TIME, "bigint"), since))
+
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         part, stop = self.ready_parts(o, slots, moment)
         going = o.no(self.done(o, slots))
         return Ready(o.every(going, o.some(part.fires, stop.fires)), o.every(going, o.some(part.on_time, stop.on_time)))
 
+    def ready_parts(self, o: Algebra, slots: Slots, moment: Moment) -> list[Ready]:
+        (_, part, of_part), (_, stop, of_stop) = self._split(slots)
+        return [
+            part.ready(o, of_part, self._seen_by(0, part, moment)),
+            stop.ready(o, of_stop, self._seen_by_stop(o, slots, moment)),
+        ]
+
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         part, stop = self.ready_parts(o, slots, moment)
-        return self.part_fired(o, slots, moment, {0: part.fires, 1: stop.fires})
+        return self._after(o, slots, moment, part.fires, stop.fires)
+
+    def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        never = o.literal(False, "boolean")
+        return self._after(o, slots, moment, never, never)
+
+    def _after(self, o: Algebra, slots: Slots, moment: Moment, part: Term, stop: Term) -> dict[str, Term]:
+        """Return the slots after a pane, for which the part fired or not, and the stop or not."""
+        after = self.part_fired(o, slots, moment, {0: part, 1: stop})
+        if not self._fired_before:
+            return after
+        seen = self._seen_by_stop(o, slots, moment)
+        (_, _, of_stop) = list(self._split(slots))[1]
+        for name, value in self.stop.fired(o, of_stop, seen).items():
+            after[f"1_{name}"] = o.choose(stop, value, after[f"1_{name}"])
+        # What the stop has fired it counts no more: one that is not done yet starts anew.
+        now: dict[str, Term] = {f"total_{name}": value for name, value in seen.measures.items()}
+        if "count" in self._fired_before:
+            now["count"] = seen.fresh
+        if "since" in self._fired_before:
+            now["since"] = self._first(o, slots, moment)
+        starts = {name: o.literal(start, "bigint") for name, start in self._fired_before.items()}
+        return after | {name: o.choose(stop, starts[name], now[name]) for name in starts}
 
     def done(self, o: Algebra, slots: Slots) -> Term:
         return o.some(*self.done_parts(o, slots))

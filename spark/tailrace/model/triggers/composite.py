@@ -35,6 +35,10 @@ class Composite(Trigger):
     def looks_at_watermark(self) -> bool:
         return any(part.looks_at_watermark for part in self.of)
 
+    @property
+    def counts(self) -> bool:
+        return any(part.counts for part in self.of)
+
     def slots(self) -> dict[str, bool | int]:
         return {f"{place}_{name}": start for place, part in enumerate(self.of) for name, start in part.slots().items()}
 
@@ -85,9 +89,14 @@ class Composite(Trigger):
         """Return the slots after a pane, in which just the parts whose condition in `only` holds have fired."""
         after = dict(slots)
         for place, part, own in self._split(slots):
-            for name, value in part.fired(o, own, self._seen_by(place, part, moment)).items():
-                after[f"{place}_{name}"] = o.choose(only[place], value, own[name])
+            seen = self._seen_by(place, part, moment)
+            others = part.fired_by_others(o, own, seen)
+            for name, value in part.fired(o, own, seen).items():
+                after[f"{place}_{name}"] = o.choose(only[place], value, others[name])
         return after
+
+    def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        return self.part_fired(o, slots, moment, dict.fromkeys(range(len(self.of)), o.literal(False, "boolean")))
 
     def ready_parts(self, o: Algebra, slots: Slots, moment: Moment) -> list[Ready]:
         return [part.ready(o, own, self._seen_by(place, part, moment)) for place, part, own in self._split(slots)]

@@ -39,6 +39,10 @@ class AfterBytes(Once):
         reached = o.at_least(moment.measures["bytes"], o.literal(self.size, "bigint"))
         return Ready(reached, o.literal(False, "boolean"))
 
+    @property
+    def counts(self) -> bool:
+        return False
+
     def faults(self, path: str) -> Iterable[Fault]:
         size: object = self.size
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -72,6 +76,10 @@ class AfterMatch(Once):
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         came = o.at_least(moment.measures["matches"], o.literal(1, "bigint"))
         return Ready(came, o.literal(False, "boolean"))
+
+    @property
+    def counts(self) -> bool:
+        return False
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         return condition_faults(f"{path}.condition", self.condition, types)
@@ -119,6 +127,10 @@ class AfterPattern(Once):
         fires = self.ready(o, slots, moment).fires
         # A pane of other triggers restarts the pattern, too: the records that it has met are in that pane.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
+
+    @property
+    def counts(self) -> bool:
+        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         if not self.conditions:

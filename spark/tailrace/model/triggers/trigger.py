@@ -106,6 +106,10 @@ class Trigger:
         """Return the slots after a pane that the trigger was ready for."""
         return dict(slots)
 
+    def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        """Return the slots after a pane that fired without this trigger, which is a part of the one that fired."""
+        return dict(slots)
+
     def done(self, o: Algebra, slots: Slots) -> Term:
         """Tell whether the trigger will never fire again. Law: a trigger that is done is not ready."""
         return o.literal(False, "boolean")
@@ -131,6 +135,11 @@ class Trigger:
         return False
 
     @property
+    def counts(self) -> bool:
+        """Whether it looks at the number of fresh records, or, if it is a user's own, may do so."""
+        return True
+
+    @property
     def fires_at_once(self) -> bool:
         """Whether it fires in every epoch that brings a record, so that nothing is ever left fresh."""
         return False
@@ -146,6 +155,19 @@ class Trigger:
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
         """Find what is wrong with the percentiles that the trigger looks at, in a log that declares these."""
         return ()
+
+
+@dataclass(frozen=True)
+class Never(Trigger):
+    """Fires no pane: what a window holds comes in its last pane alone, as it closes (rule M3)."""
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        never = o.literal(False, "boolean")
+        return Ready(never, never)
+
+    @property
+    def counts(self) -> bool:
+        return False
 
 
 class Once(Trigger):
@@ -185,6 +207,10 @@ class AtWatermark(Once):
         return Ready(passed, passed)
 
     @property
+    def counts(self) -> bool:
+        return False
+
+    @property
     def finishes_only_on_time(self) -> bool:
         return True
 
@@ -213,6 +239,10 @@ class AtPercentile(Once):
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
+
+    @property
+    def counts(self) -> bool:
+        return False
 
     @property
     def looks_at_watermark(self) -> bool:
@@ -260,6 +290,10 @@ class AfterDelay(Once):
         due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
         return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
 
+    @property
+    def counts(self) -> bool:
+        return False
+
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.delay", self.delay, "AfterDelay(minutes(1))")
 
@@ -280,6 +314,10 @@ class AfterSignal(Once):
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         never = o.literal(False, "boolean")
         return Ready(moment.signals[self.name] if moment.phase is Phase.DATA else never, never)
+
+    @property
+    def counts(self) -> bool:
+        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from name_faults(f"{path}.name", self.name)
@@ -306,6 +344,10 @@ class Every(Trigger):
         period, offset = duration(self.period), duration(self.offset)
         now, before = o.periods(moment.now, period, offset), o.periods(moment.before, period, offset)
         return Ready(o.no(o.at_least(before, now)), never)
+
+    @property
+    def counts(self) -> bool:
+        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.period", self.period, "Every(minutes(15))")
