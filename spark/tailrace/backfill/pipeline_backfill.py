@@ -37,6 +37,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import current, differences, events_from, events_until, new
 from tailrace.sql.results.backfill_rows import pane_rows
+from tailrace.sql.terms import Condition
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
 
@@ -176,17 +177,17 @@ class _Closed(WindowsRun):
         finished = self.pipeline.finished
         if self._anything_held():
             table = held(self.session, self.pipeline, self._within)
-            within = f"window_end > {self.first}L AND window_end <= {self.last}L"
+            within = Condition(f"window_end > {self.first}L AND window_end <= {self.last}L")
             text_ = differences(finished, answers, current(self.pipeline, table, within))
         else:
             text_ = new(finished, answers)
         counted = self.session.counted(
             text_,
             {
-                "changed": "change IN ('changed', 'new')",
-                "untouched": "change = 'same'",
-                "retracted": "change = 'gone'",
-                "held": "change <> 'new'",
+                "changed": Condition("change IN ('changed', 'new')"),
+                "untouched": Condition("change = 'same'"),
+                "retracted": Condition("change = 'gone'"),
+                "held": Condition("change <> 'new'"),
             },
         )
         return Found(counted.relation, counted.counts)
