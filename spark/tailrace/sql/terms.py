@@ -17,7 +17,10 @@ Query = NewType("Query", str)
 """A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
 
 Relation = NewType("Relation", str)
-"""What may follow FROM: a table's or view's name, or a query in brackets."""
+"""What may follow FROM: a table's or view's name, or a query in brackets.
+
+Where a query ends with it, but for an order, it may also be a join, or have a condition behind WHERE.
+"""
 
 Condition = NewType("Condition", str)
 """A truth value over the columns of one relation, or of those that are joined."""

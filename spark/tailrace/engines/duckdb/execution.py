@@ -90,8 +90,8 @@ class DuckExecution(Stepping):
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
         own = ", ".join(map(quoted, self._types))
-        text = in_duckdb_once(f"SELECT {own} FROM ({self.rows.within_reach(names['ledger'], clock.watermark)})")
-        self.connection.execute(f"INSERT INTO {names['state']} BY NAME {text}")
+        query = Query(f"SELECT {own} FROM ({self.rows.within_reach(names['ledger'], clock.watermark)})")
+        self.connection.execute(f"INSERT INTO {names['state']} BY NAME {in_duckdb_once(query)}")
         self.connection.execute(f"DROP VIEW {names['ledger']}")
         return Windows(clock, generation, self._count(names["state"]))
 
@@ -113,7 +113,8 @@ class DuckExecution(Stepping):
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark
-        held = self._value(in_duckdb(f"SELECT {oldest_held(self.pipeline)} FROM {self._names['state']}"))
+        oldest = Query(f"SELECT {oldest_held(self.pipeline)} FROM {self._names['state']}")
+        held = self._value(in_duckdb(oldest))
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def due(self, state: Windows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
@@ -122,7 +123,8 @@ class DuckExecution(Stepping):
             return None
         now = state.clock.processing_time
         items = ", ".join(["COUNT(*)", *due_terms(now, delays)])
-        found = self.connection.execute(in_duckdb_once(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0"))
+        query = Query(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0")
+        found = self.connection.execute(in_duckdb_once(query))
         return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
@@ -240,7 +242,8 @@ class AssignedExecution(SqlExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
-        self._records_text = in_duckdb(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        kept = Query(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        self._records_text = in_duckdb(kept)
 
     def _placed(self, taken: Taken) -> Taken:
         records = self._queried(taken.records, self._records_text) if self.pipeline.keep is not None else taken.records
@@ -255,7 +258,8 @@ class PythonExecution(DuckExecution):
         self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
         more = [SIGN] if pipeline.earlier is not None else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
-        self._records_text = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        kept = Query(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        self._records_text = in_duckdb(kept)
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         taken = self._prepared(bundle)

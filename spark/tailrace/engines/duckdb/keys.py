@@ -40,7 +40,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.epoch.key_state import HOLDS, STIRS, WALL, key_row_types, loop_types, restored_keys, restored_loop
 from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import Relation, quoted
+from tailrace.sql.terms import Query, Relation, quoted
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,8 @@ class DuckKeys:
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
         met = " OR ".join(f"EXISTS (SELECT 1 FROM {one} b WHERE {same})" for one in brought)
-        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c WHERE {STIRS} OR {met}"
-        return in_duckdb_once(found)
+        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c"
+        return in_duckdb_once(Query(f"{found} WHERE {STIRS} OR {met}"))
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:

@@ -17,7 +17,7 @@ from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED, may_fail, selected
-from tailrace.sql.terms import Relation
+from tailrace.sql.terms import Query, Relation
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -74,7 +74,8 @@ class Stepping:
         good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
         items = selected(step, types, good.column_names)
         assert items is not None
-        made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
+        query = Query(f"SELECT {', '.join(items)} FROM {self._names['bundle']}")
+        made = self._queried(good, in_duckdb(query))
         if not failed:
             return made
         # Failed records bypass the step, which might drop them.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tailrace.engines.duckdb.database.dialect import in_duckdb, name_of
 from tailrace.model.base.time import duration
 from tailrace.model.definition.log import Log
-from tailrace.sql.terms import Relation
+from tailrace.sql.terms import Query, Relation
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: 
 
 
 def _translated(text: str) -> str:
-    return in_duckdb(text.replace("{view}", "tailrace_the_view")).replace("tailrace_the_view", "{view}")
+    return in_duckdb(Query(text.replace("{view}", "tailrace_the_view"))).replace("tailrace_the_view", "{view}")
 
 
 @dataclass(frozen=True)
