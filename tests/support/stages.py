@@ -26,12 +26,13 @@ from tailrace.model.triggers.combinators import AfterCount, AfterDelay, AfterWat
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
 from tailrace.model.windows.windows import Fixed, Global, Sliding
+from tailrace.sql.terms import Query, Relation
 from tests.support import laws
 from tests.support.laws import Broken, Epochs, Place
 from tests.support.strategies import pipelines
 
 
-def computed(by: Answering, log: str) -> str:
+def computed(by: Answering, log: Relation) -> Query:
     """The answers of a log's records, stage by stage, with no windows of records: as a backfill asks for them."""
     return by.computed(log if by.earlier is None else by.changed(computed(by.earlier, log)))
 

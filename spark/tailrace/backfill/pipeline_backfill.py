@@ -36,6 +36,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import current, differences, events_from, events_until, in_range, new
 from tailrace.sql.results.backfill_rows import pane_rows
+from tailrace.sql.terms import Condition
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
 
@@ -168,10 +169,10 @@ class _Closed(ClosedRun, WindowsRun):
         counted = self.session.counted(
             text_,
             {
-                "changed": "change IN ('changed', 'new')",
-                "untouched": "change = 'same'",
-                "retracted": "change = 'gone'",
-                "held": "change <> 'new'",
+                "changed": Condition("change IN ('changed', 'new')"),
+                "untouched": Condition("change = 'same'"),
+                "retracted": Condition("change = 'gone'"),
+                "held": Condition("change <> 'new'"),
             },
         )
         return Found(counted.relation, counted.counts)

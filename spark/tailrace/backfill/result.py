@@ -13,6 +13,7 @@ from tailrace.lake.commit.range_replacement import COUNTS, Ended
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import Relation
 
 
 class BackfillError(TailraceError, RuntimeError):
@@ -43,13 +44,13 @@ class Found:
     Besides the counts that runs have, `held` counts the windows of the range that have an answer.
     """
 
-    changes: str
+    changes: Relation
     counts: Mapping[str, int]
 
     @property
-    def different(self) -> str:
+    def different(self) -> Relation:
         """The windows that differ, as a query in brackets."""
-        return f"(SELECT * FROM {self.changes} WHERE change <> 'same')"
+        return Relation(f"(SELECT * FROM {self.changes} WHERE change <> 'same')")
 
 
 def ended(done: Ended, started: float, engine: Choice) -> Backfilled:

@@ -38,6 +38,7 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.selections import needs_spark
+from tailrace.sql.terms import Relation
 
 
 class Sides:
@@ -78,7 +79,7 @@ class Sides:
         if self.small and self.bounds.holds(bytes=_PACKED * bytes_read(scan)):
             own = self.database.cursor()
             with scanned(own, self.lake, log.name, where) as rows:
-                within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
+                within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
                 return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
         table = self.spark.table(self.lake.identifier(log.name))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")

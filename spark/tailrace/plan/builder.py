@@ -45,7 +45,7 @@ from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.ways import Way, reasons, way
-from tailrace.sql.terms import Sql
+from tailrace.sql.terms import Relation, Sql
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "partials",
@@ -57,6 +57,11 @@ PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "restore",
 )
 """The names of the plan's SQL texts."""
+
+_BUNDLE, _CLOCK, _STATE, _PARTIALS, _TRANSITIONS, _LEDGER = map(
+    Relation, ("bundle", "clock", "state", "partials", "transitions", "ledger")
+)
+"""The names of the views that the plan's SQL texts read."""
 
 
 def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
@@ -77,27 +82,27 @@ def queries(pipeline: Pipeline) -> list[Query]:
     Where the model's own step runs, the only text is the one by which a restart reads the open windows.
     """
     rows = Rows(pipeline)
-    restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger"))
+    restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored(_LEDGER))
     if way(pipeline) is Way.PYTHON:
         return [restore]
     texts = [
         Query(
             PARTIALS,
             "a row for each key and window that the bundle touches",
-            partials(pipeline, "bundle", "clock"),
+            partials(pipeline, _BUNDLE, _CLOCK),
         ),
         Query(
             TRANSITIONS,
             "each open or touched window after the epoch, and what came out of it on the way",
-            transitions(pipeline, met(pipeline, "state", "partials", "clock")),
+            transitions(pipeline, met(pipeline, _STATE, _PARTIALS, _CLOCK)),
         ),
-        Query(LEDGER, "the partials and panes that the ledger gains", rows.of_transitions("transitions")),
-        Query(TOO_LATE, "the late records that the ledger gains", rows.of_late(late(pipeline, "bundle", "clock"))),
+        Query(LEDGER, "the partials and panes that the ledger gains", rows.of_transitions(_TRANSITIONS)),
+        Query(TOO_LATE, "the late records that the ledger gains", rows.of_late(late(pipeline, _BUNDLE, _CLOCK))),
     ]
     if pipeline.finishing == "close":
-        text_ = rows.of_late(refused(pipeline, "bundle", "clock", "transitions"))
+        text_ = rows.of_late(refused(pipeline, _BUNDLE, _CLOCK, _TRANSITIONS))
         texts.append(Query(REFUSED, "the records that came to a window whose trigger is done", text_))
-    texts.append(Query(STATE, "the open windows that the next epoch starts from", rows.state("transitions")))
+    texts.append(Query(STATE, "the open windows that the next epoch starts from", rows.state(_TRANSITIONS)))
     return [*texts, restore]
 
 

@@ -18,6 +18,7 @@ from tailrace.plan.computation_plan import page, plan_data, table_data
 from tailrace.plan.plan_stages import Execution, Query
 from tailrace.sql.records.selections import may_fail
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation
 
 
 def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
@@ -36,7 +37,7 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
 
 def query(definition: Map) -> Query | None:
     """Write the SQL that makes the ledger's rows of a view of an epoch's records; None where a step runs in Python."""
-    records = map_rows.stepped(definition, "bundle")
+    records = map_rows.stepped(definition, Relation("bundle"))
     if records is None:
         return None
     text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)

@@ -16,7 +16,7 @@ from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, quoted
 
 SHOWN = 5
 """The most differences that are quoted."""
@@ -53,9 +53,9 @@ class Difference:
 
 
 def compared(
-    session: Session, pipeline: Pipeline, ledger: str, replayed: str
+    session: Session, pipeline: Pipeline, ledger: Relation, replayed: Relation
 ) -> tuple[dict[str, Count], tuple[Difference, ...]]:
-    """Count the rows that two queries of ledger rows have in common, by kind, and find the first differences.
+    """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences.
 
     The writer of a row is not compared. Retractions count as a kind of their own.
     """
@@ -68,14 +68,15 @@ def compared(
     grouped = f"SELECT {by}, {per} FROM ({both}) GROUP BY {by}"
     sums = {"ledger": "_ledger", "replay": "_replay", "same": "LEAST(_ledger, _replay)"}
     totals = ", ".join(f"CAST(SUM({term}) AS bigint) AS {name}" for name, term in sums.items())
-    kinds = session.rows(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind")
+    kinds = session.rows(Query(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind"))
     counts = {row.pop("kind"): Count(**row) for row in kinds}
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
     order = listed(["epoch", "kind", *names(pipeline), *SPAN, *_VERSION, *_SOURCE])
     # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
-    rows = session.readable_rows(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
+    differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
+    rows = session.readable_rows(differing)
     return counts, tuple(_differences(pipeline, rows))[:SHOWN]
 
 

@@ -22,6 +22,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation
 
 
 class MapExecution(Stepping):
@@ -42,8 +43,8 @@ class MapExecution(Stepping):
         made = self._typed(self._queried(source, in_duckdb_once(text)))
         if self._text is not None or taken.rejected is None or not taken.rejected.num_rows:
             return made
-        text = in_duckdb_once(map_rows.of_rejected(self.map, name, clock))
-        return pa.concat_tables([made, self._typed(self._queried(taken.rejected, text))])
+        text = map_rows.of_rejected(self.map, name, clock)
+        return pa.concat_tables([made, self._typed(self._queried(taken.rejected, in_duckdb_once(text)))])
 
 
 class DuckMap(MapSide[pa.Table]):
@@ -72,5 +73,5 @@ class DuckMap(MapSide[pa.Table]):
     def passed_again(self, epoch: int) -> pa.Table:
         where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
-            text = productions(self.map, f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)")
+            text = productions(self.map, Relation(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)"))
             return self.connection.execute(in_duckdb_once(text)).to_arrow_table()

@@ -24,6 +24,7 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.scans import bytes_read, scanned
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import tables, views
+from tailrace.sql.terms import Query
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
     {
@@ -76,7 +77,7 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
-            found = connection.execute(in_duckdb_once(tree.sql(dialect="spark"))).to_arrow_table()
+            found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
             # Spark reports the error in its own words, about its own SQL.
             return "DuckDB does not take it"

@@ -20,6 +20,7 @@ from tailrace.lake.schema.filters import at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import Relation
 
 
 class DuckSide:
@@ -46,7 +47,7 @@ class DuckSide:
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Windows:
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
         with scanned(self.connection, self.lake, self.ledger, where, snapshot) as rows:
-            until = f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})"
+            until = Relation(f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})")
             return self.execution.restore(until, clock, generation)
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:

@@ -52,7 +52,7 @@ from tailrace.sql.epoch.key_state import (
     restored_loop,
 )
 from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import null, quoted
+from tailrace.sql.terms import Relation, null, quoted
 
 _RETURNED = "_returned"
 """The column of an epoch's records with what was fed back; null for a record of the log."""
@@ -208,8 +208,8 @@ class SparkKeys:
         return queried(self.spark, stepped.rows, lambda view: productions(self.computation, view))
 
     def passed_again(self, epoch: int) -> DataFrame:
-        ledger = self.lake.spark_name(self.ledger)
-        return self.spark.sql(productions(self.computation, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
+        return self.spark.sql(productions(self.computation, rows))
 
     def close(self) -> None:
         """Do nothing: the checkpoints are freed with each state (`KeysThere.forget`)."""

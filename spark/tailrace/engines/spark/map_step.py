@@ -21,6 +21,7 @@ from tailrace.model.definition.map import Map
 from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation
 
 
 class SparkMap(MapSide[DataFrame]):
@@ -52,5 +53,5 @@ class SparkMap(MapSide[DataFrame]):
         return queried(self.spark, stepped.rows, lambda view: productions(self.map, view))
 
     def passed_again(self, epoch: int) -> DataFrame:
-        rows = f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)"
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
         return self.spark.sql(productions(self.map, rows))

@@ -23,6 +23,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import due_terms, next_due
 from tailrace.sql.records.stage_records import changes
+from tailrace.sql.terms import Relation
 
 Bundled: TypeAlias = "DataFrame | pa.Table"
 """A bundle's records as either engine has them: a Spark frame, or an Arrow table."""
@@ -86,8 +87,8 @@ class SparkSide:
         return changed(self.spark, self.pipeline, stepped.rows)
 
     def passed_again(self, epoch: int) -> DataFrame:
-        ledger = self.lake.spark_name(self.ledger)
-        return self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
+        return self.spark.sql(changes(self.pipeline, rows))
 
     def close(self) -> None:
         """Do nothing: the checkpoints are freed with each state (`OpenWindows.forget`)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tailrace.lake.schema.contracts import PANE, ledger_contract, spark_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed
-from tailrace.sql.terms import null, quoted
+from tailrace.sql.terms import Query, Relation, null, quoted
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class BackfillVersion:
     processing_time: int
 
 
-def pane_rows(pipeline: Pipeline, view: str, written: BackfillVersion) -> str:
+def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion) -> Query:
     """Write the SQL of the ledger rows of differences: retractions of held answers, panes of computed ones.
 
     `view` has the columns of `answers.differences`; `change` is changed, new or gone.
@@ -53,4 +53,4 @@ def pane_rows(pipeline: Pipeline, view: str, written: BackfillVersion) -> str:
                 values["pending"] = f"NAMED_STRUCT({parts})"
         items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in types.items()]
         texts.append(f"SELECT {listed(items)} FROM {view} WHERE {holds}")
-    return " UNION ALL ".join(texts)
+    return Query(" UNION ALL ".join(texts))
