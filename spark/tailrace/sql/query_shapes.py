@@ -5,10 +5,10 @@ Names are those of columns as they stand in SQL, quoted where they have to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tailrace.lake.schema.column_groups import VERSION
-from tailrace.sql.terms import Condition, Query, Relation
+from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 NEWEST = tuple(f"{name} DESC" for name in VERSION)
 """The order of panes by their versions, the one that counts first (rule V1)."""
@@ -23,6 +23,15 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
     groups = f"PARTITION BY {', '.join(by)} " if by else ""
     place = f"ROW_NUMBER() OVER ({groups}ORDER BY {', '.join(order)}) AS _place"
     return Query(f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM {rows}) WHERE _place = 1")
+
+
+def filled(types: Mapping[str, str], values: Mapping[str, str]) -> str:
+    """Write the select list of a table's columns: the terms of `values`, cast to the columns' types, else nulls.
+
+    >>> filled({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
+    "CAST('pane' AS string) AS `kind`, CAST(NULL AS bigint) AS `epoch`"
+    """
+    return ", ".join(f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in types.items())
 
 
 def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> Condition:

@@ -24,7 +24,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.transition_rows import any_emits, phases
-from tailrace.sql.query_shapes import first_of
+from tailrace.sql.query_shapes import filled, first_of
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
@@ -76,8 +76,7 @@ class Rows:
 
     def _entry(self, transitions: Relation, holds: str, values: dict[str, str]) -> Query:
         values = values | {name: quoted(name) for name in self.keys}
-        items = [f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()]
-        return Query(f"SELECT {', '.join(items)} FROM {transitions} WHERE {holds}")
+        return Query(f"SELECT {filled(self.types, values)} FROM {transitions} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
         """List the rows that a window may write: the condition of each, and its columns that are not null.
@@ -118,8 +117,7 @@ class Rows:
             "source_offset": "_offset",
             **{name: quoted(name) for name in self.keys},
         }
-        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
-        return Query(f"SELECT {', '.join(items)} FROM ({late})")
+        return Query(f"SELECT {filled(self.types, values)} FROM ({late})")
 
     def of_rejected(self, rejected: Relation, clock: Clock) -> Query:
         """Write the SQL of the records of a view that a step rejected, in the ledger's columns."""
@@ -133,8 +131,7 @@ class Rows:
             "source_partition": "_source",
             "source_offset": "_offset",
         }
-        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
-        return Query(f"SELECT {', '.join(items)} FROM {rejected}")
+        return Query(f"SELECT {filled(self.types, values)} FROM {rejected}")
 
     def restored(self, ledger: Relation) -> Query:
         """Write the SQL of the open windows in a ledger's view `ledger`: the latest partial of each, unless gone."""
@@ -177,10 +174,7 @@ class Rows:
         texts = []
         for values, holds in ((own, remains), (left, leaves)):
             values = {**values, **{name: quoted(name) for name in self.keys}}
-            items = [
-                f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()
-            ]
-            texts.append(f"SELECT {', '.join(items)} FROM {corrected} WHERE {holds}")
+            texts.append(f"SELECT {filled(self.types, values)} FROM {corrected} WHERE {holds}")
         return Query(" UNION ALL ".join(texts))
 
     def state(self, transitions: Relation) -> Query:

@@ -13,11 +13,11 @@ from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, s
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
-from tailrace.sql.query_shapes import equal_in
+from tailrace.sql.query_shapes import equal_in, filled
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.records.selections import FAILED, selected
 from tailrace.sql.results.backfill_rows import BackfillVersion
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, null, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
 """The place in the log of a row's record: the ledger's columns, each with the record's own."""
@@ -148,4 +148,4 @@ def corrected(definition: Map, view: Relation, written: BackfillVersion) -> Quer
 def _row(definition: Map, values: Mapping[str, str]) -> str:
     """Write the select-list of a ledger row; null where there is no value."""
     types = {name: spark_type(column.shape) for name, column in map_contract(definition).columns.items()}
-    return ", ".join(f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in types.items())
+    return filled(types, values)
