@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_engines import Sides
@@ -44,7 +44,7 @@ PLACES = Pipeline(
 HALVES = replace(PLACES, what={"n": Sum("value"), "most": Max("value")}, where=Fixed(minutes(0.5)))
 """Other windows, and a result of the same name that means something else."""
 
-EPOCHS, HERE = 4, Choice(Engine.DUCKDB, "it is a test")
+EPOCHS, HERE = 4, EngineChoice(Engine.DUCKDB, "it is a test")
 
 
 @pytest.fixture

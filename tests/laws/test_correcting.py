@@ -11,7 +11,7 @@ from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import Corrected, correct
-from tailrace.model.step.reference import Run, batch, fold
+from tailrace.model.step.reference import ReferenceRun, batch, fold
 from tailrace.model.step.step import Record
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import Late, answers
@@ -21,7 +21,7 @@ from tests.support.strategies import Epochs, epochs, everything, examples, pipel
 GENERATION = 7
 
 
-def corrected(pipeline: Pipeline, run: Run, records: Sequence[Record]) -> Corrected:
+def corrected(pipeline: Pipeline, run: ReferenceRun, records: Sequence[Record]) -> Corrected:
     return correct(pipeline, run.state, records, answers(run.panes), GENERATION)
 
 

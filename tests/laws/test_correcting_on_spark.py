@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected
 from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
-from tailrace.engines.spark.executions.execution import Execution, OpenWindows
+from tailrace.engines.spark.executions.execution import OpenWindows, SparkExecution
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.lake.schema.contracts import answer_contract
@@ -28,10 +28,10 @@ from tests.support.native import bundle_frame, in_parts, run_native, said_by_ref
 from tests.support.sessions import cluster
 from tests.support.strategies import Epochs, pipelines
 
-Kinds = tuple[type[Execution], type[Answering], type[OpenWindowsCorrected]]
+Kinds = tuple[type[SparkExecution], type[Answering], type[OpenWindowsCorrected]]
 
 
-def folded(spark: SparkSession, one: Execution, made: Epochs) -> list[DataFrame]:
+def folded(spark: SparkSession, one: SparkExecution, made: Epochs) -> list[DataFrame]:
     """The ledger's rows of each epoch."""
     state, rows = one.nothing(), []
     for records, clock in made:
@@ -88,7 +88,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     assert run_on(spark, one, made[place:], state) == said_by_reference(pipeline, after.panes, after.late)
 
 
-def run_on(spark: SparkSession, one: Execution, made: Epochs, state: OpenWindows) -> object:
+def run_on(spark: SparkSession, one: SparkExecution, made: Epochs, state: OpenWindows) -> object:
     return run_native(spark, one.pipeline, made, lambda *_: one, state)
 
 

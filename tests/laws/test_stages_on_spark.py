@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.spark.executions.execution import Execution
+from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.combiners.sketches import ApproxDistinct
@@ -42,7 +42,7 @@ def test_every_kind_of_later_stage_says_the_same_on_spark(plain: SparkSession, n
 @pytest.mark.parametrize("execution", [None, PerKey], ids=["natively", "in_python"])
 @pytest.mark.parametrize("transcript", staged(), ids=str)
 def test_a_transcript_of_several_stages_comes_out(
-    plain: SparkSession, transcript: Staged, execution: type[Execution] | None
+    plain: SparkSession, transcript: Staged, execution: type[SparkExecution] | None
 ) -> None:
     said = run_stages(plain, transcript.pipeline, transcript.epochs, execution)
     assert said == expected(transcript.pipeline, transcript.epochs), transcript.claim

@@ -13,7 +13,7 @@ from tailrace.model.base.time import EPOCH, instant
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.context import ComputationError
 from tailrace.model.samples.visits import clicks, example
-from tailrace.model.step.computation_state import State
+from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import step, taken
 from tests.support.clicks import CLICKS, QUICK, VISITS
 
@@ -159,14 +159,14 @@ def doing(hook: Callable[[Context, Mapping[str, Any]], object]) -> Computation:
 )
 def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, said: str) -> None:
     with pytest.raises(ComputationError, match=said):
-        step(doing(hook), State(), clicks("a 5"), Clock(0, 0, 0))
+        step(doing(hook), KeysState(), clicks("a 5"), Clock(0, 0, 0))
 
 
 def test_a_timer_that_sets_itself_again_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.model.step.one_key.MOST", 100)
     endless = doing(lambda context, record: context.set_timer("again", EPOCH))
     with pytest.raises(ComputationError, match=r"100 timers of key .* were due in epoch 0"):
-        step(endless, State(), clicks("a 5"), Clock(0, 10**7, 0))
+        step(endless, KeysState(), clicks("a 5"), Clock(0, 10**7, 0))
 
 
 def test_a_computation_has_no_backfill_and_says_so(tmp_path: Any) -> None:
@@ -188,8 +188,8 @@ def test_a_step_takes_rows_as_it_takes_records(ordered: bool) -> None:
     records = [{**one, "_epoch": 1, "_source": "f", "_offset": n} for n, one in enumerate(clicks("a 31, a 25, b 1"))]
     rows = [((one["who"],), instant(one["at"]), tuple(one.values())) for one in records]
     for outcome in (
-        step(visits, State(clock=before), records, Clock(1, 27 * 10**6, 1)),
-        taken(visits, State(clock=before), rows, Clock(1, 27 * 10**6, 1)),
+        step(visits, KeysState(clock=before), records, Clock(1, 27 * 10**6, 1)),
+        taken(visits, KeysState(clock=before), rows, Clock(1, 27 * 10**6, 1)),
     ):
         after = step(visits, outcome.state, [], Clock(2, 10**9, 2))
         outcomes.append((outcome, after))

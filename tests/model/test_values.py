@@ -25,7 +25,7 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.step.reference import at_once, backfilled, batch, fold
-from tailrace.model.step.step import State, step
+from tailrace.model.step.step import WindowsState, step
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repeat
 from tailrace.model.windows.panes import Pane, Timing, Version, answers
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Window
@@ -113,7 +113,7 @@ def test_T2_the_model_reads_no_clock_and_imports_the_standard_library_alone() ->
 def test_T3_a_clock_never_goes_back(after: Clock, message: str) -> None:
     before = Clock(1, 5_000_000, 9_000_000)
     with pytest.raises(ClockError) as refused:
-        step(pipeline(), State(clock=before), [], after)
+        step(pipeline(), WindowsState(clock=before), [], after)
     assert str(refused.value) == f"{message}: a clock never goes back"
 
 
@@ -171,7 +171,7 @@ def test_V2_a_merged_session_takes_the_higher_generation() -> None:
 
 def test_V2_a_merged_session_does_not_fall_back_below_the_generation_of_its_parts() -> None:
     definition = pipeline(where=Sessions(seconds(10)), when=Repeat(AfterCount(1)))
-    first = fold(definition, [([sale(1, n=1)], Clock(0, BEGINNING, 0))], State(generation=7))
+    first = fold(definition, [([sale(1, n=1)], Clock(0, BEGINNING, 0))], WindowsState(generation=7))
     rest = fold(definition, [([sale(5, n=2)], Clock(1, BEGINNING, 0))], replace(first.state, generation=3))
     assert [pane.version for pane in rest.panes] == [Version(7, 1, 1), Version(7, 1, 0)]
 

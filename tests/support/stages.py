@@ -20,8 +20,8 @@ from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.joins import KINDS, Near, Pack, Pairs, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, ElementWise
-from tailrace.model.step.reference import Run, batch, fold_stages
-from tailrace.model.step.step import Record, State
+from tailrace.model.step.reference import ReferenceRun, batch, fold_stages
+from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.triggers.combinators import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
@@ -162,17 +162,18 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tup
     )
 
 
-def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[Run, ...]:
+def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[ReferenceRun, ...]:
     """All the laws, of every stage of the reference's fold; gives the stages' runs."""
     stages = pipeline.stages
-    states: tuple[State, ...] = ()
-    runs = tuple(Run(State(), (), ()) for _ in stages)
+    states: tuple[WindowsState, ...] = ()
+    runs = tuple(ReferenceRun(WindowsState(), (), ()) for _ in stages)
     records: list[Record] = []
     for bundle, clock in epochs:
         one = fold_stages(pipeline, [(bundle, clock)], states)
         states = tuple(run.state for run in one)
         runs = tuple(
-            Run(new.state, (*old.panes, *new.panes), (*old.late, *new.late)) for old, new in zip(runs, one, strict=True)
+            ReferenceRun(new.state, (*old.panes, *new.panes), (*old.late, *new.late))
+            for old, new in zip(runs, one, strict=True)
         )
         records += bundle
         for stage, run in zip(stages[1:], runs[1:], strict=True):
@@ -196,7 +197,7 @@ def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[Run, ...]:
     return runs
 
 
-def closed_are_batch(stage: Pipeline, records: list[Record], first: Run, run: Run) -> None:
+def closed_are_batch(stage: Pipeline, records: list[Record], first: ReferenceRun, run: ReferenceRun) -> None:
     """L1, at any time: the answers of windows that the stage's watermark has closed are the batch's over what came."""
     clock = run.state.clock
     assert clock is not None

@@ -21,7 +21,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.epoch_properties import ONWARD
-from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.range_replacement import EndedRun, Replacing
 from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
@@ -59,7 +59,7 @@ class Handover(WindowsRun):
     def _tried(self, run: Run, head: Head) -> Found:
         return self._computed(self._correcting(run, head), head)
 
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
         return replacing.open(run)
 
     def compute(self, run: Run, pinned: Head) -> Found:

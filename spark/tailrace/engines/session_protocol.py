@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import Side
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
@@ -38,7 +38,7 @@ class Counted:
     counts: Mapping[str, int]
 
 
-class Gathering(Protocol):
+class RowGathering(Protocol):
     """The ledger rows of epochs that are folded again, collected in a relation."""
 
     @property
@@ -56,7 +56,7 @@ class Session(Protocol):
     """An engine at work on the tables of a lake."""
 
     lake: Lake
-    choice: Choice
+    choice: EngineChoice
 
     @property
     def direct(self) -> bool:
@@ -115,7 +115,7 @@ class Session(Protocol):
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:
         """Yield the rows of a text as a bundle for each of these epochs, by column `_epoch`."""
 
-    def gathered(self, pipeline: Pipeline) -> Gathering:
+    def gathered(self, pipeline: Pipeline) -> RowGathering:
         """Open a collection of ledger rows of a stage's epochs, which lasts as long as the session."""
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 
-class Worker:
+class TaskThread:
     """A thread with room for `room` tasks that are not done; a caller that brings one more waits.
 
     >>> done, worker = [], Worker("doctest", room=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
@@ -44,7 +44,7 @@ class AsOf:
     answers: int
     first_windows: tuple[Mapping[str, Any], ...]
     first_answers: tuple[Mapping[str, Any], ...]
-    engine: Choice
+    engine: EngineChoice
     tables: tuple[str, ...] = ()
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED
@@ -41,7 +41,7 @@ class Audit:
 
     counts: dict[str, int]
     checks: tuple[Check, ...]
-    engine: Choice
+    engine: EngineChoice
 
     @property
     def ok(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import taken
 from tailrace.engines.batch.run_engine import here_first, session_for
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
@@ -31,7 +31,7 @@ from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Query, Relation, quoted
 from tailrace.verify.audit_checks import in_common
 from tailrace.verify.recorded_epochs import ReplayError
-from tailrace.verify.row_diff import SHOWN, Count
+from tailrace.verify.row_diff import SHOWN, RowCount
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class MapReplayed:
     first: int
     last: int
     latest: int
-    counts: Mapping[str, Count]
+    counts: Mapping[str, RowCount]
     quoted: tuple[Mapping[str, Any], ...]
     seconds: float
-    engine: Choice
+    engine: EngineChoice
 
     @property
     def ok(self) -> bool:
@@ -85,7 +85,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
 
 def _compared(
     session: Session, definition: Map, ledger: Relation, first: int, last: int
-) -> tuple[dict[str, Count], tuple[Mapping[str, Any], ...]]:
+) -> tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]:
     within = f"epoch BETWEEN {first}L AND {last}L"
     streamed = _streamed(session, definition.log, last)
     records = session.materialized(Query(f"SELECT * FROM {streamed} WHERE _epoch >= {first}L"))
@@ -96,11 +96,11 @@ def _compared(
     kinds = session.rows(Query(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change"))
     by = {row["change"]: row["n"] for row in kinds}
     both = by.get("same", 0) + by.get("changed", 0)
-    counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
+    counts = {PRODUCTION: RowCount(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
     if failed is not None:
         rejected = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{REJECTED}' AND {within})")
         same = in_common(session, rejected, failed, map_rows.PLACE | {"reason": FAILED})
-        counts[REJECTED] = Count(session.count(rejected), session.count(failed), same)
+        counts[REJECTED] = RowCount(session.count(rejected), session.count(failed), same)
     return counts, tuple(session.rows(Query(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}")))
 
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.engines.choose import Choice
-from tailrace.engines.session_protocol import Gathering, Session
+from tailrace.engines.choose import EngineChoice
+from tailrace.engines.session_protocol import RowGathering, Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation, all_of
 from tailrace.verify.kept_tables import check_new, kept_in
 from tailrace.verify.recorded_epochs import Recording, ReplayError
-from tailrace.verify.row_diff import Count, Difference, compared
+from tailrace.verify.row_diff import RowCount, RowDifference, compared
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Replayed:
     first: int
     last: int
     latest: int
-    counts: Mapping[str, Count]
-    differences: tuple[Difference, ...]
+    counts: Mapping[str, RowCount]
+    differences: tuple[RowDifference, ...]
     seconds: float
-    engine: Choice
+    engine: EngineChoice
     table: str | None = None
 
     @property
@@ -88,7 +88,7 @@ def replay(
 
 
 def _fold(
-    recording: Recording, session: Session, gathered: Gathering, epochs: range, watch: Callable[[int], None]
+    recording: Recording, session: Session, gathered: RowGathering, epochs: range, watch: Callable[[int], None]
 ) -> None:
     """Fold the epochs one after another, and gather their rows."""
     side, ledger = session.side(recording.pipeline), recording.snapshots[recording.table]

@@ -23,7 +23,7 @@ from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read
 from tailrace.lake.catalog.lake import Lake, head_of
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
@@ -83,7 +83,7 @@ class ProcessFollower(AnswersFollowing):
         """Write the rows of a text, a few files' worth at a time, to be committed in place of the touched files."""
         reader = self.connection.execute(text).to_arrow_reader(ROWS_A_FILE)
         files = [file for part in parts(reader) for file in self.lake.written(self.name, part)]
-        self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
+        self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
 
     @contextmanager
     def _panes(self, since: int | None, until: int) -> Iterator[Relation]:

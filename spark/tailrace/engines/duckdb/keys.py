@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import in_one_transaction
@@ -29,7 +29,7 @@ from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
 from tailrace.lake.schema.filters import among, equal, every
@@ -78,7 +78,7 @@ class DuckKeys:
     holds = True
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: Choice
+        self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: EngineChoice
     ) -> None:
         self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
         self.ledger = ledger_name(computation.name)
@@ -153,7 +153,7 @@ class DuckKeys:
         rows = stepped.rows
         if self.computation.productions == "weak":
             rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
-        branch.hold(Change(tuple(self.lake.written(self.ledger, rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
         counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
         return EpochCounts.of_keys(counts)
 

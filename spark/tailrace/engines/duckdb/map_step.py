@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
@@ -14,7 +14,7 @@ from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps
 from tailrace.engines.map_side import MapSide, SteppedMap
 from tailrace.engines.protocol import EpochCounts
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import equal, every
@@ -53,7 +53,7 @@ class DuckMap(MapSide[pa.Table]):
     direct = True
 
     def __init__(
-        self, connection: Connection, lake: Lake, definition: Map, choice: Choice, steps: Steps | None = None
+        self, connection: Connection, lake: Lake, definition: Map, choice: EngineChoice, steps: Steps | None = None
     ) -> None:
         super().__init__(lake, definition, choice)
         self.connection, self.execution = connection, MapExecution(connection, definition, steps)
@@ -62,7 +62,7 @@ class DuckMap(MapSide[pa.Table]):
         return self.execution.rows(bundle, clock, generation)
 
     def write(self, stepped: SteppedMap[pa.Table], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         rejected = stepped.rows.num_rows - stepped.rows["reason"].null_count
         return EpochCounts(rejected=rejected, productions=stepped.rows.num_rows - rejected)
 

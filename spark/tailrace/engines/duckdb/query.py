@@ -18,7 +18,7 @@ from pyiceberg.types import DecimalType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.scans import bytes_read, scanned
@@ -46,7 +46,7 @@ _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 """The functions whose unnamed column Spark names by the text of the call, such as `sum(rides)`."""
 
 
-def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
+def asked(lake: Lake, query: str) -> tuple[pa.Table, EngineChoice] | str:
     """Answer a query on DuckDB, with the choice of DuckDB; or say, as a clause for people, why it is for Spark.
 
     Raises `LakeError` where there is no lake.

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
@@ -29,7 +29,7 @@ from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.each_calls import caller
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import ledger_contract, shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
@@ -78,7 +78,7 @@ class DuckSession:
     def __init__(
         self,
         lake: Lake,
-        choice: Choice,
+        choice: EngineChoice,
         database: duckdb.DuckDBPyConnection | None = None,
         *,
         threads: int | None = None,
@@ -196,7 +196,7 @@ class DuckSession:
                 writing.append(pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch])))
         for one in writing:
             files += one.result()
-        branch.hold(Change(tuple(files)), properties)
+        branch.hold(FileChange(tuple(files)), properties)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)

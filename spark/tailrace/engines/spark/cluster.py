@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.engines.spark.branch_rows import append
@@ -51,7 +51,7 @@ class ClusterSession:
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, choice: Choice, *, small: bool) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, choice: EngineChoice, *, small: bool) -> None:
         """Open the session; `small` says that the input would fit this process, and so do the results."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._checkpointed: dict[Relation, DataFrame] = {}

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
@@ -107,7 +107,7 @@ class SparkKeys:
     direct = False
     holds = True
 
-    def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: Choice) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: EngineChoice) -> None:
         self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
         self.ledger = ledger_name(computation.name)
         types = ledger_types(computation)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.map_side import MapSide, SteppedMap
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.spark.branch_rows import append
@@ -29,7 +29,7 @@ class SparkMap(MapSide[DataFrame]):
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, definition: Map, choice: Choice) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, definition: Map, choice: EngineChoice) -> None:
         super().__init__(lake, definition, choice)
         self.spark = spark
 

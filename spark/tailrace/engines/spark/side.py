@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.compiler import compiled
@@ -39,7 +39,7 @@ class SparkSide:
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice) -> None:
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
         self.execution = compiled(spark, pipeline)
         self.ledger = ledger_name(pipeline.name)

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.spark.executions.execution import (
     Consumed,
-    Execution,
     OpenWindows,
-    Prepared,
+    PreparedBundle,
+    SparkExecution,
     Stepped,
     checkpointed,
     schema_of,
@@ -37,7 +37,7 @@ from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.terms import Query, Relation
 
 
-class Native(Execution):
+class Native(SparkExecution):
     """A definition compiled for a Spark session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
@@ -90,7 +90,7 @@ class Assigned(Native):
     Windows that merge do not take this execution: they may merge by a rule of their own.
     """
 
-    def _prepared(self, bundle: DataFrame) -> Prepared:
+    def _prepared(self, bundle: DataFrame) -> PreparedBundle:
         prepared, pipeline = super()._prepared(bundle), self.pipeline
         where = keep_clause(pipeline)
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructField, StructType
 from tailrace.engines.python.window_step import PythonStep
 from tailrace.engines.spark.executions.execution import (
     Consumed,
-    Execution,
     OpenWindows,
+    SparkExecution,
     Stepped,
     checkpointed,
     schema_of,
@@ -45,7 +45,7 @@ FEW = 20_000
 BUCKET = "_bucket"
 
 
-class PerKey(Execution):
+class PerKey(SparkExecution):
     """A definition run by the reference step in the session's Python workers."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
