@@ -49,7 +49,7 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
 
     >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
-    [Rejected(line=2, reason='at = 7: expected timestamp')]
+    [RejectedRow(line=2, reason='at = 7: expected timestamp')]
     """
     return _sample(log, ((number, _object(line)) for number, line in enumerate(lines, 1) if line.strip()), _of_json)
 

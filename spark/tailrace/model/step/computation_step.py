@@ -29,7 +29,7 @@ def step(computation: Computation, state: KeysState, bundle: Iterable[Record], c
     >>> from tailrace.model.samples.visits import clicks, example
     >>> visits, records = example(ordered=True), clicks("a 0, a 5, b 7, a 40")
     >>> def told(cuts):
-    ...     state, said = State(), []
+    ...     state, said = KeysState(), []
     ...     for epoch, (bundle, watermark) in enumerate(cuts):
     ...         state, productions, *_ = step(visits, state, bundle, Clock(epoch, watermark * 10**6, 0))
     ...         said += [(one.key[0], one.values["clicks"], one.at // 10**6) for one in productions]
