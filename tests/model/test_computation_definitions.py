@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import EPOCH, instant
+from tailrace.model.base.time import END_OF_TIME, EPOCH, instant
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.context import ComputationError
 from tailrace.model.samples.visits import clicks, example
@@ -160,6 +161,14 @@ def doing(hook: Callable[[Context, Mapping[str, Any]], object]) -> Computation:
 def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, said: str) -> None:
     with pytest.raises(ComputationError, match=said):
         step(doing(hook), KeysState(), clicks("a 5"), Clock(0, 0, 0))
+
+
+def test_at_the_end_of_time_every_record_is_too_late_whatever_the_lateness() -> None:
+    patient = replace(example(), allowed_lateness=hours(1))
+    assert [patient.reached(at) for at in (END_OF_TIME, END_OF_TIME - 1)] == [
+        END_OF_TIME,
+        END_OF_TIME - 1 - 3600 * 10**6,
+    ]
 
 
 def test_a_timer_that_sets_itself_again_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
