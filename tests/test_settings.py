@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tailrace.lake.catalog.backends import Glue, Kind, Postgres, Rest, Sqlite, jars, kind, storage
+from tailrace.lake.catalog.backends import CatalogKind, Glue, Postgres, Rest, Sqlite, jars, kind, storage
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
@@ -59,7 +59,9 @@ URIS = [
 
 
 @pytest.mark.parametrize(("uri", "of", "groups"), URIS)
-def test_the_catalog_is_of_the_kind_that_its_address_says(uri: str, of: type[Kind], groups: tuple[str, ...]) -> None:
+def test_the_catalog_is_of_the_kind_that_its_address_says(
+    uri: str, of: type[CatalogKind], groups: tuple[str, ...]
+) -> None:
     settings = Settings(catalog_uri=uri)
     assert type(kind(settings)) is of
     assert jars(settings) == groups

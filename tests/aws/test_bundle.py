@@ -17,7 +17,7 @@ import pytest
 
 import tailrace
 from tailrace.aws import bundle, upload
-from tailrace.aws.bundle import Bundle, archived, conf, sealed
+from tailrace.aws.bundle import ClusterBundle, archived, conf, sealed
 from tailrace.aws.objects import AwsError
 from tailrace.aws.upload import MANIFEST, uploaded
 from tailrace.lake.catalog.lake import Lake
@@ -140,10 +140,10 @@ def test_a_wrong_address_is_said_before_the_work(tmp_path: Path, capsys: pytest.
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(AwsError, match="holds something that is no bundle"):
-        Bundle(ROOT, tmp_path).build(tmp_path, quiet)
+        ClusterBundle(ROOT, tmp_path).build(tmp_path, quiet)
     assert (tmp_path / "mine").read_text() == "precious"
     with pytest.raises(AwsError, match="a bundle is made of a checkout"):
-        Bundle(tmp_path, tmp_path)
+        ClusterBundle(tmp_path, tmp_path)
 
 
 def test_a_build_that_fails_leaves_the_bundle_that_is_there(small: Path, tmp_path: Path) -> None:
@@ -153,13 +153,13 @@ def test_a_build_that_fails_leaves_the_bundle_that_is_there(small: Path, tmp_pat
         (root / name).write_text("")
     before = (small / MANIFEST).read_text()
     with pytest.raises(AwsError, match="uv is not there: run `make setup`"):
-        Bundle(root, tmp_path).build(small, quiet)
+        ClusterBundle(root, tmp_path).build(small, quiet)
     (root / "build" / "uv" / "bin").mkdir(parents=True)
     uv = root / "build" / "uv" / "bin" / "uv"
     uv.write_text("#!/bin/sh\necho 'no such extra' >&2\nexit 2\n")
     uv.chmod(0o755)
     with pytest.raises(AwsError, match="no such extra"):
-        Bundle(root, tmp_path).build(small, quiet)
+        ClusterBundle(root, tmp_path).build(small, quiet)
     assert (small / MANIFEST).read_text() == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".bundle-")] == []
 
@@ -192,7 +192,7 @@ def test_spark_is_told_where_the_parts_are() -> None:
 @deep
 @pytest.mark.slow
 def test_a_bundle_is_the_same_twice_and_runs_by_itself(tmp_path: Path) -> None:
-    made = Bundle(ROOT, Settings().jars)
+    made = ClusterBundle(ROOT, Settings().jars)
     for name in ("one", "two"):
         made.build(tmp_path / name, quiet)
     held = tmp_path / "one"

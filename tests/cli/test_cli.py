@@ -13,7 +13,7 @@ import tailrace
 from tailrace.cli import main
 from tailrace.cli.commands.look import status
 from tailrace.cli.runtime.command_list import COMMANDS, loaded
-from tailrace.cli.terminal.usage import MEANING, Status, UsageError, status_of
+from tailrace.cli.terminal.usage import MEANING, ExitStatus, UsageError, status_of
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
 from tailrace.settings import SettingsError
@@ -78,18 +78,18 @@ def test_wrong_usage_has_status_2(args: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("error", "number"),
     [
-        (UsageError("x"), Status.USAGE),
-        (DefinitionError("x", []), Status.USAGE),
-        (SettingsError([]), Status.USAGE),
-        (OtherDefinitionError("x"), Status.USAGE),
-        (ToolchainError("x"), Status.USAGE),
-        (LakeError("x"), Status.FAILED),
-        (ClockError("x"), Status.FAILED),
-        (FencedError("x"), Status.GAVE_WAY),
+        (UsageError("x"), ExitStatus.USAGE),
+        (DefinitionError("x", []), ExitStatus.USAGE),
+        (SettingsError([]), ExitStatus.USAGE),
+        (OtherDefinitionError("x"), ExitStatus.USAGE),
+        (ToolchainError("x"), ExitStatus.USAGE),
+        (LakeError("x"), ExitStatus.FAILED),
+        (ClockError("x"), ExitStatus.FAILED),
+        (FencedError("x"), ExitStatus.GAVE_WAY),
     ],
 )
 def test_the_exit_status_says_what_kind_of_error_it_was(
-    error: TailraceError, number: Status, monkeypatch: pytest.MonkeyPatch
+    error: TailraceError, number: ExitStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert status_of(error) is number
     result = failing(monkeypatch, error)

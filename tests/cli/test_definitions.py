@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.cli.runtime.definitions import load, load_all
-from tailrace.cli.terminal.usage import LoadError, Status, status_of
+from tailrace.cli.terminal.usage import ExitStatus, LoadError, status_of
 
 GOOD = """
 from tailrace import Count, Fixed, Log, Pipeline, hours
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_with_its_file_and_line(tmp_path: Path, case: str)
     with pytest.raises(LoadError) as caught:
         load(file)
     assert str(caught.value) == message.format(file=file)
-    assert status_of(caught.value) is Status.USAGE
+    assert status_of(caught.value) is ExitStatus.USAGE
 
 
 def test_a_wrong_definition_shows_all_its_faults(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tailrace.cli.demo.reads import Reads
 from tailrace.cli.demo.story import Story
 from tailrace.cli.runtime.definitions import load
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.generate import flights
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
@@ -43,7 +43,7 @@ def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark
     pipeline = load(str(demo.definition_file()))
     status = demo.Demo(tour, settings, pipeline, Story(8, Output(out=console, news=console))).run()
 
-    assert status is Status.OK, said.getvalue()
+    assert status is ExitStatus.OK, said.getvalue()
     summary = json.loads((tour.folder / "summary.json").read_text())
     counts = ("records", "epochs", "panes", "retractions", "late", "backfill_changed", "backfill_untouched", "seconds")
     assert all(summary[name] > 0 for name in counts)

@@ -16,7 +16,7 @@ from tailrace.fold.fold import Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import MapFold
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
@@ -62,7 +62,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     for epoch in range(EPOCHS):
         rows, clock = bundle(epoch), Clock(epoch, instant(NOON) + epoch, instant(NOON) + epoch)
         said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
-        lake.change("sales", Change(tuple(lake.written("sales", rows))), said, lake.head("sales").snapshot)
+        lake.change("sales", FileChange(tuple(lake.written("sales", rows))), said, lake.head("sales").snapshot)
         running.stage(rows, clock, Phases())
         running.publish()
     running.close()
@@ -118,7 +118,7 @@ def test_a_backfill_leaves_what_is_equal_and_mends_what_is_not(lake: Lake, defin
     said, schema = dict(lake.head("euros__ledger").properties), lake.table("euros__ledger").schema().as_arrow()
     ledger = lake.table("euros__ledger")
     ledger.overwrite(pa.Table.from_pylist([{**rows[0], "euros": 7}, *rows[1:5]], schema=schema))
-    lake.change("euros__ledger", Change(()), said, lake.head("euros__ledger").snapshot)
+    lake.change("euros__ledger", FileChange(()), said, lake.head("euros__ledger").snapshot)
     assert not same_as_batch(definition)
     found = data("backfill", definition, "--from", "2026-01-01", "--to", "2026-01-01T12:04:00Z")
     assert (found["changed"], found["untouched"], found["retracted"]) == (1, 3, 0)
@@ -179,7 +179,7 @@ def test_L3_a_replay_gives_the_rows_of_the_stream_again(lake: Lake, definition: 
     assert "keeps nothing" in run("replay", definition, "--as-of", "1", status=2)
     # As if a row had come twice: an audit sees it, too.
     head, row = lake.head("euros__ledger"), lake.table("euros__ledger").scan().to_arrow().slice(0, 1)
-    lake.change("euros__ledger", Change(tuple(lake.written("euros__ledger", row))), head.properties, head.snapshot)
+    lake.change("euros__ledger", FileChange(tuple(lake.written("euros__ledger", row))), head.properties, head.snapshot)
     found = json.loads(CliRunner().invoke(app, ["replay", definition, "--json"]).stdout)
     assert found["rows"]["production"]["ledger"] == 7
     assert len(found["differences"]) == 2

@@ -13,12 +13,12 @@ import tailrace.verify.as_of as looking
 import tailrace.verify.stage_replay as replaying
 from tailrace.cli.commands.run import replay
 from tailrace.cli.main import app
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.verify.as_of import AsOf
 from tailrace.verify.recorded_epochs import ReplayError
-from tailrace.verify.row_diff import Count, Difference
+from tailrace.verify.row_diff import RowCount, RowDifference
 from tailrace.verify.stage_replay import Replayed
 from tests.support import small_lake
 
@@ -49,8 +49,8 @@ def played(monkeypatch: pytest.MonkeyPatch, found: Replayed | Exception) -> dict
     return asked
 
 
-COUNTS = {"late": Count(1, 1, 1), "pane": Count(1200, 1200, 1200), "partial": Count(7, 7, 7)}
-HERE = Choice(Engine.DUCKDB, "it fits")
+COUNTS = {"late": RowCount(1, 1, 1), "pane": RowCount(1200, 1200, 1200), "partial": RowCount(7, 7, 7)}
+HERE = EngineChoice(Engine.DUCKDB, "it fits")
 WINDOW = (small_lake.at(9), small_lake.at(10))
 
 
@@ -86,11 +86,11 @@ def test_a_replay_says_that_the_ledger_comes_out_again(definition: str, monkeypa
 
 
 def test_a_replay_shows_what_differs_and_has_status_1(definition: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"pane": Count(10, 10, 9), "retraction": Count(3, 2, 2), "timer": Count(1, 1, 1)}
+    counts = {"pane": RowCount(10, 10, 9), "retraction": RowCount(3, 2, 2), "timer": RowCount(1, 1, 1)}
     differences = (
-        Difference("pane", 3, {"city": "Oslo"}, WINDOW, {"rides": 3}, {"rides": 2}, (1, 1)),
-        Difference("retraction", 4, {"city": "Oslo"}, WINDOW, {"rides": 2, "watermark": WINDOW[1]}, None, (2, 1)),
-        Difference("rejected", 4, {"city": None}, (None, None), None, {"reason": "no city"}, (0, 1)),
+        RowDifference("pane", 3, {"city": "Oslo"}, WINDOW, {"rides": 3}, {"rides": 2}, (1, 1)),
+        RowDifference("retraction", 4, {"city": "Oslo"}, WINDOW, {"rides": 2, "watermark": WINDOW[1]}, None, (2, 1)),
+        RowDifference("rejected", 4, {"city": None}, (None, None), None, {"reason": "no city"}, (0, 1)),
     )
     played(monkeypatch, Replayed(3, 5, 17, counts, differences, 1.0, HERE, "folded"))
     result = run(definition, "--epochs", "3..5", "--keep", "folded")

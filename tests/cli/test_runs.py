@@ -26,8 +26,8 @@ from tailrace.cli.commands.run import stream
 from tailrace.cli.main import app
 from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.stream_progress import Progress
-from tailrace.engines.choose import Choice, Engine
+from tailrace.cli.terminal.stream_progress import StreamProgress
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.fold.fold import EpochResult
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.landing import Landed
@@ -35,8 +35,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
-from tailrace.model.step.progress import Partition
-from tailrace.model.step.progress import Progress as LogProgress
+from tailrace.model.step.progress import Partition, Progress
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.verify.audit_checks import Audit, Check
 from tests.support import small_lake
@@ -186,14 +185,14 @@ def test_a_signal_is_heeded_while_epochs_are_taken_again(
     definition: str, played: type[PlayedStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.epochs = tuple(report(epoch, recovered=True) for epoch in range(5))
-    told = Progress.epoch
+    told = StreamProgress.epoch
 
-    def tell(self: Progress, one: EpochReport) -> None:
+    def tell(self: StreamProgress, one: EpochReport) -> None:
         told(self, one)
         if one.epoch == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Progress, "epoch", tell)
+    monkeypatch.setattr(StreamProgress, "epoch", tell)
     result = run("stream", definition, "--from", LANDING)
     assert result.exit_code == 130
     assert "stopped at the boundary after epoch 1" in result.stderr
@@ -225,7 +224,7 @@ def test_a_stream_says_which_silent_partition_holds_its_watermark_back(
     minute = 60_000_000
     active = {"a-0": (9, 10), "a-1": (5, 7), "a-2": (5, 8)}
     partitions = {name: Partition(reached, reached, at * minute) for name, (reached, at) in active.items()}
-    progress = LogProgress(5, partitions, {}, 10 * minute)
+    progress = Progress(5, partitions, {}, 10 * minute)
     played.epochs = (replace(report(0), progress=progress),)
     arguments = ("stream", definition, "--from", LANDING, "--once")
     assert "held back by a-1 and 1 more with nothing new for 3 min" in run(*arguments).stderr
@@ -233,7 +232,7 @@ def test_a_stream_says_which_silent_partition_holds_its_watermark_back(
     assert "held back by a-1 with nothing new for 1 min" in run(*arguments).stderr
     said = json.loads(run(*arguments, "--json").stdout.splitlines()[0])
     assert said["held_by"] == ["a-1", "a-2"]
-    alone = LogProgress(5, {"": partitions["a-1"]}, {}, 10 * minute)
+    alone = Progress(5, {"": partitions["a-1"]}, {}, 10 * minute)
     played.epochs = (replace(report(0), progress=alone),)
     assert "held back" not in run(*arguments).stderr
 
@@ -256,7 +255,7 @@ def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytes
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     news = io.StringIO()
     taken = iter([(0, 40), (10, 40), (11, 40), (12, 40), (40, 40)])
-    watched = Progress(Output(news=Console(file=news, width=100)), lambda: next(taken))
+    watched = StreamProgress(Output(news=Console(file=news, width=100)), lambda: next(taken))
     watched.begun()
     for epoch, at in enumerate((20.0, 21.0, 24.0, 80.0)):
         now[0] = at
@@ -268,7 +267,7 @@ def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytes
 
 def test_a_terminal_gets_one_live_line() -> None:
     news = Console(file=io.StringIO(), force_terminal=True, width=160)
-    watched = Progress(Output(news=news), lambda: (3, 4))
+    watched = StreamProgress(Output(news=news), lambda: (3, 4))
     watched.doing("starting Spark")
     assert "starting Spark" in text_of(watched)
     watched.begun()
@@ -279,7 +278,7 @@ def test_a_terminal_gets_one_live_line() -> None:
     assert "3 of 4 files" in shown
 
 
-def text_of(watched: Progress) -> str:
+def text_of(watched: StreamProgress) -> str:
     console = Console(file=io.StringIO(), width=160)
     console.print(watched._rendered())
     return str(console.file.getvalue())  # type: ignore[attr-defined]
@@ -328,7 +327,7 @@ def backfilled(monkeypatch: pytest.MonkeyPatch, found: Backfilled | Exception) -
     return asked
 
 
-BY = Choice(Engine.DUCKDB, "it fits")
+BY = EngineChoice(Engine.DUCKDB, "it fits")
 RANGE = ("--from", "2026-01-01T10:00", "--to", "2026-01-01T12:00Z")
 
 

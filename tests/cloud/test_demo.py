@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.generate.flights import landing_cuts, write_files
 from tailrace.generate.flights import load as load_flights
 from tailrace.model.base.time import hours
@@ -52,7 +52,7 @@ def test_the_demo_runs_on_what_terraform_made_by_its_outputs_alone(tmp_path: Pat
 
         def ended(process: subprocess.Popen[str]) -> str:
             out, err = process.communicate(timeout=2 * PATIENT)
-            assert process.returncode == Status.OK, f"{process.args!r}\n{out}\n{err}"
+            assert process.returncode == ExitStatus.OK, f"{process.args!r}\n{out}\n{err}"
             return out
 
         stream = start("stream", "--from", str(tmp_path / "landing"), "--per-epoch", "1", "--once")

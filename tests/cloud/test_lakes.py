@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
@@ -42,7 +42,7 @@ def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_not
             if race.landing.count < 6:
                 race.landing.land(1)
             time.sleep(2)
-        race.ended(run, Status.OK)
+        race.ended(run, ExitStatus.OK)
         heir = race.stream()
 
         def gave_way() -> bool:
@@ -51,7 +51,7 @@ def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_not
             return first.poll() is not None
 
         until(gave_way, every=3)
-        _, said = race.ended(first, Status.GAVE_WAY)
+        _, said = race.ended(first, ExitStatus.GAVE_WAY)
         assert "another stream took the lease" in said
         next_epoch(heir)
         race.tell(heir, signal.SIGKILL)

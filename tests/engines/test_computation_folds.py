@@ -17,8 +17,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.context import ComputationError
 from tailrace.model.definition.once import Claims, Id
-from tailrace.model.step.chain_fold import Run, fold_chain
-from tailrace.model.step.computation_state import State
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
+from tailrace.model.step.computation_state import KeysState
 from tailrace.settings import Settings
 from tests.support.clicks import CLICKS, START, VISITS
 from tests.support.folding_here import SECOND, Folded, clicks
@@ -121,7 +121,7 @@ def test_X6_two_regions_claim_as_the_reference_does_and_one_that_died_in_between
 ) -> None:
     here, there, left, others = regions(settings)
     registry: dict[Id, str] = {}
-    runs = {one: [Run(State(), claims=Claims(registry, name))] for one, name in ((here, "eu"), (there, "us"))}
+    runs = {one: [ChainRun(KeysState(), claims=Claims(registry, name))] for one, name in ((here, "eu"), (there, "us"))}
     chance, deaths = Random(4), 0
     while left or others:
         one, some = (here, left) if left and (chance.random() < 0.5 or not others) else (there, others)

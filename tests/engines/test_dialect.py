@@ -99,6 +99,13 @@ def both(spark: SparkSession, text: str) -> list[tuple[Any, ...]]:
     return list(zip(on_spark, on_duckdb, strict=True))
 
 
+def test_the_place_of_an_element_is_counted_from_0_and_nothing_else_is_moved() -> None:
+    text = "SELECT TRANSFORM(list, (one, place) -> one + place + other.place) AS moved FROM rows, other"
+    rows = "(SELECT [10, 20] AS list) AS rows, (SELECT 100 AS place) AS other"
+    asked = in_duckdb(text).replace("rows, other", rows).replace("rows CROSS JOIN other", rows)
+    assert CONNECTION.execute(asked).fetchall() == [([110, 121],)]
+
+
 def test_values_come_out_alike(plain: SparkSession) -> None:
     items = ", ".join(f"{term} AS c{place}" for place, term in enumerate(VALUES.values()))
     for what, (on_spark, on_duckdb) in zip(VALUES, both(plain, f"SELECT {items}"), strict=True):

@@ -23,6 +23,7 @@ from tailrace.model.windows.windows import Window
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import Condition, Query, Relation
 from tests.support.correcting import GENERATION, drawn_fault
 from tests.support.depth import cases
 from tests.support.duck import said_by_rows
@@ -46,7 +47,7 @@ def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, ob
     return placed
 
 
-def answered(session: DuckSession, pipeline: Pipeline, text: str) -> Answers:
+def answered(session: DuckSession, pipeline: Pipeline, text: Query) -> Answers:
     return {
         (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in pipeline.what
@@ -76,7 +77,7 @@ def test_L1_the_answers_of_the_last_stage_are_the_batchs(session: DuckSession, d
     same_answers(batched(session, pipeline, records), expected, "L1, answers of finished input of several stages")
 
 
-def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> str:
+def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> Relation:
     """The answers after these panes."""
     rows = [
         dict(zip(pipeline.key, key, strict=True))
@@ -110,13 +111,13 @@ def same(
     written = BackfillVersion("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correction = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
-    reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correction._gone}"
+    reach = Condition(f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correction._gone}")
     computed = by.batch(by.assigned(log), reach)
     opened = Rows(pipeline).restored(session.relation_of(ledger))
-    windows = session.materialized(f"SELECT * FROM ({opened}) WHERE {reach}")
+    windows = session.materialized(Query(f"SELECT * FROM ({opened}) WHERE {reach}"))
     answered = current(pipeline, held(session, pipeline, before.panes))
     found = session.materialized(correction.corrected(computed, windows, answered, reach))
-    told = session.view(correction.rows(f"(SELECT * FROM {found} WHERE change <> 'same')"))
+    told = session.view(correction.rows(Relation(f"(SELECT * FROM {found} WHERE change <> 'same')")))
     more = one._typed(session.connection.execute(f"SELECT * FROM {told}").to_arrow_table())
     assert said_by_rows(one, more) == said_by_reference(pipeline, expected.panes, ())
 

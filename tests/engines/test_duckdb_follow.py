@@ -14,7 +14,7 @@ from tailrace.engines.duckdb import follower
 from tailrace.engines.duckdb.execution import Windows, executed
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.generations import GENERATION, MEANING
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
@@ -52,15 +52,15 @@ class Ledger:
             self.state, self.one.consume(arrow_bundle(PIPELINE.log, records, clock.epoch), self.state), clock
         )
         self.state = moved.state
-        self._publish(Change(tuple(self.lake.written(self.table, moved.rows))), {"epoch": str(clock.epoch)})
+        self._publish(FileChange(tuple(self.lake.written(self.table, moved.rows))), {"epoch": str(clock.epoch)})
 
     def compact(self) -> None:
         """Put all the files together, as maintenance does."""
         scan = self.lake.table(self.table).scan()
         old = tuple(task.file for task in scan.plan_files())
-        self._publish(Change(tuple(self.lake.written(self.table, scan.to_arrow())), old), {})
+        self._publish(FileChange(tuple(self.lake.written(self.table, scan.to_arrow())), old), {})
 
-    def _publish(self, change: Change, said: Mapping[str, str]) -> None:
+    def _publish(self, change: FileChange, said: Mapping[str, str]) -> None:
         self.branch.hold(change, {"fingerprint": PIPELINE.fingerprint, "generation": "0", **said})
         self.branch.publish()
 

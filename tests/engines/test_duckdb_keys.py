@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
 
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb import keys as module
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.keys import DuckKeys, KeysHere
@@ -28,7 +28,9 @@ class Here(KeysAsTables):
     """A side on DuckDB. It needs no lake, for nothing is read from a table or written to one."""
 
     def __init__(self, machine: Machine) -> None:
-        self.side: DuckKeys = DuckKeys(CONNECTION.cursor(), Lake(Settings()), machine, Choice(Engine.DUCKDB, "a test"))
+        self.side: DuckKeys = DuckKeys(
+            CONNECTION.cursor(), Lake(Settings()), machine, EngineChoice(Engine.DUCKDB, "a test")
+        )
 
     def rows(self, stepped: Any) -> pa.Table:
         return stepped.rows

@@ -16,6 +16,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import Condition, Relation
 from tailrace.verify.audit_checks import in_common
 from tests.support.depth import cases
 from tests.support.duck import CONNECTION
@@ -76,7 +77,7 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
     for generation, definition in ((2, after), (3, after), (4, before)):
         held = map_rows.current(definition, session.relation_of(ledger))
         text = map_rows.differences(definition, mapped(session, definition, log), held)
-        found = session.counted(text, {"different": "change <> 'same'"})
+        found = session.counted(text, {"different": Condition("change <> 'same'")})
         text = map_rows.corrected(definition, found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
         rows = session.connection.execute(in_duckdb_once(text)).to_arrow_table()
         ledger = pa.concat_tables([ledger, rows.cast(ledger.schema)])
@@ -91,4 +92,4 @@ def test_rows_in_common_are_those_that_are_as_often_in_both(session: DuckSession
         session.relation_of(pa.table({place: values, why: ["x"] * len(values)}))
         for place, why, values in (("at", "reason", [1, 2, 2, 3, None]), ("_at", "_failed", [1, 2, 2, 3, 3, None]))
     )
-    assert in_common(session, ledger, f"(SELECT * FROM {log})", {"at": "_at", "reason": "_failed"}) == 4
+    assert in_common(session, ledger, Relation(f"(SELECT * FROM {log})"), {"at": "_at", "reason": "_failed"}) == 4

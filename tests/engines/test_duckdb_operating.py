@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.duckdb.database.connection import connect, in_one_transaction
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_engines import Sides
@@ -44,7 +45,7 @@ PLACES = Pipeline(
 HALVES = replace(PLACES, what={"n": Sum("value"), "most": Max("value")}, where=Fixed(minutes(0.5)))
 """Other windows, and a result of the same name that means something else."""
 
-EPOCHS, HERE = 4, Choice(Engine.DUCKDB, "it is a test")
+EPOCHS, HERE = 4, EngineChoice(Engine.DUCKDB, "it is a test")
 
 
 @pytest.fixture
@@ -72,6 +73,17 @@ def answers(lake: Lake, name: str) -> list[tuple[Any, ...]]:
     left_out = {"timing", "generation", "epoch", "pane_index"}
     rows = lake.table(name).scan().to_arrow().to_pylist()
     return sorted(tuple(value for column, value in row.items() if column not in left_out) for row in rows)
+
+
+def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_begins(settings: Settings) -> None:
+    with connect(settings) as connection:
+        connection.execute("CREATE TABLE kept (n BIGINT)")
+        with suppress(ValueError), in_one_transaction(connection):
+            connection.execute("INSERT INTO kept VALUES (1)")
+            raise ValueError("in between")
+        with in_one_transaction(connection):
+            connection.execute("INSERT INTO kept VALUES (2)")
+        assert connection.execute("SELECT n FROM kept").fetchall() == [(2,)]
 
 
 def test_a_replay_a_look_at_an_epoch_and_what_came_too_late_are_read_in_the_process(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import BACKFILLED
 from tailrace.lake.commit.runs_table import Runs
@@ -38,7 +38,7 @@ def test_X1_a_writer_that_was_paused_and_goes_on_publishes_nothing(race: Race, s
     heads = {table: Lake(race.settings).head(table) for table in ("clicks", "visits__ledger")}
     race.landing.land(2)
     race.tell(zombie, signal.SIGCONT)
-    _, err = race.ended(zombie, Status.GAVE_WAY)
+    _, err = race.ended(zombie, ExitStatus.GAVE_WAY)
     assert "another stream took the lease" in err
     assert "Traceback" not in err
     lake = Lake(race.settings)
@@ -63,10 +63,10 @@ def test_X1_of_two_streams_that_start_at_once_one_goes_on(race: Race, spark: Spa
     assert len(ended) == 1, [(one.returncode, *one.communicate()) for one in ended]
     (loser,) = ended
     (winner,) = [one for one in both if one is not loser]
-    _, err = race.ended(loser, Status.GAVE_WAY)
+    _, err = race.ended(loser, ExitStatus.GAVE_WAY)
     assert "run only one stream of a pipeline" in err
     race.tell(winner, signal.SIGINT)
-    race.ended(winner, Status.INTERRUPTED)
+    race.ended(winner, ExitStatus.INTERRUPTED)
     race.drained()
     race.ends_clean(spark)
 
@@ -82,10 +82,10 @@ def test_X4_a_backfill_of_open_and_closed_windows_beside_a_stream(race: Race, sp
         if race.landing.count < 12:
             race.landing.land(1)
         time.sleep(2)
-    race.ended(run, Status.OK)
+    race.ended(run, ExitStatus.OK)
     assert stream.poll() is None, "the stream goes on"
     race.tell(stream, signal.SIGINT)
-    race.ended(stream, Status.INTERRUPTED)
+    race.ended(stream, ExitStatus.INTERRUPTED)
     race.drained()
     made = [run for run in Runs(Lake(race.settings), race.pipeline).all() if run.kind == "backfill"]
     assert {run.status for run in made} == {"committed"}
@@ -100,7 +100,7 @@ def test_V4_of_two_backfills_that_overlap_the_later_one_stands(race: Race, spark
     both = [race.backfill("--from", "2023-12-31", "--to", "2024-01-01T00:01:00") for _ in range(2)]
     both.append(race.backfill("--from", "2024-01-01T00:00:20", "--to", "2024-01-01T00:01:20"))
     for one in both:
-        race.ended(one, Status.OK, Status.GAVE_WAY)
+        race.ended(one, ExitStatus.OK, ExitStatus.GAVE_WAY)
     lake, first = Lake(race.settings), race.pipeline
     runs = [run for run in Runs(lake, first).all() if run.kind == "backfill"]
     assert {run.status for run in runs} <= {"committed", "gave_way"}

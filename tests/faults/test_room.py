@@ -18,7 +18,7 @@ from tailrace.engines.duckdb import session
 from tailrace.engines.duckdb.database.connection import EngineError, connect
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract, log_contract
 from tailrace.lake.schema.shapes import iceberg_schema
@@ -51,7 +51,7 @@ def landed(settings: Settings) -> Lake:
     schema = iceberg_schema(contract).as_arrow()
     rows = pa.table([own.get(field.name, pa.nulls(count, field.type)).cast(field.type) for field in schema], schema)
     files = tuple(lake.written(contract.table, rows))
-    lake.change(contract.table, Change(files), said, lake.head(contract.table).snapshot)
+    lake.change(contract.table, FileChange(files), said, lake.head(contract.table).snapshot)
     Runs(lake, PIPELINE).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
     lake.ensure(ledger_contract(PIPELINE), said | {"fingerprint": PIPELINE.fingerprint})
     lake.ensure(answer_contract(PIPELINE))

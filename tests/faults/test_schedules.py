@@ -22,7 +22,7 @@ from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import batch, fold
-from tailrace.model.step.step import Record, State
+from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Answers, Pane, answers
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding
@@ -219,7 +219,7 @@ class Schedule:
         for epoch, clock in sorted(recorded(writer, "clicks").items()):
             found.append(([row["record"] for row in rows if row["_epoch"] == epoch], clock))
         generation = lake.commits(f"{pipeline.name}__ledger")[-1].properties["generation"]
-        again = fold(pipeline, found, State(generation=int(generation)))
+        again = fold(pipeline, found, WindowsState(generation=int(generation)))
         own = [pane for pane in panes if pane.writer == "stream"]
         laws.same_panes(own, again.panes, "L3, the ledger's panes against the log folded again", ordered=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
@@ -59,7 +59,7 @@ def test_X2_workers_that_are_lost_in_an_epoch_and_in_a_backfill_lose_and_double_
                 time.sleep(chance.random())
                 place.lose()
                 place.add()
-        race.ended(stream, Status.OK)
+        race.ended(stream, ExitStatus.OK)
         assert epochs == [*range(EPOCHS)]
         before = place.said.count("Launching executor")
         run = submitted(race, place, "backfill", "--from", "2023-12-31", "--reason", "a worker is lost")
@@ -68,7 +68,7 @@ def test_X2_workers_that_are_lost_in_an_epoch_and_in_a_backfill_lose_and_double_
         assert run.poll() is None
         place.lose()
         out, err = run.communicate(timeout=PATIENT)
-        assert run.returncode == Status.OK, f"{out}\n{err}"
+        assert run.returncode == ExitStatus.OK, f"{out}\n{err}"
         assert place.said.count("Removing worker") == len(LOST) + 1
         made = [one for one in Runs(Lake(settings), race.pipeline).all() if one.kind == "backfill"]
         assert {one.status for one in made} == {"committed"}

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.spark.executions.execution import schema_of
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.lake.catalog.lake import Lake
@@ -118,9 +118,9 @@ class Totals(Computation):
 def test_L1_keys_at_rest_stay_as_they_are_and_their_partitions_do_not_grow_with_the_epochs(
     plain: SparkSession, settings: Settings
 ) -> None:
-    totals, spark = Totals(name="totals", log=CLICKS, key="who"), Choice(Engine.SPARK, "a test")
+    totals, spark = Totals(name="totals", log=CLICKS, key="who"), EngineChoice(Engine.SPARK, "a test")
     execution, schema = SparkKeys(plain, Lake(settings), totals, spark), schema_of({**CLICKS.columns, **TYPES})
-    keys, state, partitions = execution.nothing(), computation_state.State(), list[int]()
+    keys, state, partitions = execution.nothing(), computation_state.KeysState(), list[int]()
     for epoch in range(6):
         who = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
         records = [

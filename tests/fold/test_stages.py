@@ -38,7 +38,7 @@ from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.step.reference import batch, fold_stages
-from tailrace.model.step.step import State
+from tailrace.model.step.step import WindowsState
 from tailrace.model.windows.panes import Answers, answers
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
@@ -159,7 +159,7 @@ def test_L1_bills_follow_the_visits_they_are_made_of(
     for row in rows:
         by_epoch.setdefault(row["_epoch"], []).append(records[row["id"]])
     epochs = [(by_epoch.get(epoch, []), times[epoch]) for epoch in sorted(times)]
-    runs = fold_stages(later, epochs, [State(generation=1), State(generation=1)])
+    runs = fold_stages(later, epochs, [WindowsState(generation=1), WindowsState(generation=1)])
     for stage, run in zip(later.stages, runs, strict=True):
         assert said_by_ledger(plain, stage) == said_by_reference(stage, run.panes, ())
     assert runs[-1].state.clock == clocks(lake, f"{later.name}__ledger")[max(times)]

@@ -11,7 +11,7 @@ import pytest
 from tailrace.generate.queries import DIP, SPIKE, queries
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import EPOCH, seconds
-from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.progress import Progress, Seen
 from tailrace.plan.loader import load_any
 
@@ -64,7 +64,7 @@ def epochs(queries: list[tuple[int, str, int, str]]) -> Epochs:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_spike_and_a_dip_are_found_within_seconds_and_a_stalled_partition_is_no_dip(seed: int) -> None:
-    told, runs = list[tuple[str, str, int, int]](), list[Run]()
+    told, runs = list[tuple[str, str, int, int]](), list[ChainRun]()
     for bundle, clock in epochs(made(seed)):
         known = len(told)
         runs = fold_chain(ZEITGEIST, [(bundle, clock)], runs)

@@ -14,7 +14,7 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.sqlite import changing
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
@@ -43,7 +43,7 @@ def rows(lake: Lake, *values: dict[str, Any]) -> pa.Table:
 
 
 def held(lake: Lake, branch: Branch, epoch: int, *values: dict[str, Any]) -> None:
-    branch.hold(Change(tuple(lake.written("things", rows(lake, *values)))), {"epoch": str(epoch)})
+    branch.hold(FileChange(tuple(lake.written("things", rows(lake, *values)))), {"epoch": str(epoch)})
 
 
 def read(lake: Lake) -> list[int]:
@@ -71,7 +71,7 @@ def test_files_of_a_table_that_changed_since_are_read_by_the_numbers_of_its_colu
         update.move_first("n")
     branch.start()
     new = pa.Table.from_pylist([{"kind": "c", "m": 4, "n": 5}], schema=lake.table("things").schema().as_arrow())
-    branch.hold(Change(tuple(lake.written("things", new))), {"epoch": "1"})
+    branch.hold(FileChange(tuple(lake.written("things", new))), {"epoch": "1"})
     branch.publish()
     with closing(connect(lake.settings)) as connection, scanned(connection, lake, "things") as rows:
         found = connection.execute(f"SELECT kind, m, n, pairs FROM {rows} ORDER BY kind, m").fetchall()
@@ -151,7 +151,7 @@ def test_X2_on_a_branch_of_sparks_what_this_process_writes_is_seen_once_main_is_
     assert read(lake) == [1]
     old = tuple(task.file for task in lake.table("things").scan().plan_files())
     branch.start()
-    branch.hold(Change(tuple(lake.written("things", rows(lake, {"kind": "b", "n": 2}))), old), {"epoch": "1"})
+    branch.hold(FileChange(tuple(lake.written("things", rows(lake, {"kind": "b", "n": 2}))), old), {"epoch": "1"})
     assert read(lake) == [1]
     branch.publish()
     assert read(lake) == [2]
@@ -180,7 +180,7 @@ def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:
     branch.publish()
     old = [task.file for task in lake.table("things").scan().plan_files() if task.file.partition[0] == "a"]
     new = lake.written("things", rows(lake, {"kind": "a", "n": 3}))
-    branch.hold(Change(tuple(new), tuple(old)), {"epoch": "1"})
+    branch.hold(FileChange(tuple(new), tuple(old)), {"epoch": "1"})
     before = len(lake.commits("things"))
     branch.publish()
     assert read(lake) == [2, 3]

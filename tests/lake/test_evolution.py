@@ -12,7 +12,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import commit, evolve_table
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.column_names import known_as
-from tailrace.lake.schema.contract_diff import Change, Effect, changes
+from tailrace.lake.schema.contract_diff import ContractChange, Effect, changes
 from tailrace.lake.schema.contracts import PROPERTIES, Column, Contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.settings import Settings
@@ -165,7 +165,7 @@ def made(settings: Settings, contract: Contract, *, rows: bool = True) -> Lake:
     return lake
 
 
-def planned(lake: Lake, contract: Contract) -> list[Change]:
+def planned(lake: Lake, contract: Contract) -> list[ContractChange]:
     return changes(contract, lake.table(contract.table))
 
 

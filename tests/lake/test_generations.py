@@ -12,7 +12,7 @@ from tailrace import Count, Max, Sum
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import head_of
 from tailrace.lake.catalog.table_protocol import BEGINS
-from tailrace.lake.change.generations import GENERATION, Held, beside, generation_of, go_over, left
+from tailrace.lake.change.generations import GENERATION, Contents, beside, generation_of, go_over, left
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.settings import Settings
@@ -47,7 +47,7 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
         answered = plain.table(f"{name}__g2").collect()
         old = plain.table(name).collect()
         loaded = lake.table(name)
-        number = go_over(loaded, Held.of(lake.table(f"{name}__g2")), {"epoch": "9"}, {GENERATION: "2"}, 1)
+        number = go_over(loaded, Contents.of(lake.table(f"{name}__g2")), {"epoch": "9"}, {GENERATION: "2"}, 1)
         lake.catalog.drop_table((settings.namespace, f"{name}__g2"))
         assert lake.head(name).snapshot == number
         assert lake.head(name).properties == {"epoch": "9", BEGINS: "true"}
@@ -66,7 +66,7 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
             plain.sql(f"DELETE FROM {name} WHERE rides = 3")
         # And back.
         loaded = lake.table(name)
-        go_over(loaded, Held.of(loaded, before.snapshot), before.properties, {GENERATION: "3"}, 2)
+        go_over(loaded, Contents.of(loaded, before.snapshot), before.properties, {GENERATION: "3"}, 2)
         assert drift(lake, contract).differences == ()
         assert plain.table(name).collect() == old
         assert head_of(lake.table(name)).properties == {**before.properties, BEGINS: "true"}
@@ -82,7 +82,7 @@ def test_a_table_that_somebody_committed_to_does_not_go_over(settings: Settings)
     loaded, schema = lake.table(name), lake.table(name).schema()
     append(lake, name, LEDGER[:1], {"epoch": "3"})
     with pytest.raises(MovedError, match="moved away"):
-        go_over(loaded, Held.of(lake.table(f"{name}__g2")), {}, {}, 1)
+        go_over(loaded, Contents.of(lake.table(f"{name}__g2")), {}, {}, 1)
     assert lake.head(name).properties == {"epoch": "3"}
     assert lake.table(name).schema() == schema
     assert left(lake.table(name)) == []
@@ -96,7 +96,7 @@ def test_a_table_that_has_got_a_column_since_it_was_looked_at_does_not_go_over(s
     with lake.table(name).update_schema() as update:
         update.add_column("note", StringType())
     with pytest.raises(MovedError, match="moved away"):
-        go_over(loaded, Held.of(lake.table(f"{name}__g2")), {}, {}, 1)
+        go_over(loaded, Contents.of(lake.table(f"{name}__g2")), {}, {}, 1)
     assert lake.head(name) == before
     assert "note" in lake.table(name).schema().column_names
 

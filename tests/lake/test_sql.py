@@ -68,6 +68,7 @@ SPARKS = [
     "select city from hourly_rides where city like 'O%'",
     "select *, row_number() over (order by city) as n from hourly_rides",
     "select * from hourly_rides a join hourly_rides b using (city)",
+    "select rides from (select * from hourly_rides a join hourly_rides b using (city, window_start))",
     "select rides + 1 from hourly_rides",
     "select city from hourly_rides where window_start = timestamp '2026-1-1'",
     "drop table hourly_rides",

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.step.chain_fold import Run, fold_chain
-from tailrace.model.step.computation_state import State
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
+from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import onward, step
 from tailrace.model.step.step import Record
 from tests.support import strategies
@@ -27,7 +27,7 @@ def epochs(draw: st.DrawFn, machine: Machine, *, ends: bool | None = None) -> Ep
     return [([{**record, "_offset": record["id"]} for record in bundle], clock) for bundle, clock in made]
 
 
-def folded(machine: Machine, made: Epochs) -> Run:
+def folded(machine: Machine, made: Epochs) -> ChainRun:
     return fold_chain(machine, made)[-1]
 
 
@@ -69,7 +69,7 @@ def test_records_and_timers_of_a_key_take_turns_by_event_time(data: st.DataObjec
 def test_timers_fire_once_in_order_and_not_before_their_time(data: st.DataObject) -> None:
     machine = data.draw(machines())
     made = data.draw(epochs(machine))
-    state, done = State(), Counter[str]()
+    state, done = KeysState(), Counter[str]()
     for bundle, clock in made:
         before, fired = state, list[tuple[object, str, int]]()
         state, productions, _, _, work = step(machine, state, bundle, clock)
@@ -99,7 +99,7 @@ def test_timers_fire_once_in_order_and_not_before_their_time(data: st.DataObject
 def test_T3_nothing_that_is_produced_is_late_for_those_who_read_it(data: st.DataObject) -> None:
     machine = data.draw(machines())
     made = data.draw(epochs(machine))
-    state, reached = State(), BEGINNING
+    state, reached = KeysState(), BEGINNING
     for bundle, clock in made:
         state, productions, *_ = step(machine, state, bundle, clock)
         assert all(one.at >= reached for one in productions)

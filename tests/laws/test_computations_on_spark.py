@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.spark.keys import KeysThere, SparkKeys
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
@@ -23,7 +23,7 @@ class There(KeysAsTables):
     """A side on Spark. It needs no lake, for nothing is read from a table or written to one."""
 
     def __init__(self, spark: SparkSession, machine: Machine) -> None:
-        self.side: SparkKeys = SparkKeys(spark, Lake(Settings()), machine, Choice(Engine.SPARK, "a test"))
+        self.side: SparkKeys = SparkKeys(spark, Lake(Settings()), machine, EngineChoice(Engine.SPARK, "a test"))
 
     def rows(self, stepped: Any) -> pa.Table:
         return stepped.rows.toArrow()

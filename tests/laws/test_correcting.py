@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.samples.examples import figure
+from tailrace.model.samples.examples import records as points
 from tailrace.model.step.correction import Corrected, correct
-from tailrace.model.step.reference import Run, batch, fold
+from tailrace.model.step.reference import ReferenceRun, batch, fold
 from tailrace.model.step.step import Record
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import Late, answers
@@ -21,7 +25,7 @@ from tests.support.strategies import Epochs, epochs, everything, examples, pipel
 GENERATION = 7
 
 
-def corrected(pipeline: Pipeline, run: Run, records: Sequence[Record]) -> Corrected:
+def corrected(pipeline: Pipeline, run: ReferenceRun, records: Sequence[Record]) -> Corrected:
     return correct(pipeline, run.state, records, answers(run.panes), GENERATION)
 
 
@@ -80,6 +84,16 @@ def test_X4_a_stream_goes_on_from_corrected_windows_to_the_batch_answer(data: st
     standing = {at: values for at, values in answers(panes).items() if reached(at[1].end)}
     laws.same_answers(standing, expected, "X4, the stream's answers after a correction against the batch's")
     laws.panes_apply_to_answers(pipeline, panes)
+
+
+def test_V5_a_window_whose_timestamp_is_the_ranges_end_is_of_the_next_range() -> None:
+    pipeline, records = figure(12), points()
+    state = fold(pipeline, [(records, Clock(0, BEGINNING, 0))]).state
+    first = min(state.windows["a",])
+    lost = replace(state, windows={})
+    ends = (first.timestamp, first.timestamp + 1)
+    found = [correct(pipeline, lost, records, {}, GENERATION, last=end).state.windows.get(("a",), {}) for end in ends]
+    assert [first in windows for windows in found] == [False, True]
 
 
 @examples(25, deeper=60)

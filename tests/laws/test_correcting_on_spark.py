@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected
 from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
-from tailrace.engines.spark.executions.execution import Execution, OpenWindows
+from tailrace.engines.spark.executions.execution import OpenWindows, SparkExecution
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.lake.schema.contracts import answer_contract
@@ -22,15 +22,16 @@ from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import Pane, answers
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import Condition, Query, Relation
 from tests.support.correcting import GENERATION, drawn_fault
 from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
 from tests.support.sessions import cluster
 from tests.support.strategies import Epochs, pipelines
 
-Kinds = tuple[type[Execution], type[Answering], type[OpenWindowsCorrected]]
+Kinds = tuple[type[SparkExecution], type[Answering], type[OpenWindowsCorrected]]
 
 
-def folded(spark: SparkSession, one: Execution, made: Epochs) -> list[DataFrame]:
+def folded(spark: SparkSession, one: SparkExecution, made: Epochs) -> list[DataFrame]:
     """The ledger's rows of each epoch."""
     state, rows = one.nothing(), []
     for records, clock in made:
@@ -41,7 +42,7 @@ def folded(spark: SparkSession, one: Execution, made: Epochs) -> list[DataFrame]
     return rows
 
 
-def held(spark: SparkSession, pipeline: Pipeline, panes: Sequence[Pane]) -> str:
+def held(spark: SparkSession, pipeline: Pipeline, panes: Sequence[Pane]) -> Relation:
     """The answers after these panes, as a view."""
     rows = [
         dict(zip(pipeline.key, key, strict=True))
@@ -52,7 +53,7 @@ def held(spark: SparkSession, pipeline: Pipeline, panes: Sequence[Pane]) -> str:
     schema = iceberg_schema(answer_contract(pipeline)).as_arrow()
     table = pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema=schema)
     spark.createDataFrame(table).createOrReplaceTempView("held")
-    return "held"
+    return Relation("held")
 
 
 def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
@@ -65,7 +66,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     one = execution(spark, pipeline)
     rows = folded(spark, one, fault.faulty)
     ledger = reduce(DataFrame.unionByName, rows)
-    view = "open_windows"
+    view = Relation("open_windows")
     restored = one.restore(ledger, clock, GENERATION)
     restored.windows.createOrReplaceTempView(view)
     log = reduce(DataFrame.unionByName, [bundle_frame(spark, pipeline, b, c.epoch) for b, c in made[:place]])
@@ -75,10 +76,10 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     written = BackfillVersion("run", GENERATION, clock.epoch, clock.watermark, clock.processing_time)
     correcting = corrects(session, pipeline, written)
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
-    reach = f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}"
-    computed = by.batch(by.assigned("whole_log"), reach)
+    reach = Condition(f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}")
+    computed = by.batch(by.assigned(Relation("whole_log")), reach)
     corrected = correcting.corrected(computed, view, current(pipeline, held(spark, pipeline, before.panes)), reach)
-    found = session.materialized(f"SELECT * FROM ({corrected}) WHERE change <> 'same'")
+    found = session.materialized(Query(f"SELECT * FROM ({corrected}) WHERE change <> 'same'"))
     more = spark.sql(correcting.rows(found)).localCheckpoint()
     assert said_of(pipeline, more) == said_by_reference(pipeline, expected.panes, ())
 
@@ -87,7 +88,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     assert run_on(spark, one, made[place:], state) == said_by_reference(pipeline, after.panes, after.late)
 
 
-def run_on(spark: SparkSession, one: Execution, made: Epochs, state: OpenWindows) -> object:
+def run_on(spark: SparkSession, one: SparkExecution, made: Epochs, state: OpenWindows) -> object:
     return run_native(spark, one.pipeline, made, lambda *_: one, state)
 
 

@@ -20,7 +20,7 @@ from tailrace.model.combiners.basic import Count
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples.examples import NOON, SCORES
 from tailrace.model.step.reference import at_once, batch, fold
-from tailrace.model.step.step import State, step
+from tailrace.model.step.step import WindowsState, step
 from tailrace.model.step.transition import Times, Transition
 from tailrace.model.triggers.combinators import AfterCount, AllOf, AnyOf, Repeat, Until
 from tailrace.model.windows.panes import Accumulation, answers
@@ -155,7 +155,7 @@ def test_T4_windows_to_which_nothing_comes_and_which_nothing_stirs_can_be_left_o
 ) -> None:
     pipeline, made = run
     told(pipeline, made)
-    rules, state = Transition(pipeline, Scalars()), State()
+    rules, state = Transition(pipeline, Scalars()), WindowsState()
     for bundle, clock in made:
         before = state.clock or Clock(-1, BEGINNING, clock.processing_time - 1)
         signals = {name: name in clock.signals for name in pipeline.when.signals()}

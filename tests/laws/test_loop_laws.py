@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import EPOCH, instant, seconds
 from tailrace.model.step.chain_fold import fold_chain
-from tailrace.model.step.computation_state import State
+from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import step
 from tests.support.computing import Ring, machines
 from tests.support.groups import LINKS, Groups, by_hand
@@ -25,7 +25,7 @@ def test_X6_what_is_fed_back_comes_round_once_in_the_next_epoch(data: st.DataObj
     machine = data.draw(machines(loops=True))
     assert isinstance(machine, Ring)
     made = data.draw(epochs(machine))
-    state, round_ = State(), 0
+    state, round_ = KeysState(), 0
     for bundle, clock in made:
         before = state
         state, productions, late, rejected, work = step(machine, state, bundle, clock)
@@ -59,7 +59,7 @@ Pairs = Sequence[tuple[str, str]]
 
 def drained(groups: Groups, epochs: Sequence[Pairs]) -> dict[str, str]:
     """The group of each name after so many epochs, and so many more as there is something in flight."""
-    state, number, left = State(), 0, list(epochs)
+    state, number, left = KeysState(), 0, list(epochs)
     while left or state.in_flight:
         pairs = left.pop(0) if left else ()
         records: list[Mapping[str, Any]] = [

@@ -15,7 +15,7 @@ from tailrace import Count, Fixed, Map, Max, Pipeline, Sessions, Sliding, Sum, s
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, moment
 from tailrace.model.step.chain_fold import fold_chain
-from tailrace.model.step.reference import Run, fold
+from tailrace.model.step.reference import ReferenceRun, fold
 from tailrace.model.windows.panes import answers
 from tailrace.plan.loader import load
 from tests.support.nexmark import (
@@ -35,7 +35,7 @@ ANY_ORDER = 60.0
 """Seconds out of order that are more than the published events last."""
 
 
-def folded(pipeline: Pipeline, epochs: Epochs) -> Run:
+def folded(pipeline: Pipeline, epochs: Epochs) -> ReferenceRun:
     """The fold over epochs, of which no record is left out."""
     run = fold(pipeline, epochs)
     assert not run.late

@@ -19,17 +19,17 @@ from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.once import Claims, Id
 from tailrace.model.samples.visits import example
-from tailrace.model.step.chain_fold import Run, fold_chain
-from tailrace.model.step.computation_state import Record, State
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
+from tailrace.model.step.computation_state import KeysState, Record
 from tests.support.computing import kept
 from tests.support.searching import HASTY, PHOTON, epochs, log
 
 
-def joined(run: Run) -> Counter[str]:
+def joined(run: ChainRun) -> Counter[str]:
     return Counter(one.values["click_id"] for one in run.productions if one.values["outcome"] == "joined")
 
 
-def adds_up(run: Run, clicks: set[str]) -> None:
+def adds_up(run: ChainRun, clicks: set[str]) -> None:
     """Every click was joined here, or elsewhere, or is in the ledger as late or unjoinable; each of them once."""
     told = [one.values["click_id"] for one in (*run.productions, *run.claimed)]
     told += [one.record["click_id"] for one in run.late if one.record["kind"] == "click"]
@@ -43,7 +43,7 @@ def test_X6_every_click_is_joined_once_whatever_region_does_it_or_is_accounted_f
     chance, records = Random(seed), log(seed % 5)
     clicks = {one["click_id"] for one in records if one["kind"] == "click"}
     registry: dict[Id, str] = {}
-    runs = [[Run(State(), claims=Claims(registry, f"region {number}"))] for number in range(regions)]
+    runs = [[ChainRun(KeysState(), claims=Claims(registry, f"region {number}"))] for number in range(regions)]
     left = [epochs(records, chance) for _ in runs]
     alone = [fold_chain(HASTY, one)[-1] for one in left]
     dead = chance.randrange(regions)

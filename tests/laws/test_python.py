@@ -40,7 +40,7 @@ from tailrace.model.combiners.basic import Combiner
 from tailrace.model.combiners.laws import LawError, obeys
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import batch, fold
-from tailrace.model.step.step import State, step
+from tailrace.model.step.step import WindowsState, step
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
@@ -166,7 +166,7 @@ def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_
     monkeypatch.setattr(per_key, "split_state", watched)
     monkeypatch.setattr(per_key, "FEW", 0)
     execution = PerKey(plain, pipeline)
-    state, reference, start = execution.nothing(), State(), instant(BASE)
+    state, reference, start = execution.nothing(), WindowsState(), instant(BASE)
     for epoch in range(6):
         places = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]
         nothing = dict.fromkeys(LOG.columns)

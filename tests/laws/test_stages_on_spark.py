@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.spark.executions.execution import Execution
+from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.combiners.sketches import ApproxDistinct
@@ -16,6 +16,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import batch, fold_stages
 from tailrace.model.windows.windows import Window
 from tailrace.sql.records.ways import reasons
+from tailrace.sql.terms import Relation
 from tests.support.depth import deep
 from tests.support.few import FEW_OF_STAGES, few_epochs
 from tests.support.laws import Epochs, same_answers
@@ -41,7 +42,7 @@ def test_every_kind_of_later_stage_says_the_same_on_spark(plain: SparkSession, n
 @pytest.mark.parametrize("execution", [None, PerKey], ids=["natively", "in_python"])
 @pytest.mark.parametrize("transcript", staged(), ids=str)
 def test_a_transcript_of_several_stages_comes_out(
-    plain: SparkSession, transcript: Staged, execution: type[Execution] | None
+    plain: SparkSession, transcript: Staged, execution: type[SparkExecution] | None
 ) -> None:
     said = run_stages(plain, transcript.pipeline, transcript.epochs, execution)
     assert said == expected(transcript.pipeline, transcript.epochs), transcript.claim
@@ -83,7 +84,8 @@ def test_L1_the_answers_of_finished_input_are_the_batchs_whatever_could_not_be_t
     bundle_frame(plain, pipeline.stages[0], records, 0).createOrReplaceTempView("finished_log")
     by = answering(cluster(plain), finished)
     results = ", ".join(f"`{name}`" for name in (*pipeline.key, "window_start", "window_end", *pipeline.what))
-    rows = plain.sql(f"SELECT {results} FROM ({computed(by, 'finished_log')})").toArrow().to_pylist()
+    text = computed(by, Relation("finished_log"))
+    rows = plain.sql(f"SELECT {results} FROM ({text})").toArrow().to_pylist()
     found = {
         (tuple(row[name] for name in pipeline.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in pipeline.what

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tailrace import Computation, Context, Count, DefinitionError, Each, Field, Fixed, Pipeline, hours, minutes
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import EPOCH, instant
+from tailrace.model.base.time import END_OF_TIME, EPOCH, instant
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.context import ComputationError
 from tailrace.model.samples.visits import clicks, example
-from tailrace.model.step.computation_state import State
+from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import step, taken
 from tests.support.clicks import CLICKS, QUICK, VISITS
 
@@ -159,14 +160,22 @@ def doing(hook: Callable[[Context, Mapping[str, Any]], object]) -> Computation:
 )
 def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, said: str) -> None:
     with pytest.raises(ComputationError, match=said):
-        step(doing(hook), State(), clicks("a 5"), Clock(0, 0, 0))
+        step(doing(hook), KeysState(), clicks("a 5"), Clock(0, 0, 0))
+
+
+def test_at_the_end_of_time_every_record_is_too_late_whatever_the_lateness() -> None:
+    patient = replace(example(), allowed_lateness=hours(1))
+    assert [patient.reached(at) for at in (END_OF_TIME, END_OF_TIME - 1)] == [
+        END_OF_TIME,
+        END_OF_TIME - 1 - 3600 * 10**6,
+    ]
 
 
 def test_a_timer_that_sets_itself_again_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.model.step.one_key.MOST", 100)
     endless = doing(lambda context, record: context.set_timer("again", EPOCH))
     with pytest.raises(ComputationError, match=r"100 timers of key .* were due in epoch 0"):
-        step(endless, State(), clicks("a 5"), Clock(0, 10**7, 0))
+        step(endless, KeysState(), clicks("a 5"), Clock(0, 10**7, 0))
 
 
 def test_a_computation_has_no_backfill_and_says_so(tmp_path: Any) -> None:
@@ -188,8 +197,8 @@ def test_a_step_takes_rows_as_it_takes_records(ordered: bool) -> None:
     records = [{**one, "_epoch": 1, "_source": "f", "_offset": n} for n, one in enumerate(clicks("a 31, a 25, b 1"))]
     rows = [((one["who"],), instant(one["at"]), tuple(one.values())) for one in records]
     for outcome in (
-        step(visits, State(clock=before), records, Clock(1, 27 * 10**6, 1)),
-        taken(visits, State(clock=before), rows, Clock(1, 27 * 10**6, 1)),
+        step(visits, KeysState(clock=before), records, Clock(1, 27 * 10**6, 1)),
+        taken(visits, KeysState(clock=before), rows, Clock(1, 27 * 10**6, 1)),
     ):
         after = step(visits, outcome.state, [], Clock(2, 10**9, 2))
         outcomes.append((outcome, after))

@@ -15,17 +15,18 @@ import pytest
 import tailrace.model
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.conditions import Match, Missing
+from tailrace.model.base.conditions import Match, Missing, condition_faults
 from tailrace.model.base.errors import AnswerError, ClockError, TailraceError
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, moment, seconds, text
 from tailrace.model.base.values import number
 from tailrace.model.combiners.basic import Count, Max, Mean, Min, Sum
+from tailrace.model.combiners.sketches import ApproxDistinct
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.step.reference import at_once, backfilled, batch, fold
-from tailrace.model.step.step import State, step
+from tailrace.model.step.step import WindowsState, step
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repeat
 from tailrace.model.windows.panes import Pane, Timing, Version, answers
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Window
@@ -113,7 +114,7 @@ def test_T2_the_model_reads_no_clock_and_imports_the_standard_library_alone() ->
 def test_T3_a_clock_never_goes_back(after: Clock, message: str) -> None:
     before = Clock(1, 5_000_000, 9_000_000)
     with pytest.raises(ClockError) as refused:
-        step(pipeline(), State(clock=before), [], after)
+        step(pipeline(), WindowsState(clock=before), [], after)
     assert str(refused.value) == f"{message}: a clock never goes back"
 
 
@@ -171,7 +172,7 @@ def test_V2_a_merged_session_takes_the_higher_generation() -> None:
 
 def test_V2_a_merged_session_does_not_fall_back_below_the_generation_of_its_parts() -> None:
     definition = pipeline(where=Sessions(seconds(10)), when=Repeat(AfterCount(1)))
-    first = fold(definition, [([sale(1, n=1)], Clock(0, BEGINNING, 0))], State(generation=7))
+    first = fold(definition, [([sale(1, n=1)], Clock(0, BEGINNING, 0))], WindowsState(generation=7))
     rest = fold(definition, [([sale(5, n=2)], Clock(1, BEGINNING, 0))], replace(first.state, generation=3))
     assert [pane.version for pane in rest.panes] == [Version(7, 1, 1), Version(7, 1, 0)]
 
@@ -301,6 +302,31 @@ def test_L1_a_record_without_a_column_is_one_with_no_value_in_it_in_steps_and_co
     bare, whole = {"at": NOON}, dict.fromkeys(SALES.columns) | {"at": NOON}
     found, expected = ([pane.values for pane in at_once(counted, [one]).panes] for one in (bare, whole))
     assert found == expected == [{"ones": 1, "records": 1}]
+
+
+def test_sums_of_decimals_have_room_for_the_places_of_both() -> None:
+    types = {"wide": "decimal(10,2)", "fine": "decimal(5,4)", "whole": "bigint"}
+    wide, fine = Col("wide"), Col("fine")
+    assert [(wide + fine).type(types), (fine - wide).type(types)] == ["decimal(13,4)", "decimal(13,4)"]
+    assert (fine + fine).type(types) == "decimal(6,4)"
+    assert (wide * fine).type(types) == "decimal(16,6)"
+
+
+def test_a_sketch_of_sixteen_values_is_the_smallest() -> None:
+    assert [len(list(ApproxDistinct("x", size).faults("what", "bigint"))) for size in (15, 16)] == [1, 0]
+
+
+def test_a_choice_of_constants_is_one_of_values() -> None:
+    met = Match("price", ">", 3)
+    assert If(met, 1, 2) == If(met, Value(1), Value(2))
+    assert If(met, 1) == If(met, Value(1))
+
+
+@pytest.mark.parametrize("value", ["3", float("nan"), 0.5, None, True, 10**18, Decimal("0.5"), Decimal("NaN")])
+def test_a_value_that_a_column_cannot_have_is_no_condition(value: Any) -> None:
+    assert [fault.path for fault in condition_faults("keep", Match("n", "==", value), {"n": "bigint"})] == [
+        "keep.value"
+    ]
 
 
 @pytest.mark.parametrize(("type", "least", "most"), [("int", -(2**31), 2**31 - 1), ("bigint", -(2**63), 2**63 - 1)])

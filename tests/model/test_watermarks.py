@@ -7,7 +7,13 @@ import pytest
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, seconds
 from tailrace.model.definition.log import Log
-from tailrace.model.definition.watermark_strategies import BoundedDisorder, Injected, ObservedLag, WatermarkStrategy
+from tailrace.model.definition.watermark_strategies import (
+    REMEMBERED,
+    BoundedDisorder,
+    Injected,
+    ObservedLag,
+    WatermarkStrategy,
+)
 from tailrace.model.step.progress import Progress, Seen
 
 SECOND = 1_000_000
@@ -92,6 +98,12 @@ def test_T3_what_is_said_of_the_whole_log_moves_it_whatever_its_partitions_do() 
     progress = Progress().after(STRATEGY, seen(a=100), now=0, there=("b",), complete=at(500))
     assert progress.watermark == at(500)
     assert Progress().after(Injected(), {}, now=0, complete=at(5)).watermark == at(5)
+
+
+def test_T3_beyond_what_is_remembered_the_counts_of_lags_are_halved() -> None:
+    strategy = ObservedLag(99, at_most=minutes(10))
+    assert strategy.learned({0: REMEMBERED}, [{0: 1}, {7: 1}, {9: 5}]) == {0: REMEMBERED // 2, 9: 2}
+    assert strategy.learned({0: 2 * REMEMBERED}, [{3: 9}]) == {0: REMEMBERED // 2, 3: 2}
 
 
 def test_T3_until_enough_records_were_seen_the_lag_is_taken_to_be_the_most() -> None:

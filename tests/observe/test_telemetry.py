@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tailrace.cli.terminal.console import Output, output_for
-from tailrace.cli.terminal.usage import Status, status_of
+from tailrace.cli.terminal.usage import ExitStatus, status_of
 from tailrace.fold.fold import EpochResult
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files, Kafka
@@ -336,7 +336,7 @@ def test_without_the_extra_one_is_told_what_to_install(
     with pytest.raises(ObserveMissingError, match=r"install tailrace\[observe\]") as caught:
         make(stream(settings))
     assert asked in str(caught.value)
-    assert status_of(caught.value) is Status.USAGE
+    assert status_of(caught.value) is ExitStatus.USAGE
 
 
 def test_a_run_does_not_fail_by_what_is_observed_of_it() -> None:

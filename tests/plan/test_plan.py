@@ -45,7 +45,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.cli.main import app
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.spark.executions.native import Native
 from tailrace.model.definition.source_text import written
 from tailrace.plan import map_plan
@@ -71,7 +71,7 @@ DEFINITIONS = [
 ]
 
 
-BY = Choice(Engine.DUCKDB, "while it fits")
+BY = EngineChoice(Engine.DUCKDB, "while it fits")
 
 
 def text_of(pipeline: Pipeline) -> str:

@@ -19,7 +19,7 @@ from tailrace.engines.duckdb.database.connection import RoomError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError
 from tailrace.runners.local import Local
 from tailrace.settings import Settings
 from tests.support import rides
@@ -44,7 +44,7 @@ class Bench:
             definition=str(self.definition), first=MIDNIGHT + first * HOUR, last=MIDNIGHT + last * HOUR, **more
         )
 
-    def run(self, first: int, last: int, **more: object) -> Outcome:
+    def run(self, first: int, last: int, **more: object) -> JobOutcome:
         (found,) = Local(self.settings).backfill(self.job(first, last, **more), self.told.append)
         return found
 
@@ -82,9 +82,9 @@ def bench(settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: 
     assert Local.stop_all(settings.warehouse) == made.workers
 
 
-def at_once(bench: Bench) -> list[Outcome]:
+def at_once(bench: Bench) -> list[JobOutcome]:
     """Three runs at once, an hour each."""
-    found: list[Outcome] = []
+    found: list[JobOutcome] = []
     threads = [threading.Thread(target=lambda at=at: found.append(bench.run(at, at + 1))) for at in (8, 9, 10)]
     for thread in threads:
         thread.start()
@@ -127,7 +127,7 @@ def test_runs_that_duckdb_does_are_done_in_the_process_that_asks(bench: Bench) -
 def test_a_run_for_which_there_turns_out_to_be_no_room_goes_to_the_worker(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> Outcome:
+    def full(*_: object, **__: object) -> JobOutcome:
         raise RoomError("there is no more room")
 
     monkeypatch.setattr("tailrace.runners.local.backfilled", full)

@@ -14,8 +14,8 @@ from tailrace import EVENT, PROCESSING, Computation, Count, Field, Fixed, Pipeli
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.definition.context import Context, Timer
-from tailrace.model.step.chain_fold import Run
-from tailrace.model.step.computation_state import KeyState, Production, State
+from tailrace.model.step.chain_fold import ChainRun
+from tailrace.model.step.computation_state import KeysState, KeyState, Production
 from tailrace.model.step.one_key import in_order
 from tailrace.model.windows.panes import Key
 from tests.support.strategies import LOG
@@ -173,7 +173,7 @@ def told(productions: Iterable[Production]) -> Counter[tuple[Any, ...]]:
     return Counter((one.key, one.at, *one.values.values()) for one in productions)
 
 
-def by_key(run: Run) -> dict[Any, list[tuple[Any, ...]]]:
+def by_key(run: ChainRun) -> dict[Any, list[tuple[Any, ...]]]:
     """What each key produced, in order, without the epochs that it came in."""
     found: dict[Any, list[tuple[Any, ...]]] = {}
     for one in run.productions:
@@ -181,13 +181,13 @@ def by_key(run: Run) -> dict[Any, list[tuple[Any, ...]]]:
     return found
 
 
-def kept(run: Run) -> Mapping[Key, KeyState]:
+def kept(run: ChainRun) -> Mapping[Key, KeyState]:
     """What its keys have."""
-    assert isinstance(run.state, State)
+    assert isinstance(run.state, KeysState)
     return run.state.keys
 
 
-def without_late(epochs: Epochs, run: Run) -> list[Mapping[str, Any]]:
+def without_late(epochs: Epochs, run: ChainRun) -> list[Mapping[str, Any]]:
     """All the records but those that came too late."""
     late = {one.record["id"] for one in run.late}
     return [record for bundle, _ in epochs for record in bundle if record["id"] not in late]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import Corrected, correct
-from tailrace.model.step.reference import Run, fold
+from tailrace.model.step.reference import ReferenceRun, fold
 from tailrace.model.windows.panes import answers
 from tests.support.strategies import Epochs, epochs, everything
 
@@ -28,7 +28,7 @@ class Fault:
     made: Epochs
     place: int
     faulty: Epochs
-    before: Run
+    before: ReferenceRun
     clock: Clock
     expected: Corrected
 

@@ -13,7 +13,7 @@ from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.registry import Registry
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
@@ -55,7 +55,7 @@ class Folded:
         head = self.lake.head(name)
         if head.number("epoch") < clock.epoch:
             said = {"epoch": clock.epoch, "watermark": clock.watermark, "processing_time": clock.processing_time}
-            files = Change(tuple(self.lake.written(name, bundle)))
+            files = FileChange(tuple(self.lake.written(name, bundle)))
             self.lake.change(name, files, {one: str(value) for one, value in said.items()}, head.snapshot)
         self.fold.stage(bundle, clock, Phases())
         assert self.fold.publish()

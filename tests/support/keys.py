@@ -14,7 +14,7 @@ from tailrace.engines.python.keys import keys_of
 from tailrace.lake.schema.contracts import FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.model.base.time import instant
 from tailrace.model.step import computation_state
-from tailrace.model.step.computation_state import KeyState, Outcome, State
+from tailrace.model.step.computation_state import KeysOutcome, KeysState, KeyState
 from tailrace.model.step.computation_step import onward, step
 from tests.support.computing import Machine
 from tests.support.native import arrow_bundle
@@ -44,7 +44,7 @@ class KeysAsTables:
 def is_the_reference(machine: Machine, one: KeysAsTables, data: st.DataObject, max_epochs: int) -> None:
     """Epoch by epoch an engine says and keeps what the reference does, and its ledger restores it."""
     side: KeySide = one.side
-    keys, state, ledger = side.nothing(1), State(), list[pa.Table]()
+    keys, state, ledger = side.nothing(1), KeysState(), list[pa.Table]()
     for bundle, clock in data.draw(epochs(machine, max_epochs=max_epochs)):
         records = [record | {"_epoch": clock.epoch, "_offset": place} for place, record in enumerate(bundle)]
         before = state
@@ -68,7 +68,7 @@ def is_the_reference(machine: Machine, one: KeysAsTables, data: st.DataObject, m
         keys = again
 
 
-def _walls(state: State) -> list[int]:
+def _walls(state: KeysState) -> list[int]:
     timers = (timer for one in state.keys.values() for timer in one.timers)
     return [timer.time for timer in timers if timer.domain is PROCESSING]
 
@@ -95,7 +95,7 @@ def said_by_rows(machine: Machine, rows: pa.Table) -> Said:
     return said
 
 
-def said_by_outcome(machine: Machine, outcome: Outcome, before: State) -> Said:
+def said_by_outcome(machine: Machine, outcome: KeysOutcome, before: KeysState) -> Said:
     said, epoch = Said(), outcome.state.clock.epoch if outcome.state.clock else 0
     for key, work in outcome.work.items():
         gone = key not in outcome.state.keys

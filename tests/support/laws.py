@@ -22,8 +22,8 @@ from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.lists import Collect, Distinct, Highest, Quantile, TopK
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.reference import Run, backfilled, batch, fold, prepared
-from tailrace.model.step.step import Record, State
+from tailrace.model.step.reference import ReferenceRun, backfilled, batch, fold, prepared
+from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.windows.panes import Accumulation, Answers, Key, Late, Pane, Timing, answers
 from tailrace.model.windows.windows import Window
 
@@ -226,7 +226,7 @@ def panes_hold_together(pipeline: Pipeline, panes: Iterable[Pane]) -> None:
                 raise Broken(f"V3: the window was taken back for good, and windows do not merge:\n  {told(pane)}")
 
 
-def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: Run) -> None:
+def nothing_is_lost(pipeline: Pipeline, records: Iterable[Record], run: ReferenceRun) -> None:
     """X6, at any time: each record's windows are counted in an answer or pending in the state, or they are late.
 
     `run` is of a definition with the result `counted`, a `Count()`.
@@ -315,7 +315,7 @@ def replays_the_same(pipeline: Pipeline, epochs: Epochs) -> None:
     same_panes(again.panes, whole.panes, "L3, folded again", ordered=True)
     if again != whole:
         raise Broken("L3: folded again, the states or late records differ")
-    state = State()
+    state = WindowsState()
     before: list[Pane] = []
     for place, epoch in enumerate(epochs):
         rest = fold(pipeline, epochs[place:], state)
@@ -346,7 +346,7 @@ def clock_never_goes_back(pipeline: Pipeline, epochs: Epochs) -> None:
         raise Broken(f"T3: after {last} came {wrong}, and nobody minded")
 
 
-def quiet_input_goes_quiet(pipeline: Pipeline, state: State, *, step: int, epochs: int = 90) -> None:
+def quiet_input_goes_quiet(pipeline: Pipeline, state: WindowsState, *, step: int, epochs: int = 90) -> None:
     """With no more records and a watermark that stands, panes come to an end: no trigger fires for ever on nothing.
 
     What is pending may fire, after whatever delay, and after that each `AtWatermark` in the trigger at most once.
@@ -366,10 +366,10 @@ def quiet_input_goes_quiet(pipeline: Pipeline, state: State, *, step: int, epoch
             )
 
 
-def holds_for_fold(pipeline: Pipeline, epochs: Epochs) -> Run:
+def holds_for_fold(pipeline: Pipeline, epochs: Epochs) -> ReferenceRun:
     """All the laws, of the reference's fold; gives the fold's run."""
     pipeline = counting(combinable(pipeline) if pipeline.how is Accumulation.DISCARDING else pipeline)
-    state, panes, late, records = State(), list[Pane](), list[Late](), list[Record]()
+    state, panes, late, records = WindowsState(), list[Pane](), list[Late](), list[Record]()
     for bundle, clock in epochs:
         one = fold(pipeline, [(bundle, clock)], state)
         state = one.state
@@ -377,8 +377,8 @@ def holds_for_fold(pipeline: Pipeline, epochs: Epochs) -> Run:
         late += one.late
         records += bundle
         closed_is_batch(pipeline, records, panes, late, clock.watermark)
-        nothing_is_lost(pipeline, records, Run(state, tuple(panes), tuple(late)))
-    run = Run(state, tuple(panes), tuple(late))
+        nothing_is_lost(pipeline, records, ReferenceRun(state, tuple(panes), tuple(late)))
+    run = ReferenceRun(state, tuple(panes), tuple(late))
     if state.clock is not None and state.clock.watermark == END_OF_TIME:
         ended_is_batch(pipeline, records, panes, late)
         if state.windows:

@@ -18,8 +18,8 @@ from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.chain import Definition, before
 from tailrace.model.step import computation_state
-from tailrace.model.step.chain_fold import Run, fold_chain
-from tailrace.model.step.step import State
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
+from tailrace.model.step.step import WindowsState
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tests.support.native import in_micros, said_by_ledger, said_by_reference
@@ -41,7 +41,7 @@ def run(spark: SparkSession, lake: Lake, folder: Path, *definitions: Definition)
     return reports
 
 
-def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Run]:
+def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[ChainRun]:
     """What the reference says of the log's epochs, with the clocks that the log recorded."""
     log = definition.log.source
     columns = [*log.columns, "_epoch", "_source", "_offset"]
@@ -53,10 +53,10 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ru
     found = recorded(lake, log.name)
     clocks = [replace(found[epoch].clock, signals=()) for epoch in sorted(found)]
     epochs = [(bundles.get(clock.epoch, []), clock) for clock in clocks]
-    start = [Run(State(generation=1))] if isinstance(definition, Pipeline) else []
+    start = [ChainRun(WindowsState(generation=1))] if isinstance(definition, Pipeline) else []
     if (earlier := before(definition)) is not None:
         assert not isinstance(earlier, Pipeline)
-        start = [Run(computation_state.State()), *start]
+        start = [ChainRun(computation_state.KeysState()), *start]
     return fold_chain(definition, epochs, start)
 
 
@@ -67,7 +67,7 @@ def kept(spark: SparkSession, computation: Computation) -> Counter[tuple[Any, ..
     return Counter(tuple(row[column] for column in columns) for row in in_micros(rows).collect())
 
 
-def told(computation: Computation, run: Run) -> Counter[tuple[Any, ...]]:
+def told(computation: Computation, run: ChainRun) -> Counter[tuple[Any, ...]]:
     """What the reference tells, as a ledger does."""
     found = Counter[tuple[Any, ...]]()
     for one in run.productions:

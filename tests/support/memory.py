@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.lake.catalog.events import Notice, untold
-from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Change, Commit, Head, standing
+from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head, standing
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
@@ -111,7 +111,7 @@ class MemoryLake:
         return self.write(table, MAIN, rows, properties)
 
     def change(
-        self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
+        self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
         if self._table(table).refs.get(branch) != expected:
             raise MovedError(f"{branch} of {table} moved away from snapshot {expected}")

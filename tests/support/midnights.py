@@ -12,6 +12,7 @@ from tailrace.model.samples import examples
 from tailrace.model.windows.calendars import UNITS, Calendar
 from tailrace.model.windows.windows import Window
 from tailrace.sql.records.assignment import assigned
+from tailrace.sql.terms import Relation
 
 ZONES = ("UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza")
 
@@ -34,7 +35,7 @@ def calendars_agree(times: Sequence[int], table: str, query: Callable[[str], Row
     Raises `AssertionError` where a window is not the model's.
     """
     log = replace(examples.SCORES, arrival_time=None)
-    source = (
+    source = Relation(
         "(SELECT at, CAST(id AS string) AS team, 0L AS value, at AS seen, 0L AS _epoch, '' AS _source, id AS _offset "
         f"FROM {table})"
     )

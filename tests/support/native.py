@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace.engines.spark.executions.compiler import compiled
-from tailrace.engines.spark.executions.execution import Execution, OpenWindows
+from tailrace.engines.spark.executions.execution import OpenWindows, SparkExecution
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.lake.schema.contracts import log_contract
@@ -85,7 +85,7 @@ def run_native(
     spark: SparkSession,
     pipeline: Pipeline,
     epochs: Iterable[tuple[Sequence[Record], Clock]],
-    execution: Callable[[SparkSession, Pipeline], Execution] = Native,
+    execution: Callable[[SparkSession, Pipeline], SparkExecution] = Native,
     state: OpenWindows | None = None,
 ) -> Said:
     """What the native execution says of these epochs, or another one; from a state on, if one is given."""
@@ -108,7 +108,7 @@ def run_stages(
     spark: SparkSession,
     pipeline: Pipeline,
     epochs: Iterable[tuple[Sequence[Record], Clock]],
-    execution: type[Execution] | None = None,
+    execution: type[SparkExecution] | None = None,
 ) -> list[Said]:
     """What each stage says, in the execution that it takes or in this one; a stage reads the rows of the one before."""
     stages = [(execution or compiled)(spark, stage) for stage in pipeline.stages]

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace.cli.runtime.definitions import load
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
@@ -56,7 +56,7 @@ class Race:
     def backfill(self, *more: str) -> subprocess.Popen[str]:
         return self.start("backfill", self.definition, *more, "--json", java=False)
 
-    def ended(self, process: subprocess.Popen[str], *expected: Status) -> tuple[str, str]:
+    def ended(self, process: subprocess.Popen[str], *expected: ExitStatus) -> tuple[str, str]:
         out, err = process.communicate(timeout=PATIENT)
         assert process.returncode in expected, f"{process.args!r}: {process.returncode}\n{out}\n{err}"
         return out, err
@@ -69,7 +69,7 @@ class Race:
         if here:
             run_here("stream", self.definition, *self._source(16), "--once", env=self.env)
         else:
-            self.ended(self.stream("--once", per_epoch=16), Status.OK)
+            self.ended(self.stream("--once", per_epoch=16), ExitStatus.OK)
 
     def _source(self, per_epoch: int) -> tuple[str, ...]:
         return ("--from", str(self.landing.folder), "--per-epoch", str(per_epoch), "--json")
@@ -80,7 +80,7 @@ class Race:
 
     def audited(self) -> dict[str, Any]:
         """What the command finds, which is that it adds up."""
-        out, _ = self.ended(self.start("audit", self.definition, "--json", java=False), Status.OK)
+        out, _ = self.ended(self.start("audit", self.definition, "--json", java=False), ExitStatus.OK)
         found: dict[str, Any] = json.loads(out)
         return found
 

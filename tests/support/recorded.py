@@ -15,7 +15,7 @@ from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.epoch_properties import clock_properties
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
@@ -61,4 +61,4 @@ def record(
 def land(lake: Lake, log: str, rows: pa.Table, clock: Clock) -> None:
     """Append an epoch's records to a log, with what its commit says of the clock."""
     said = clock_properties(replace(clock, signals=()))
-    lake.change(log, Change(tuple(lake.written(log, rows))), said, lake.head(log).snapshot)
+    lake.change(log, FileChange(tuple(lake.written(log, rows))), said, lake.head(log).snapshot)

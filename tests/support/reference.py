@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import Change, Head
+from tailrace.lake.catalog.table_protocol import FileChange, Head
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.range_replacement import EndedRun, Replacing
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.correction import correct
 from tailrace.model.step.reference import backfilled
-from tailrace.model.step.step import Record, State, step
+from tailrace.model.step.step import Record, WindowsState, step
 from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
 from tailrace.model.windows.windows import Window
 from tests.support.worlds import NotYetError, Writer
@@ -109,12 +109,12 @@ class Fold:
         self.state = state
         return True
 
-    def _restored(self) -> State:
+    def _restored(self) -> WindowsState:
         rows = self.lake.contents(self.lease.table, self.lease.head.snapshot)
-        held: list[State] = [row["state"] for row in rows if row["kind"] == "partial"]
+        held: list[WindowsState] = [row["state"] for row in rows if row["kind"] == "partial"]
         if held:
             return held[-1]
-        return State(generation=self.lease.head.number("generation", 1))
+        return WindowsState(generation=self.lease.head.number("generation", 1))
 
     def close(self) -> None:
         self.follower.follow()
@@ -153,7 +153,7 @@ def written(
 ) -> None:
     """Write rows in each way that there is: the process writes to a branch of Spark's what is small."""
     if branch.direct or len(rows) % 2:
-        branch.hold(Change(tuple(rows), ("all",) if replaces else ()), said)
+        branch.hold(FileChange(tuple(rows), ("all",) if replaces else ()), said)
     else:
         lake.write(branch.table, branch.name, rows, said, replaces=replaces)
 
@@ -164,7 +164,7 @@ class Found:
 
     panes: Sequence[Pane]
     counts: Mapping[str, int]
-    state: State | None = None
+    state: WindowsState | None = None
 
 
 class Backfill:
@@ -174,7 +174,7 @@ class Backfill:
         self.lake, self.pipeline, self.first, self.last, self.opened = writer.lake, pipeline, first, last, opened
         self.direct = writer.direct
 
-    def run(self) -> Ended:
+    def run(self) -> EndedRun:
         head = self.lake.head(f"{self.pipeline.name}__ledger")
         runs = Runs(self.lake, self.pipeline)
         run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tailrace.engines.choose import Choice, Engine
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
@@ -29,9 +29,9 @@ def cluster(spark: SparkSession, lake: Lake | None = None) -> ClusterSession:
     """What a run on Spark asks, in a session that is there."""
     from tailrace.engines.spark.cluster import ClusterSession
 
-    return ClusterSession(spark, lake or Lake(Settings()), Choice(Engine.SPARK, "of the test"), small=False)
+    return ClusterSession(spark, lake or Lake(Settings()), EngineChoice(Engine.SPARK, "of the test"), small=False)
 
 
 def in_process(lake: Lake | None = None) -> DuckSession:
     """What a run on DuckDB asks."""
-    return DuckSession(lake or Lake(Settings(memory="1GB")), Choice(Engine.DUCKDB, "of the test"))
+    return DuckSession(lake or Lake(Settings(memory="1GB")), EngineChoice(Engine.DUCKDB, "of the test"))

@@ -20,18 +20,19 @@ from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.joins import KINDS, Near, Pack, Pairs, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, ElementWise
-from tailrace.model.step.reference import Run, batch, fold_stages
-from tailrace.model.step.step import Record, State
+from tailrace.model.step.reference import ReferenceRun, batch, fold_stages
+from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.triggers.combinators import AfterCount, AfterDelay, AfterWatermark, Every, Repeat
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST, Accumulation, Pane, answers
 from tailrace.model.windows.windows import Fixed, Global, Sliding
+from tailrace.sql.terms import Query, Relation
 from tests.support import laws
 from tests.support.laws import Broken, Epochs, Place
 from tests.support.strategies import pipelines
 
 
-def computed(by: Answering, log: str) -> str:
+def computed(by: Answering, log: Relation) -> Query:
     """The answers of a log's records, stage by stage, with no windows of records: as a backfill asks for them."""
     return by.computed(log if by.earlier is None else by.changed(computed(by.earlier, log)))
 
@@ -161,17 +162,18 @@ def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tup
     )
 
 
-def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[Run, ...]:
+def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[ReferenceRun, ...]:
     """All the laws, of every stage of the reference's fold; gives the stages' runs."""
     stages = pipeline.stages
-    states: tuple[State, ...] = ()
-    runs = tuple(Run(State(), (), ()) for _ in stages)
+    states: tuple[WindowsState, ...] = ()
+    runs = tuple(ReferenceRun(WindowsState(), (), ()) for _ in stages)
     records: list[Record] = []
     for bundle, clock in epochs:
         one = fold_stages(pipeline, [(bundle, clock)], states)
         states = tuple(run.state for run in one)
         runs = tuple(
-            Run(new.state, (*old.panes, *new.panes), (*old.late, *new.late)) for old, new in zip(runs, one, strict=True)
+            ReferenceRun(new.state, (*old.panes, *new.panes), (*old.late, *new.late))
+            for old, new in zip(runs, one, strict=True)
         )
         records += bundle
         for stage, run in zip(stages[1:], runs[1:], strict=True):
@@ -195,7 +197,7 @@ def holds_for_stages(pipeline: Pipeline, epochs: Epochs) -> tuple[Run, ...]:
     return runs
 
 
-def closed_are_batch(stage: Pipeline, records: list[Record], first: Run, run: Run) -> None:
+def closed_are_batch(stage: Pipeline, records: list[Record], first: ReferenceRun, run: ReferenceRun) -> None:
     """L1, at any time: the answers of windows that the stage's watermark has closed are the batch's over what came."""
     clock = run.state.clock
     assert clock is not None

@@ -20,7 +20,7 @@ from tailrace.airflow.report import COUNTED
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import instant, moment, text
 from tailrace.model.definition.chain import Ranged
-from tailrace.runners.jobs import BackfillJob, Outcome, Runner, RunnerError
+from tailrace.runners.jobs import BackfillJob, JobOutcome, Runner, RunnerError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -114,13 +114,13 @@ class BackfillOperator(BaseOperator):
         interval = table.infer_manual_data_interval(run_after=coerce_datetime(moment(end)))
         return _micros(interval.start), _micros(interval.end)
 
-    def _run(self, jobs: Sequence[BackfillJob]) -> list[Outcome]:
+    def _run(self, jobs: Sequence[BackfillJob]) -> list[JobOutcome]:
         runner = self._running = self.runner()
         with ThreadPoolExecutor(len(jobs)) as pool:
             running = [pool.submit(runner.backfill, job, lambda doing: self.log.info("%s", doing)) for job in jobs]
             return [outcome for future in running for outcome in future.result()]
 
-    def _done(self, outcomes: Sequence[Outcome], *, dry_run: bool) -> dict[str, Any]:
+    def _done(self, outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any]:
         sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
         return {
             **sums,
@@ -132,7 +132,7 @@ class BackfillOperator(BaseOperator):
         }
 
 
-def summed(outcomes: Sequence[Outcome], sums: dict[str, int], *, dry_run: bool) -> str:
+def summed(outcomes: Sequence[JobOutcome], sums: dict[str, int], *, dry_run: bool) -> str:
     """Sum up what a run did, in one line."""
     over = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
     counts = f"{sums['changed']:,} changed, {sums['untouched']:,} untouched, {sums['retracted']:,} retracted"

@@ -42,7 +42,7 @@ _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
 
 
 @dataclass(frozen=True)
-class Bundle:
+class ClusterBundle:
     """The parts that a bundle is to have.
 
     `root` is the checkout, `jars` the folder of the pinned jars. `python` is the interpreter of the environment, made
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             address(options.to)  # so that a wrong one is said before the work
         extras = tuple(dict.fromkeys(("aws", *more, *options.extra)))
         root = Path(__file__).resolve().parents[3]
-        bundle = Bundle(root, Settings().jars, options.python, extras, (*GROUPS, *more), options.spark)
+        bundle = ClusterBundle(root, Settings().jars, options.python, extras, (*GROUPS, *more), options.spark)
         bundle.build(options.out, lambda text: print(f"bundle: {text}", flush=True))
         print(f"bundle: {options.out}")
         if options.to is not None:

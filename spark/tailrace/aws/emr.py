@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.aws.objects import AwsError, client, get, put
-from tailrace.runners.exit_status import Status
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, Streaming, StreamJob
+from tailrace.runners.exit_status import ExitStatus
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, Streaming, StreamJob
 from tailrace.runners.keeper import FINAL, why
 from tailrace.runners.submit import last_object
 
@@ -129,10 +129,10 @@ class EmrServerless:
         """The service's client."""
         return client("emr-serverless")
 
-    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Submit a backfill, and wait until it has ended."""
         there = job.model_copy(update={"definition": self.application.there(job.definition)})
-        return Outcome.all_of(self._done("backfill", [*there.words, "--json"], tell))
+        return JobOutcome.all_of(self._done("backfill", [*there.words, "--json"], tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit maintenance, and wait until it has ended."""
@@ -187,8 +187,8 @@ class EmrServerless:
         if self._cancelled or ended.state == "CANCELLED":
             raise Cancelled("cancelled: nothing more is committed")
         status, reason = self._ended(ended)
-        if status not in (0, Status.GAVE_WAY):
-            raise RunnerError(reason, again=status != Status.USAGE)
+        if status not in (0, ExitStatus.GAVE_WAY):
+            raise RunnerError(reason, again=status != ExitStatus.USAGE)
         return last_object(self._outcome(ended).get("out", ""))
 
     def _submit(self, command: str, words: Sequence[str], name: str, **more: Any) -> str:

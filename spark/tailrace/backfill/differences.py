@@ -18,11 +18,11 @@ from tailrace.model.step.correction import Correction
 from tailrace.model.step.transition import Row, Transition
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.transition_rows import Chain
-from tailrace.sql.queries import equal_in, side_by_side
+from tailrace.sql.query_shapes import equal_in, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 
 class OpenWindowsCorrected:
@@ -33,7 +33,7 @@ class OpenWindowsCorrected:
         self.rules = Transition(pipeline, Sql())
         self.parts = {name: part.type for name, part in pipeline.parts.items()}
 
-    def corrected(self, computed: str, state: str, held: str, meant: str) -> str:
+    def corrected(self, computed: Query, state: Relation, held: Query, meant: Condition) -> Query:
         """Compare the windows of the range with the log; the relation returned has a row for each window.
 
         `computed` are the batch answers (`answers.batch`), `state` is a view of the open windows, both of the range,
@@ -45,16 +45,16 @@ class OpenWindowsCorrected:
         # Materialised, else a filter on the result would be pushed through all the steps, and grow with each.
         return self._changes(self.session.materialized(started))
 
-    def rows(self, view: str) -> str:
+    def rows(self, view: Relation) -> Query:
         """Write the SQL of the ledger rows for a view of `corrected`'s result; equal windows give none."""
-        partials = Rows(self.pipeline).of_corrected(view, "remains", "open AND NOT remains")
-        return f"{pane_rows(self.pipeline, view, self.written)} UNION ALL {partials}"
+        partials = Rows(self.pipeline).of_corrected(view, Condition("remains"), Condition("open AND NOT remains"))
+        return Query(f"{pane_rows(self.pipeline, view, self.written)} UNION ALL {partials}")
 
     @property
-    def _gone(self) -> str:
-        return str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L"))
+    def _gone(self) -> Condition:
+        return Condition(str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L")))
 
-    def _beside(self, computed: str, state: str, held: str, meant: str) -> str:
+    def _beside(self, computed: Query, state: Relation, held: Query, meant: Condition) -> Query:
         """Write the SQL that joins each window's batch answer, state and held answer; null where one is missing."""
         pipeline, keys = self.pipeline, names(self.pipeline)
         place = [*keys, *SPAN]
@@ -63,7 +63,7 @@ class OpenWindowsCorrected:
         items += [f"c.{quoted(n)} AS {quoted(f'new_{n}')}" for n in pipeline.results]
         items += [f"s.{quoted(n)} AS {quoted(f's_{n}')}" for n in self.rules.columns()]
         items += ["c._there IS NOT NULL AS computed", "s._there IS NOT NULL AS open"]
-        both = side_by_side(("c", f"({computed})"), ("s", state), equal_in("c", "s", keys, SPAN))
+        both = side_by_side(("c", bracketed(computed)), ("s", state), equal_in("c", "s", keys, SPAN))
         first = f"SELECT {listed(items)} FROM {both}"
         held = self._held(held, state, meant)
         items = [f"COALESCE(f.{n}, h.{n}) AS {n}" for n in place]
@@ -73,12 +73,13 @@ class OpenWindowsCorrected:
         items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
         items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
         items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
-        return f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {equal_in('f', 'h', keys, SPAN)}"
+        on = equal_in("f", "h", keys, SPAN)
+        return Query(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
 
-    def _held(self, held: str, state: str, meant: str) -> str:
+    def _held(self, held: Query, state: Relation, meant: Condition) -> Query:
         """Select the answers of the windows meant, and of windows that merged away and are not retracted yet (V3)."""
         if not self.pipeline.where.merges:
-            return f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {meant}"
+            return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {meant}")
         keys = names(self.pipeline)
         old = f"SELECT {listed(keys, ['INLINE(predecessors)'])} FROM {state}"
         spans = ", ".join(f"w.{name} AS _old_{name}" for name in SPAN)
@@ -86,7 +87,7 @@ class OpenWindowsCorrected:
         on = " AND ".join([*(f"a.{n} <=> l.{n}" for n in keys), *(f"a.{n} = l._old_{n}" for n in SPAN)])
         items = "a.*, true AS _there, COALESCE(l._away, false) AS _merged_away"
         both = f"SELECT {items} FROM ({held}) a LEFT JOIN ({lost}) l ON {on}"
-        return f"SELECT * FROM ({both}) WHERE _merged_away OR {meant}"
+        return Query(f"SELECT * FROM ({both}) WHERE _merged_away OR {meant}")
 
     def _types(self) -> dict[str, str]:
         """Return the columns of `_beside` with their types."""
@@ -101,12 +102,12 @@ class OpenWindowsCorrected:
             **dict.fromkeys(("computed", "open", "answered", "merged_away"), "boolean"),
         }
 
-    def _started(self, beside: str) -> str:
+    def _started(self, beside: Query) -> Query:
         """Write the SQL of the windows as they start anew: their state, `told`, and whether the old state was `alike`.
 
         `told` says whether a pane comes out, `alike` whether the state that the stream had adds up to the same.
         """
-        chain = Chain(f"SELECT * FROM ({beside})", list(self._types()))
+        chain = Chain(all_of(bracketed(beside)), list(self._types()))
         now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
         fixed: Row = {**now, "new_generation": f"{self.written.generation}L"}
         correction = Correction(self.rules)
@@ -117,7 +118,7 @@ class OpenWindowsCorrected:
         chain.add({"alike": f"({same})"})
         return chain.text
 
-    def _changes(self, started: str) -> str:
+    def _changes(self, started: Relation) -> Query:
         """Write the SQL that decides the `change` of each window, with the columns that `corrected` describes."""
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.results)
@@ -140,16 +141,16 @@ class OpenWindowsCorrected:
         written = self.written
         items += [f"{written.epoch}L AS epoch", f"{written.processing_time}L AS now"]
         items += [f"{written.generation}L AS new_generation"]
-        return f"SELECT {listed(items)} FROM (SELECT *, {wrong} AS wrong FROM ({marked}))"
+        return Query(f"SELECT {listed(items)} FROM (SELECT *, {wrong} AS wrong FROM ({marked}))")
 
 
 class PythonCorrected(OpenWindowsCorrected):
     """The correction of one definition's open windows by the model's own Python, for combiners that combine there."""
 
-    def _started(self, beside: str) -> str:
+    def _started(self, beside: Query) -> Query:
         rules = Transition(self.pipeline, Scalars())
         types = {**self._types(), **rules.columns(), "told": "boolean", "alike": "boolean"}
-        return f"SELECT * FROM {self.session.mapped(beside, partial(starter, rules, self.written), types)}"
+        return all_of(self.session.mapped(beside, partial(starter, rules, self.written), types))
 
 
 def correcting(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrected:

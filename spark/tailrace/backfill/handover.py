@@ -21,7 +21,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.epoch_properties import ONWARD
-from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.range_replacement import EndedRun, Replacing
 from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
@@ -31,6 +31,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import Condition, Query
 
 
 class Handover(WindowsRun):
@@ -58,7 +59,7 @@ class Handover(WindowsRun):
     def _tried(self, run: Run, head: Head) -> Found:
         return self._computed(self._correcting(run, head), head)
 
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
         return replacing.open(run)
 
     def compute(self, run: Run, pinned: Head) -> Found:
@@ -77,20 +78,20 @@ class Handover(WindowsRun):
         written, within = correction.written, in_range(self.first, self.last)
         log = records(self.answering, self.first, self.last, written.epoch)
         computed = self.answering.batch(self.answering.assigned(log), within)
-        state = self.session.materialized(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}")
+        state = self.session.materialized(Query(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}"))
         held = current(self.pipeline, self.session.table(self.pipeline.name))
         counted = self.session.counted(
             correction.corrected(computed, state, held, within),
             {
-                "changed": "change IN ('changed', 'new') OR (change = 'state' AND remains)",
-                "untouched": "change = 'same' AND computed",
-                "retracted": "change = 'gone' OR (change = 'state' AND NOT remains)",
+                "changed": Condition("change IN ('changed', 'new') OR (change = 'state' AND remains)"),
+                "untouched": Condition("change = 'same' AND computed"),
+                "retracted": Condition("change = 'gone' OR (change = 'state' AND NOT remains)"),
             },
         )
         self.session.free(state)
         return Found(counted.relation, counted.counts)
 
-    def _state(self, written: BackfillVersion, head: Head | None) -> str:
+    def _state(self, written: BackfillVersion, head: Head | None) -> Query:
         """Write the SQL of the open windows in the ledger, as of its head's snapshot or, without a head, the newest."""
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
         return Rows(self.pipeline).within_reach(ledger, written.watermark)

@@ -27,6 +27,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Condition, Query
 
 
 def backfill_map(
@@ -87,10 +88,10 @@ class MapRun(ClosedRun):
         terms = [f"source_epoch <= {epoch}L"]
         terms += [] if first is None else [f"{PANE_TIME} >= {log_records.stamp(first)}"]
         terms += [] if last is None else [f"{PANE_TIME} < {log_records.stamp(last)}"]
-        held = map_rows.current(self.map, self.session.table(self.ledger, where), " AND ".join(terms))
+        held = map_rows.current(self.map, self.session.table(self.ledger, where), Condition(" AND ".join(terms)))
         return self._counted(map_rows.differences(self.map, computed, held))
 
-    def _new(self, computed: str) -> Found:
+    def _new(self, computed: Query) -> Found:
         """Count every computed row as new, where the ledger has no row of the range."""
         text = map_rows.new(self.map, computed)
         if not self.session.direct:
@@ -99,9 +100,9 @@ class MapRun(ClosedRun):
         relation = self.session.view(text)
         return Found(relation, dict.fromkeys(COUNTS, 0) | {"changed": self.session.count(relation)})
 
-    def _counted(self, text: str) -> Found:
+    def _counted(self, text: Query) -> Found:
         kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
-        counted = self.session.counted(text, {name: f"change {kind}" for name, kind in kinds.items()})
+        counted = self.session.counted(text, {name: Condition(f"change {kind}") for name, kind in kinds.items()})
         return Found(counted.relation, counted.counts)
 
 

@@ -20,7 +20,7 @@ from tailrace.backfill.shared_answers import Shared
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
@@ -36,6 +36,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import current, differences, events_from, events_until, in_range, new
 from tailrace.sql.results.backfill_rows import pane_rows
+from tailrace.sql.terms import Condition
 
 __all__ = ["BackfillError", "Backfilled", "backfill", "backfill_stages", "engine_for"]
 
@@ -98,7 +99,7 @@ def backfill_stages(
     return here_first(lake, run) if spark else run(lake)
 
 
-def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> Choice:
+def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> EngineChoice:
     """Choose the engine for a range, as `backfill` does, and raise `backfill`'s errors for the range and the tables."""
     _check(lake, pipeline, first, last)
     return choice_for(lake, pipeline, [_read(lake, pipeline, first, last)])[0]
@@ -168,10 +169,10 @@ class _Closed(ClosedRun, WindowsRun):
         counted = self.session.counted(
             text_,
             {
-                "changed": "change IN ('changed', 'new')",
-                "untouched": "change = 'same'",
-                "retracted": "change = 'gone'",
-                "held": "change <> 'new'",
+                "changed": Condition("change IN ('changed', 'new')"),
+                "untouched": Condition("change = 'same'"),
+                "retracted": Condition("change = 'gone'"),
+                "held": Condition("change <> 'new'"),
             },
         )
         return Found(counted.relation, counted.counts)

@@ -6,9 +6,10 @@ from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import Answering
 from tailrace.model.base.time import instant
 from tailrace.sql.results.answers import events_from, events_until
+from tailrace.sql.terms import Condition, Query, Relation
 
 
-def records(answering: Answering, first: int, last: int, epoch: int) -> str:
+def records(answering: Answering, first: int, last: int, epoch: int) -> Relation:
     """Write the query, in brackets, of the log's records up to an epoch that windows of `[first, last)` may hold.
 
     The range is of window timestamps, in microseconds.
@@ -35,8 +36,8 @@ def _reached_back(answering: Answering, first: int, epoch: int) -> int:
     while since > earliest:
         since = max(earliest, first - back)
         span = log_records.records(answering.session, pipeline.stages[0].log, epoch, since, first + gap)
-        edge = f"window_end > {first}L AND window_start < {since + gap}L"
-        if not answering.session.rows(f"{answering.batch(answering.assigned(span), edge)} LIMIT 1"):
+        edge = Condition(f"window_end > {first}L AND window_start < {since + gap}L")
+        if not answering.session.rows(Query(f"{answering.batch(answering.assigned(span), edge)} LIMIT 1")):
             break
         back *= 2
     return since

@@ -16,7 +16,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.answers_merge import Follows
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import Ended, Replacing
+from tailrace.lake.commit.range_replacement import EndedRun, Replacing
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Ranged
@@ -36,7 +36,7 @@ class RangeRun(ABC):
         epoch = head.number("epoch")
         if dry_run:
             planned = draft(self.definition, self.first, self.last, epoch)
-            return ended(Ended(planned, self._tried(planned, head).counts), started, by)
+            return ended(EndedRun(planned, self._tried(planned, head).counts), started, by)
         runs = Runs(self.lake, self.definition)
         run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
         self.follower = self._followed(f"backfill_{run.run}")
@@ -79,7 +79,7 @@ class RangeRun(ABC):
         """Compute the differences for a dry run."""
 
     @abstractmethod
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
         """Replace the range, by the protocol for closed or for open windows."""
 
 
@@ -94,7 +94,7 @@ class ClosedRun(RangeRun):
     def _tried(self, run: Run, head: Head) -> Found:
         return self._computed(head.number("epoch"))
 
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> Ended:
+    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
         return replacing.closed(run)
 
     def compute(self, run: Run, pinned: Head) -> Found:

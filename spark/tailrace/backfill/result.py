@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.range_replacement import COUNTS, Ended
+from tailrace.lake.commit.range_replacement import COUNTS, EndedRun
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import Relation
 
 
 class BackfillError(TailraceError, RuntimeError):
@@ -32,7 +33,7 @@ class Backfilled:
     untouched: int
     retracted: int
     seconds: float
-    engine: Choice
+    engine: EngineChoice
     gave_way: Run | None = None
 
 
@@ -43,16 +44,16 @@ class Found:
     Besides the counts that runs have, `held` counts the windows of the range that have an answer.
     """
 
-    changes: str
+    changes: Relation
     counts: Mapping[str, int]
 
     @property
-    def different(self) -> str:
+    def different(self) -> Relation:
         """The windows that differ, as a query in brackets."""
-        return f"(SELECT * FROM {self.changes} WHERE change <> 'same')"
+        return Relation(f"(SELECT * FROM {self.changes} WHERE change <> 'same')")
 
 
-def ended(done: Ended, started: float, engine: Choice) -> Backfilled:
+def ended(done: EndedRun, started: float, engine: EngineChoice) -> Backfilled:
     """Sum up a run that began at `started`, in seconds of `time.perf_counter`, on an engine."""
     counts = {name: done.counts[name] for name in COUNTS}
     return Backfilled(done.run, **counts, seconds=time.perf_counter() - started, engine=engine, gave_way=done.above)

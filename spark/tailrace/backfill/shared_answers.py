@@ -11,6 +11,7 @@ from tailrace.engines.batch.batch_answers import Answering, answering
 from tailrace.engines.session_protocol import Session
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import in_range
+from tailrace.sql.terms import Query, Relation, all_of
 
 
 class Shared:
@@ -22,9 +23,9 @@ class Shared:
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
         self.session, self.first, self.last = session, first, last
         self.ends = answering(session, pipeline.finished)
-        self._relations: dict[tuple[str, int], str] = {}
+        self._relations: dict[tuple[str, int], Relation] = {}
 
-    def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> str:
+    def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> Query:
         """Write the query of a stage's answers as of an epoch of the log; `[first, last)` lies in the whole range.
 
         Answers that a later stage reads are computed at the first call.
@@ -35,20 +36,20 @@ class Shared:
             one = one.earlier
         if one is self.ends:
             return one.computed(self._read(one, epoch, first, last), in_range(first, last))
-        return f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}"
+        return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
     def close(self) -> None:
         """Free the kept answers."""
         while self._relations:
             self.session.free(self._relations.popitem()[1])
 
-    def _read(self, stage: Answering, epoch: int, first: int, last: int) -> str:
-        """Write the query of a stage's records, as far as a range of the last stage needs them."""
+    def _read(self, stage: Answering, epoch: int, first: int, last: int) -> Relation:
+        """Write the query, in brackets, of a stage's records, as far as a range of the last stage needs them."""
         if stage.earlier is None:
             return records(self.ends, first, last, epoch)
-        return stage.changed(f"SELECT * FROM {self._all(stage.earlier, epoch)}")
+        return stage.changed(all_of(self._all(stage.earlier, epoch)))
 
-    def _all(self, stage: Answering, epoch: int) -> str:
+    def _all(self, stage: Answering, epoch: int) -> Relation:
         """Return a relation of all answers of a stage in the whole range, computed once for each epoch."""
         at = stage.pipeline.name, epoch
         if at not in self._relations:

@@ -19,7 +19,7 @@ import tailrace
 from tailrace.cli.runtime import process
 from tailrace.cli.runtime.command_list import COMMANDS, loaded
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.usage import MEANING, Status, status_of
+from tailrace.cli.terminal.usage import MEANING, ExitStatus, status_of
 from tailrace.model.base.errors import TailraceError
 
 _DEBUG = "--debug"
@@ -46,7 +46,7 @@ class _Guarded(TyperGroup):
             raise typer.Exit(status_of(error)) from None
         except KeyboardInterrupt:
             Output().error("interrupted")
-            raise typer.Exit(Status.INTERRUPTED) from None
+            raise typer.Exit(ExitStatus.INTERRUPTED) from None
         except RuntimeError as error:
             # The command line's own ways out are RuntimeErrors, too.
             if isinstance(error, typer.Exit | typer.Abort):
@@ -82,10 +82,10 @@ def _unexpected(error: Exception, *, debug: bool) -> typer.Exit:
         with os.fdopen(handle, "w") as file:
             traceback.print_exception(error, file=file)
         Output().error(f"unexpected: {message}; the trace is in {path}, and --debug shows it")
-    return typer.Exit(Status.FAILED)
+    return typer.Exit(ExitStatus.FAILED)
 
 
-_STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for status in Status)
+_STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for status in ExitStatus)
 
 
 class _App(typer.Typer):

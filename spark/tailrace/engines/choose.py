@@ -23,7 +23,7 @@ class Engine(Enum):
 
 
 @dataclass(frozen=True)
-class Choice:
+class EngineChoice:
     """The chosen engine, and the reason as a clause for people."""
 
     engine: Engine
@@ -52,36 +52,36 @@ class Bounds:
             return self.engine is Engine.DUCKDB
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
-    def for_run(self, bytes: int, definition: Definition | None = None) -> Choice:
+    def for_run(self, bytes: int, definition: Definition | None = None) -> EngineChoice:
         """Choose the engine of a run that reads so many bytes of files; steps written for Spark always run on Spark."""
         fits = self.holds(bytes=bytes)
         how = "are within" if fits else "are more than"
         why = f"the files to read, {_megabytes(bytes)}, {how} TAILRACE_MEMORY, {self.limit}"
         if _for_spark(definition):
-            return Choice(Engine.SPARK, "a step is written for Spark")
+            return EngineChoice(Engine.SPARK, "a step is written for Spark")
         if _spells(definition):
-            return Choice(Engine.SPARK, _SPELLING)
+            return EngineChoice(Engine.SPARK, _SPELLING)
         if self.engine is not None:
             return self._named(self.engine)
-        return Choice(Engine.DUCKDB if fits else Engine.SPARK, why)
+        return EngineChoice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
-    def for_stream(self, definition: Definition) -> Choice:
+    def for_stream(self, definition: Definition) -> EngineChoice:
         """Choose the engine that a stream begins on; it goes over to Spark where an epoch or its state does not fit."""
         if _spells(definition):
-            return Choice(Engine.SPARK, _SPELLING)
+            return EngineChoice(Engine.SPARK, _SPELLING)
         state = "keys" if isinstance(definition, Computation) else "open windows"
         why = f"while epochs and {state} are within TAILRACE_MEMORY, {self.limit}"
         if self.engine is not None:
             return self._named(self.engine)
-        return Choice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if _for_spark(definition) else why)
+        return EngineChoice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if _for_spark(definition) else why)
 
     @property
     def limit(self) -> str:
         """The bound of the memory, as text for people."""
         return _megabytes(self.memory)
 
-    def _named(self, engine: Engine) -> Choice:
-        return Choice(engine, f"TAILRACE_ENGINE is {engine.value}")
+    def _named(self, engine: Engine) -> EngineChoice:
+        return EngineChoice(engine, f"TAILRACE_ENGINE is {engine.value}")
 
 
 def _for_spark(definition: Definition | None) -> bool:

@@ -24,11 +24,12 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.records.stage_records import claimed_ids
+from tailrace.sql.terms import Condition, Query, Relation
 
 SOONEST, LATEST = 0.05, 5.0
 """Seconds that a claimant waits, at first and at most, after another one overtook it."""
 
-Known: TypeAlias = Callable[[int | None, int], str]
+Known: TypeAlias = Callable[[int | None, int], Relation]
 """A function that names a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
 
 _ID = ("id", PANE_TIME)
@@ -43,7 +44,7 @@ class _Wanted:
     `rows` is the number of productions, `ids` that of the distinct ids among them; times are in microseconds.
     """
 
-    relation: str
+    relation: Relation
     ids: int
     rows: int
     first: int
@@ -55,9 +56,9 @@ class _Wanted:
         return every(since(PANE_TIME, self.first), up_to(PANE_TIME, self.last))
 
     @property
-    def within(self) -> str:
+    def within(self) -> Condition:
         """The SQL condition that a row is of these event times."""
-        return f"{PANE_TIME} BETWEEN TIMESTAMP_MICROS({self.first}L) AND TIMESTAMP_MICROS({self.last}L)"
+        return Condition(f"{PANE_TIME} BETWEEN TIMESTAMP_MICROS({self.first}L) AND TIMESTAMP_MICROS({self.last}L)")
 
 
 class Claiming:
@@ -67,7 +68,7 @@ class Claiming:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
-    def left_out(self, session: Session, rows: str, epoch: int, known: Known | None = None) -> str | None:
+    def left_out(self, session: Session, rows: Relation, epoch: int, known: Known | None = None) -> Relation | None:
         """Claim the productions of an epoch, and name a relation of the places of those that do not count.
 
         `rows` is a relation of the ledger's rows as they were computed. Returns None where all productions count. One
@@ -84,38 +85,39 @@ class Claiming:
         same = " AND ".join(f"w.{name} = c.{name}" for name in _ID)
         places = ", ".join(f"w.{name}" for name in CLAIM_PLACE)
         others = f"FROM {wanted.relation} w LEFT JOIN {counting} c ON {same} WHERE w.place > 1 OR c.id IS NULL"
-        return session.materialized(f"SELECT {places} {others}")
+        return session.materialized(Query(f"SELECT {places} {others}"))
 
     def close(self) -> None:
         """Close the registry."""
         self.registry.close()
 
-    def _wanted(self, session: Session, rows: str) -> _Wanted:
+    def _wanted(self, session: Session, rows: Relation) -> _Wanted:
         """Compute the productions to claim, with the place of each among those of the same id."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
-        relation = session.materialized(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})")
+        relation = session.materialized(Query(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"))
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
-        (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(place = 1) AS ids, {span} FROM {relation}")
+        (row,) = session.rows(Query(f"SELECT COUNT(*) AS n, COUNT_IF(place = 1) AS ids, {span} FROM {relation}"))
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
-    def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[str, bool]:
+    def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[Relation, bool]:
         """Claim the ids that are nobody's; name a relation of the ids that count, and tell whether these are all."""
-        ours = ""
+        ours = Relation("")
         for attempt in stamina.retry_context(
             on=MovedError, attempts=None, timeout=None, wait_initial=SOONEST, wait_max=LATEST
         ):
             with attempt:
                 ours = self._claimed(session, wanted, epoch, known)
-        (row,) = session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(claimed) AS earlier FROM {ours}")
+        (row,) = session.rows(Query(f"SELECT COUNT(*) AS n, COUNT_IF(claimed) AS earlier FROM {ours}"))
         if not row["earlier"]:
             return ours, row["n"] == wanted.ids
         same = " AND ".join(f"o.{name} = l.{name}" for name in _ID)
         claimed = claimed_ids(self.computation, self._ledger(session, wanted))
         there = f"SELECT DISTINCT {', '.join(_ID)} FROM ({claimed})"
-        left = session.materialized(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
+        others = Query(f"SELECT o.* FROM {ours} o LEFT JOIN ({there}) l ON {same} WHERE l.id IS NULL")
+        left = session.materialized(others)
         return left, session.count(left) == wanted.ids
 
-    def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> str:
+    def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> Relation:
         """Claim the ids that are nobody's; name a relation of ours, each with whether it was claimed before.
 
         Raises `MovedError` where another claimant committed meanwhile.
@@ -130,22 +132,23 @@ class Claiming:
         there = f"(SELECT * FROM {claims} WHERE {wanted.within})"
         same = " AND ".join(f"w.{name} = k.{name}" for name in _ID)
         ids = ", ".join(f"w.{name}" for name in _ID)
-        ours = session.materialized(
+        text = Query(
             f"SELECT {ids}, k.claimant IS NOT NULL AS claimed FROM {wanted.relation} w LEFT JOIN {there} k ON {same} "
             f"WHERE w.place = 1 AND (k.claimant IS NULL OR k.claimant = {claimant})"
         )
+        ours = session.materialized(text)
         new = f"FROM {ours} WHERE NOT claimed"
-        if session.count(f"(SELECT 1 {new})"):
-            text = f"SELECT {', '.join(_ID)}, {claimant} AS claimant, {epoch}L AS epoch {new}"
+        if session.count(Relation(f"(SELECT 1 {new})")):
+            text = Query(f"SELECT {', '.join(_ID)}, {claimant} AS claimant, {epoch}L AS epoch {new}")
             session.write(text, registry.branch, registry.properties(epoch), registry.lake)
             registry.publish()
         return ours
 
-    def _ledger(self, session: Session, wanted: _Wanted) -> str:
+    def _ledger(self, session: Session, wanted: _Wanted) -> Relation:
         """Write the query, in brackets, of the ledger's rows of the wanted event times."""
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
-        return f"(SELECT * FROM {table} WHERE {wanted.within})"
+        return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")
 
 
 class KeySide(Side, Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import EpochCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
@@ -19,7 +19,7 @@ Rows = TypeVar("Rows")
 
 
 @dataclass(frozen=True)
-class Passed:
+class MapState:
     """The state of a map between two epochs: the last epoch's clock, and the stream's generation. No window is open."""
 
     clock: Clock | None
@@ -35,7 +35,7 @@ class SteppedMap(Generic[Rows]):
     """The result of an epoch: the rows to write to the ledger, in the engine's own form, and the state after it."""
 
     rows: Rows
-    state: Passed
+    state: MapState
 
 
 class MapSide(ABC, Generic[Rows]):
@@ -43,7 +43,7 @@ class MapSide(ABC, Generic[Rows]):
 
     holds = False
 
-    def __init__(self, lake: Lake, definition: Map, choice: Choice) -> None:
+    def __init__(self, lake: Lake, definition: Map, choice: EngineChoice) -> None:
         self.lake, self.map, self.choice = lake, definition, choice
         self.ledger = ledger_name(definition.name)
 
@@ -55,24 +55,24 @@ class MapSide(ABC, Generic[Rows]):
     def write(self, stepped: SteppedMap[Rows], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
-    def nothing(self, generation: int) -> Passed:
-        return Passed(None, generation)
+    def nothing(self, generation: int) -> MapState:
+        return MapState(None, generation)
 
-    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Passed:
-        return Passed(clock, generation)
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> MapState:
+        return MapState(clock, generation)
 
-    def consume(self, bundle: Any, state: Passed) -> Any:
+    def consume(self, bundle: Any, state: MapState) -> Any:
         return bundle
 
-    def step(self, state: Passed, consumed: Any, clock: Clock) -> SteppedMap[Rows]:
+    def step(self, state: MapState, consumed: Any, clock: Clock) -> SteppedMap[Rows]:
         clock.after(state.clock)
-        return SteppedMap(self.made(consumed, clock, state.generation), Passed(clock, state.generation))
+        return SteppedMap(self.made(consumed, clock, state.generation), MapState(clock, state.generation))
 
-    def onward(self, state: Passed) -> int:
+    def onward(self, state: MapState) -> int:
         assert state.clock is not None
         return state.clock.watermark
 
-    def due(self, state: Passed, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+    def due(self, state: MapState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         return None
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
@@ -48,7 +48,7 @@ class EpochCounts:
 class Side(Protocol):
     """A stage on one engine. The types of states, bundles and stepped epochs are the engine's own."""
 
-    choice: Choice
+    choice: EngineChoice
 
     @property
     def direct(self) -> bool:

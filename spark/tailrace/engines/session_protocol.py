@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import Side
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
@@ -21,6 +21,7 @@ from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import Condition, Query, Relation
 
 OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function from Arrow batches to Arrow batches; a batch is handed out only after the one before it was taken."""
@@ -33,15 +34,15 @@ OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
 class Counted:
     """A computed relation, and the number of its rows that meet each condition."""
 
-    relation: str
+    relation: Relation
     counts: Mapping[str, int]
 
 
-class Gathering(Protocol):
+class RowGathering(Protocol):
     """The ledger rows of epochs that are folded again, collected in a relation."""
 
     @property
-    def relation(self) -> str:
+    def relation(self) -> Relation:
         """The name of the relation of the rows that were taken and settled so far."""
 
     def take(self, stepped: Any, before: Any) -> None:
@@ -55,73 +56,75 @@ class Session(Protocol):
     """An engine at work on the tables of a lake."""
 
     lake: Lake
-    choice: Choice
+    choice: EngineChoice
 
     @property
     def direct(self) -> bool:
         """Whether this process writes the commits itself (`lake.commit.branch`)."""
 
-    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+    def table(
+        self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
+    ) -> Relation:
         """Name a relation of a table's rows, as of `snapshot` if given.
 
         The lake `of` takes the place of the session's, if given. `where` only skips files: a text that wants just the
         rows that meet it has to filter them as well.
         """
 
-    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
         """Name a relation of a landed log's rows with the columns that its definition declares, even renamed ones."""
 
-    def relation_of(self, rows: pa.Table) -> str:
+    def relation_of(self, rows: pa.Table) -> Relation:
         """Name a relation of rows that are in memory."""
 
-    def view(self, text: str) -> str:
+    def view(self, text: Query) -> Relation:
         """Name a text as a view: it is computed anew wherever it is read."""
 
-    def materialized(self, text: str) -> str:
+    def materialized(self, text: Query) -> Relation:
         """Name a relation of a text's rows that is computed once."""
 
-    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+    def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         """Compute a text's rows as a relation now, and count the rows that meet each condition."""
 
-    def rows(self, text: str) -> list[dict[str, Any]]:
+    def rows(self, text: Query) -> list[dict[str, Any]]:
         """Return all rows of a text that has few."""
 
-    def readable_rows(self, text: str) -> list[dict[str, Any]]:
+    def readable_rows(self, text: Query) -> list[dict[str, Any]]:
         """Return all rows of a text that has few, in the form in which people are shown them.
 
         Instants of any year are UTC datetimes; structs and lists are as JSON has them, with fractions as decimals.
         """
 
-    def count(self, relation: str) -> int:
+    def count(self, relation: Relation) -> int:
         """Count the rows of a relation, a query in brackets, or whatever else may stand after FROM."""
 
-    def prepared(self, source: str, pipeline: Ranged) -> str:
+    def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
         """Name a relation of the records after the definition's steps; `selections.FAILED` is there if one may fail."""
 
-    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+    def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         """Name a relation of the rows, with these column types, that a Python function makes of a text's rows."""
 
     def by_key(
-        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
-    ) -> str:
+        self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> Relation:
         """Name a relation of the rows that a Python function makes of a text's rows, all rows of a key in one call."""
 
     def side(self, pipeline: Pipeline) -> Side:
         """Open the side of a stage, which takes the bundles that `bundles` makes."""
 
-    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[Any]:
+    def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:
         """Yield the rows of a text as a bundle for each of these epochs, by column `_epoch`."""
 
-    def gathered(self, pipeline: Pipeline) -> Gathering:
+    def gathered(self, pipeline: Pipeline) -> RowGathering:
         """Open a collection of ledger rows of a stage's epochs, which lasts as long as the session."""
 
-    def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
+    def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         """Append a text's rows to a branch, in a commit with these properties; in the lake `of`, if given."""
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
         """Return the follower that brings the answers of a pipeline up with its ledger."""
 
-    def free(self, relation: str) -> None:
+    def free(self, relation: Relation) -> None:
         """Drop a relation before the session ends."""
 
     def cancel(self) -> None:

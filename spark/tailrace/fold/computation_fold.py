@@ -7,10 +7,10 @@ from typing import Any
 
 from tailrace.engines.claims import Claiming, KeySide
 from tailrace.engines.protocol import EpochCounts
-from tailrace.fold.fold import EpochResult, Fold, Passed
+from tailrace.fold.fold import EpochResult, Fold, PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import LedgerFold
-from tailrace.fold.task_thread import Worker
+from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.lake.commit.lease import Lease
@@ -43,7 +43,7 @@ class ComputationFold(LedgerFold):
         super().__init__(lake, computation, sides, feeds=True, landing=landing)
         self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
 
-    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
+    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Return an epoch's productions: strong ones as they are kept, weak ones computed again."""
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
@@ -58,7 +58,7 @@ class ComputationFold(LedgerFold):
     def in_flight(self) -> int:
         return int(self.state.in_flight)
 
-    def follow(self, beside: Worker) -> None:
+    def follow(self, beside: TaskThread) -> None:
         """Do nothing: nothing follows the ledger of a computation, whose productions are read there."""
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class ComputationFold(LedgerFold):
             fed_back=folded.fed_back, engine=self.side.choice.engine.value,
         )  # fmt: skip
 
-    def _computed_again(self, epoch: int, there: EpochCommit | None) -> Passed:
+    def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Compute an epoch again, from the state before it and by the clocks that the ledger recorded."""
         name = self.computation.name
         clocks = {epoch: one.clock for epoch, one in recorded(self.lake, self.lease.table).items()}
@@ -101,4 +101,4 @@ class ComputationFold(LedgerFold):
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > 0 else side.nothing(1)
             stepped = side.step(keys, side.consume(bundle, keys), clocks[epoch])
             onward = BEGINNING if there is None or there.onward is None else there.onward
-            return Passed(side.passed(stepped), clocks[epoch], onward)
+            return PassedEpoch(side.passed(stepped), clocks[epoch], onward)

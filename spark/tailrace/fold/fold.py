@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tailrace.engines.spark.side import Bundled
-from tailrace.fold.task_thread import Worker
+from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
@@ -56,7 +56,7 @@ class EpochResult:
 
 
 @dataclass(frozen=True)
-class Passed:
+class PassedEpoch:
     """An epoch as its readers take it: its records, its clock, and the bound of their watermark (rule T3).
 
     `onward` is that bound, in microseconds.
@@ -74,7 +74,7 @@ class Passed:
         return Clock(self.clock.epoch, watermark, now, self.clock.signals)
 
 
-class State(Protocol):
+class FoldState(Protocol):
     """The state of a fold between two epochs."""
 
     @property
@@ -92,7 +92,7 @@ class Fold(Protocol):
     def definition(self) -> Definition: ...
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> FoldState: ...
 
     @property
     def epoch(self) -> int:
@@ -107,10 +107,10 @@ class Fold(Protocol):
     def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
         """Step an epoch of the `earlier` fold's ledger: `there` is its commit, None where that is gone."""
 
-    def passed_on(self) -> Passed:
+    def passed_on(self) -> PassedEpoch:
         """Return the staged epoch as its readers take it."""
 
-    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
+    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Return an epoch of the ledger as its readers take it; `there` is its commit, None where that is gone."""
 
     def publish(self) -> bool:
@@ -126,7 +126,7 @@ class Fold(Protocol):
     def in_flight(self) -> int:
         """The number of records in flight on a loop after the last epoch."""
 
-    def follow(self, beside: Worker) -> None:
+    def follow(self, beside: TaskThread) -> None:
         """Have the tables that follow the ledger brought up with it."""
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.follower import ProcessFollower
@@ -38,6 +38,7 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.selections import needs_spark
+from tailrace.sql.terms import Relation
 
 
 class Sides:
@@ -78,7 +79,7 @@ class Sides:
         if self.small and self.bounds.holds(bytes=_PACKED * bytes_read(scan)):
             own = self.database.cursor()
             with scanned(own, self.lake, log.name, where) as rows:
-                within = f"{rows} WHERE _epoch > {after} AND _epoch <= {until}"
+                within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
                 return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
         table = self.spark.table(self.lake.identifier(log.name))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
@@ -88,7 +89,7 @@ class Sides:
         choice = self.bounds.for_stream(definition)
         return self._by_cluster(definition, choice) if choice.engine is Engine.SPARK else self._here(definition, choice)
 
-    def _here(self, definition: Definition, choice: Choice) -> Side:
+    def _here(self, definition: Definition, choice: EngineChoice) -> Side:
         connection = self.database.cursor()
         if isinstance(definition, Computation):
             return DuckKeys(connection, self.lake, definition, choice)
@@ -97,7 +98,7 @@ class Sides:
             return DuckMap(connection, self.lake, definition, choice, steps)
         return DuckSide(connection, self.lake, definition, choice, steps)
 
-    def _by_cluster(self, definition: Definition, choice: Choice) -> Side:
+    def _by_cluster(self, definition: Definition, choice: EngineChoice) -> Side:
         if isinstance(definition, Computation):
             return SparkKeys(self.spark, self.lake, definition, choice)
         if isinstance(definition, Map):
@@ -119,7 +120,7 @@ class Sides:
             why = f"{state.count:,} {what}, too many for TAILRACE_MEMORY, {self.bounds.limit}"
         else:
             return side
-        return self._by_cluster(definition, Choice(Engine.SPARK, why))
+        return self._by_cluster(definition, EngineChoice(Engine.SPARK, why))
 
     def beside(self, definition: Definition, bundle: Bundled) -> Side:
         """Open a side that takes one bundle, beside the fold's own side."""

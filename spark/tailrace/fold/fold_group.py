@@ -18,7 +18,7 @@ from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import MapFold, PipelineFold
-from tailrace.fold.task_thread import Worker
+from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Dropped
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
@@ -66,7 +66,7 @@ class FoldGroup(Sequence[Fold]):
         stages = _stages(definitions)
         fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
         self._with_answers = keeping_answers(definitions)
-        self._following = Worker("following", room=1)
+        self._following = TaskThread("following", room=1)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, Fold] = {}
         self._pace = Pace.of(follow_every, lake.settings.freshness)

@@ -9,10 +9,10 @@ from typing import Any
 
 from tailrace.engines.protocol import EpochCounts, Side
 from tailrace.engines.spark.side import Bundled
-from tailrace.fold.fold import EpochResult, Fold, Passed, Phases
+from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
-from tailrace.fold.task_thread import Worker
+from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.events import WentOver
 from tailrace.lake.catalog.lake import Lake
@@ -84,21 +84,21 @@ class LedgerFold:
         """
         return self._stage_on(earlier.passed_on_again(epoch, there), phases)
 
-    def passed_on(self) -> Passed:
+    def passed_on(self) -> PassedEpoch:
         """Return the staged epoch, as records of a later stage."""
         staged = self._staged
         assert staged is not None
         onward = BEGINNING if staged.onward is None else staged.onward
-        return Passed(self.side.passed(staged.stepped), staged.folded.clock, onward)
+        return PassedEpoch(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
-    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> Passed:
+    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Return an epoch of the ledger as its readers take it."""
         records = self.side.passed_again(epoch)
         if there is None:
-            return Passed(records, Clock(epoch, BEGINNING, 0), BEGINNING)
+            return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
         # Where no state holds a reader back, the ledger need not record the bound of each epoch.
         free = BEGINNING if self.side.holds else there.clock.watermark
-        return Passed(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)
+        return PassedEpoch(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)
 
     def publish(self) -> bool:
         """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
@@ -156,7 +156,7 @@ class LedgerFold:
         """Settle what has to be settled before an epoch's result is written; return that result."""
         return stepped
 
-    def _stage_on(self, passed: Passed, phases: Phases) -> EpochResult:
+    def _stage_on(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
         consumed = self._consumed(passed.bundle, phases)
         return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
@@ -262,7 +262,7 @@ class PipelineFold(LedgerFold):
             self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
 
-    def follow(self, beside: Worker) -> None:
+    def follow(self, beside: TaskThread) -> None:
         """Have the answers brought up beside the stream, which waits where they are too far behind the ledger."""
         if not self._answers:
             return
@@ -316,7 +316,7 @@ class MapFold(LedgerFold):
         """Zero: a map has no loop."""
         return 0
 
-    def follow(self, beside: Worker) -> None:
+    def follow(self, beside: TaskThread) -> None:
         """Do nothing: nothing follows the ledger of a map, whose rows are read there."""
 
     def close(self) -> None:

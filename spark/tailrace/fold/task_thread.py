@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 
-class Worker:
+class TaskThread:
     """A thread with room for `room` tasks that are not done; a caller that brings one more waits.
 
-    >>> done, worker = [], Worker("doctest", room=2)
+    >>> done, worker = [], TaskThread("doctest", room=2)
     >>> for number in range(5):
     ...     worker.submit(lambda number=number: done.append(number))
     >>> worker.settle()

@@ -17,7 +17,7 @@ from tailrace.engines.spark.executions.execution import free
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.model.base.time import duration
 from tailrace.model.definition.log import Log
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, quoted
 
 TOGETHER = 8
 """The number of epochs whose ids are kept apart before they are brought together with the others."""
@@ -70,7 +70,8 @@ class Remembered:
             free(before)
             free(known)
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
-        first = queried(self.spark, good.join(ids, names, "left_semi"), lambda view: f"SELECT *, {place} FROM {view}")
+        some = good.join(ids, names, "left_semi")
+        first = queried(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
         # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)

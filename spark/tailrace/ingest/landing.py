@@ -15,7 +15,7 @@ from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import as_live
 from tailrace.engines.spark.side import Bundled
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.lease import TOKEN, Lease
 from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
@@ -119,7 +119,7 @@ class Landing:
             lease.branch.direct = direct
             lease.head = lease.branch.start(lease.head)
         if direct:
-            lease.branch.hold(Change(tuple(self.lake.written(lease.table, rows))), properties)
+            lease.branch.hold(FileChange(tuple(self.lake.written(lease.table, rows))), properties)
         else:
             self._by_spark(rows, lease, properties)
         return _Written(lease, rows, properties)

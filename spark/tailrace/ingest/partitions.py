@@ -20,7 +20,7 @@ from tailrace.ingest.sources import Kafka, Source
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.watermark_strategies import LAG_STEPS
 from tailrace.model.step.progress import ALL, Seen
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, quoted
 
 
 def watched(
@@ -35,7 +35,7 @@ def watched(
         assert connection is not None
         rows = queried_arrow(connection, read, text)
     else:
-        rows = [row.asDict() for row in queried(spark, read, lambda view: text.format(view=view)).collect()]
+        rows = [row.asDict() for row in queried(spark, read, lambda view: Query(text.format(view=view))).collect()]
     found: dict[str, Seen] = {}
     for row in rows:
         latest, arrived, lags = row["latest"], row["arrived"], {}

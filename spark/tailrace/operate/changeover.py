@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.spark.session import open_session
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.fold.pipeline_fold import PipelineFold
@@ -28,7 +28,7 @@ from tailrace.lake.change.generations import (
     FROM,
     GENERATION,
     MEANING,
-    Held,
+    Contents,
     beside,
     generation_of,
     go_over,
@@ -81,7 +81,7 @@ class Applied:
     seconds: float = 0.0
     lent: float = 0.0
     gave_way: Run | None = None
-    engine: Choice | None = None
+    engine: EngineChoice | None = None
 
 
 class _GaveWayError(Exception):
@@ -197,7 +197,7 @@ class _Generation:
         return self._fold.epoch
 
     @property
-    def engine(self) -> Choice:
+    def engine(self) -> EngineChoice:
         """The engine that folds the log; at the end, the one that folded its last epochs."""
         return self._fold.side.choice
 
@@ -243,7 +243,7 @@ class _Generation:
         beside = self.lake.table(ledger_name(self.name))
         properties = {**head_of(beside).properties, TOKEN: str(lease.token)}
         marks = {GENERATION: str(self.run.generation), MEANING: encode_meaning(self.pipeline.meaning), FROM: self.name}
-        return _gone_over(self.lake, lease, Held.of(beside), properties, marks)
+        return _gone_over(self.lake, lease, Contents.of(beside), properties, marks)
 
 
 def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
@@ -253,10 +253,10 @@ def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
     properties |= {TOKEN: str(lease.token), "generation": str(run.generation)}
     marks = {GENERATION: str(run.generation), FROM: tag}
     marks[MEANING] = ledger.properties.get(f"{MEANING}.{tag}", "")
-    return _gone_over(lake, lease, Held.of(ledger, there.snapshot), properties, marks)
+    return _gone_over(lake, lease, Contents.of(ledger, there.snapshot), properties, marks)
 
 
-def _gone_over(lake: Lake, lease: Lease, held: Held, properties: dict[str, str], marks: dict[str, str]) -> int:
+def _gone_over(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
     """Switch the ledger to another generation under the borrowed lease; returns the generation that is left.
 
     A backfill of closed windows, which takes no lease, may commit in between: its rows are left behind, too.

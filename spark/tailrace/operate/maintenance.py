@@ -37,7 +37,16 @@ from tailrace.lake.commit.epoch_properties import carry_forward
 from tailrace.lake.commit.retention import expired
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.upkeep.leftovers import milliseconds
-from tailrace.lake.upkeep.needs import TOGETHER, Need, Plan, UpkeepTable, need, needed_snapshots, planned, upkeep_tables
+from tailrace.lake.upkeep.needs import (
+    TOGETHER,
+    Need,
+    UpkeepPlan,
+    UpkeepTable,
+    need,
+    needed_snapshots,
+    planned,
+    upkeep_tables,
+)
 from tailrace.lake.upkeep.orphans import may_have_orphans
 from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
@@ -103,7 +112,7 @@ def maintain(
     Raises `LakeError` where there are no tables yet, and `MaintenanceError` where one could not be maintained.
     """
     session = when_needed(spark)
-    plan: Plan = planned(lake, definition, milliseconds())
+    plan: UpkeepPlan = planned(lake, definition, milliseconds())
     for table in plan.leftovers:
         # Another maintenance may have dropped it meanwhile.
         with suppress(LakeError, NoSuchTableError):

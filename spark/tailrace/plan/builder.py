@@ -23,7 +23,6 @@ from tailrace.plan.plan_stages import (
     Assign,
     Choice,
     Close,
-    Commit,
     DataTriggers,
     Execution,
     Follow,
@@ -31,8 +30,9 @@ from tailrace.plan.plan_stages import (
     KeptState,
     Meet,
     Plan,
+    PlannedCommit,
+    PlannedQuery,
     Prepare,
-    Query,
     Read,
     Stage,
     StateColumn,
@@ -45,7 +45,7 @@ from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.ways import Way, reasons, way
-from tailrace.sql.terms import Sql
+from tailrace.sql.terms import Relation, Sql
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "partials",
@@ -57,6 +57,11 @@ PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
     "restore",
 )
 """The names of the plan's SQL texts."""
+
+_BUNDLE, _CLOCK, _STATE, _PARTIALS, _TRANSITIONS, _LEDGER = map(
+    Relation, ("bundle", "clock", "state", "partials", "transitions", "ledger")
+)
+"""The names of the views that the plan's SQL texts read."""
 
 
 def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
@@ -71,33 +76,33 @@ def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
     )
 
 
-def queries(pipeline: Pipeline) -> list[Query]:
+def queries(pipeline: Pipeline) -> list[PlannedQuery]:
     """Write the SQL texts of an epoch as `engines.spark.executions.native` composes them, over views with plain names.
 
     Where the model's own step runs, the only text is the one by which a restart reads the open windows.
     """
     rows = Rows(pipeline)
-    restore = Query(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored("ledger"))
+    restore = PlannedQuery(RESTORE, "the open windows as a restart finds them in the ledger", rows.restored(_LEDGER))
     if way(pipeline) is Way.PYTHON:
         return [restore]
     texts = [
-        Query(
+        PlannedQuery(
             PARTIALS,
             "a row for each key and window that the bundle touches",
-            partials(pipeline, "bundle", "clock"),
+            partials(pipeline, _BUNDLE, _CLOCK),
         ),
-        Query(
+        PlannedQuery(
             TRANSITIONS,
             "each open or touched window after the epoch, and what came out of it on the way",
-            transitions(pipeline, met(pipeline, "state", "partials", "clock")),
+            transitions(pipeline, met(pipeline, _STATE, _PARTIALS, _CLOCK)),
         ),
-        Query(LEDGER, "the partials and panes that the ledger gains", rows.of_transitions("transitions")),
-        Query(TOO_LATE, "the late records that the ledger gains", rows.of_late(late(pipeline, "bundle", "clock"))),
+        PlannedQuery(LEDGER, "the partials and panes that the ledger gains", rows.of_transitions(_TRANSITIONS)),
+        PlannedQuery(TOO_LATE, "the late records that the ledger gains", rows.of_late(late(pipeline, _BUNDLE, _CLOCK))),
     ]
     if pipeline.finishing == "close":
-        text_ = rows.of_late(refused(pipeline, "bundle", "clock", "transitions"))
-        texts.append(Query(REFUSED, "the records that came to a window whose trigger is done", text_))
-    texts.append(Query(STATE, "the open windows that the next epoch starts from", rows.state("transitions")))
+        text_ = rows.of_late(refused(pipeline, _BUNDLE, _CLOCK, _TRANSITIONS))
+        texts.append(PlannedQuery(REFUSED, "the records that came to a window whose trigger is done", text_))
+    texts.append(PlannedQuery(STATE, "the open windows that the next epoch starts from", rows.state(_TRANSITIONS)))
     return [*texts, restore]
 
 
@@ -164,7 +169,7 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
             closing=pipeline.closing,
             finishing=pipeline.finishing,
         ),
-        Commit(
+        PlannedCommit(
             choice=_native("one append of one query's rows, published by moving a branch"),
             query=text_of(LEDGER),
             table=ledger_name(pipeline.name),

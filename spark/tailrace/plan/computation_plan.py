@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.contracts import Contract, contracts, spark_type
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation
@@ -48,7 +48,7 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
     yield "ledger", Execution.NATIVE, f"to {computation.name}__ledger: {', '.join(kinds)}"
 
 
-def plan_page(computation: Computation, engine: Choice) -> RenderableType:
+def plan_page(computation: Computation, engine: EngineChoice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the computation begins."""
     reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
     state = grid()
@@ -60,7 +60,7 @@ def plan_page(computation: Computation, engine: Choice) -> RenderableType:
     return page(computation, reads, engine, stages(computation), contracts(computation), (heading, state, ""))
 
 
-def data(computation: Computation, engine: Choice) -> dict[str, Any]:
+def data(computation: Computation, engine: EngineChoice) -> dict[str, Any]:
     """Return the plan as JSON data, with the engine on which a stream of the computation begins."""
     return {
         "computation": computation.name,
@@ -78,7 +78,7 @@ Stages: TypeAlias = Iterable[tuple[str, Execution, str]]
 def page(
     definition: Computation | Map,
     reads: str,
-    engine: Choice,
+    engine: EngineChoice,
     stages: Stages,
     tables: Iterable[Contract],
     state: Iterable[RenderableType] = (),
@@ -102,7 +102,7 @@ def page(
     )
 
 
-def plan_data(definition: Computation | Map, engine: Choice, stages: Stages) -> dict[str, Any]:
+def plan_data(definition: Computation | Map, engine: EngineChoice, stages: Stages) -> dict[str, Any]:
     """Return the JSON data that every plan has: the fingerprint, the engine, and the stages of an epoch."""
     return {
         "fingerprint": definition.fingerprint,

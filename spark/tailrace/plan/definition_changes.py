@@ -33,7 +33,7 @@ START = 15.0
 
 
 @dataclass(frozen=True)
-class Held:
+class LogSize:
     """The size of a log: its records, the bytes of its files, rejected records, first and last epoch and event time.
 
     Event times are microseconds. Epochs before the first were trimmed, or had no record.
@@ -59,7 +59,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChangePlan:
     """A definition compared with the definition of its tables. `parts` are those that differ, as they were and are.
 
     `generation` is the tables' current one, None where there are no tables; `before` are the generations that were
@@ -71,18 +71,18 @@ class Plan:
     parts: Mapping[str, tuple[Any, Any]]
     generation: int | None
     before: tuple[int, ...]
-    log: Held | None
+    log: LogSize | None
     estimate: Estimate | None
     refused: str | None
     readers: tuple[str, ...]
 
 
-def plan(lake: Lake, pipeline: Pipeline) -> Plan:
+def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     """Compare a definition with its tables in a lake. Raises `LakeError` where the lake cannot be opened."""
     name = ledger_name(pipeline.name)
     log = held(lake, pipeline.source) if lake.has(pipeline.source.name) else None
     if not lake.has(name):
-        return Plan(Change.NOTHING, {}, None, (), log, None, None, ())
+        return ChangePlan(Change.NOTHING, {}, None, (), log, None, None, ())
     ledger = lake.table(name)
     was = decode_meaning(ledger.properties[MEANING]) if ledger.properties.get(MEANING) else None
     means = decode_meaning(encode_meaning(pipeline.meaning))
@@ -92,7 +92,7 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
         # The parts are equal, but the fingerprint is not: an older Tailrace made it.
         kind = Change.UNKNOWN
     parts = changed(was, means) if was is not None and not same else {}
-    return Plan(
+    return ChangePlan(
         kind,
         parts,
         generation_of(ledger),
@@ -104,16 +104,16 @@ def plan(lake: Lake, pipeline: Pipeline) -> Plan:
     )
 
 
-def held(lake: Lake, log: Log) -> Held:
+def held(lake: Lake, log: Log) -> LogSize:
     """Measure a log by its manifests."""
     table, status = lake.table(log.name), log_status(lake, log.name, log)
     current = table.current_snapshot()
     summary = current.summary.additional_properties if current is not None and current.summary is not None else {}
     epochs, events = _range(table, "_epoch"), _range(table, log.event_time)
-    return Held(status.records, int(summary.get("total-files-size", "0")), status.rejected, epochs, events)
+    return LogSize(status.records, int(summary.get("total-files-size", "0")), status.rejected, epochs, events)
 
 
-def estimate(lake: Lake, pipeline: Pipeline, log: Held) -> Estimate:
+def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
     """Estimate how long it takes to fold a log's records, by the last `apply` run of the definition that committed."""
     rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
     if lake.has(runs.table):

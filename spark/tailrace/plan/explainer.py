@@ -14,7 +14,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.contracts import spark_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.source_text import length
@@ -23,7 +23,6 @@ from tailrace.plan.plan_stages import (
     Aggregate,
     Assign,
     Close,
-    Commit,
     DataTriggers,
     Execution,
     Follow,
@@ -31,8 +30,9 @@ from tailrace.plan.plan_stages import (
     KeptState,
     Meet,
     Plan,
+    PlannedCommit,
+    PlannedQuery,
     Prepare,
-    Query,
     Read,
     Stage,
     Take,
@@ -42,7 +42,7 @@ from tailrace.plan.plan_stages import (
 _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRIVER: "cyan"}
 
 
-def plan_page(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
+def plan_page(pipeline: Pipeline, plan: Plan, engine: EngineChoice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the pipeline begins."""
     reads = f"{'log' if pipeline.log.landed else 'after'} {pipeline.log.name}"
     return Group(
@@ -60,7 +60,7 @@ def plan_page(pipeline: Pipeline, plan: Plan, engine: Choice) -> RenderableType:
     )
 
 
-def sql(query: Query) -> Text:
+def sql(query: PlannedQuery) -> Text:
     """Lay out an SQL text of a plan under its name, in lines that a terminal may break but a file gets whole."""
     lexed = Syntax(pretty(query.text), "sql", theme="ansi_dark", background_color="default").highlight(
         pretty(query.text)
@@ -68,7 +68,7 @@ def sql(query: Query) -> Text:
     return Text("\n").join([Text(f"-- {query.name}: {query.gives}", style="bold"), lexed])
 
 
-def data(plan: Plan, engine: Choice) -> dict[str, Any]:
+def data(plan: Plan, engine: EngineChoice) -> dict[str, Any]:
     """Return the plan as JSON data, with the engine on which a stream begins; lengths of time are microseconds."""
     return {
         "pipeline": plan.pipeline,
@@ -286,7 +286,7 @@ def _(stage: Close) -> Iterator[str]:
 
 
 @_lines.register
-def _(stage: Commit) -> Iterator[str]:
+def _(stage: PlannedCommit) -> Iterator[str]:
     yield f"to {stage.table}: {', '.join(stage.kinds)}"
 
 
@@ -312,7 +312,7 @@ _TITLES: dict[type, str] = {
     AdvanceWatermark: "watermark",
     WatermarkTriggers: "on time",
     Close: "close",
-    Commit: "ledger",
+    PlannedCommit: "ledger",
     Follow: "answers",
 }
 

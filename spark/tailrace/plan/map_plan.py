@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.contracts import contracts
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import before
@@ -15,9 +15,10 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
 from tailrace.plan.computation_plan import page, plan_data, table_data
-from tailrace.plan.plan_stages import Execution, Query
+from tailrace.plan.plan_stages import Execution, PlannedQuery
 from tailrace.sql.records.selections import may_fail
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation
 
 
 def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
@@ -34,22 +35,22 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
     yield "ledger", Execution.NATIVE, f"to {definition.name}__ledger: productions{rejected}, one append an epoch"
 
 
-def query(definition: Map) -> Query | None:
+def query(definition: Map) -> PlannedQuery | None:
     """Write the SQL that makes the ledger's rows of a view of an epoch's records; None where a step runs in Python."""
-    records = map_rows.stepped(definition, "bundle")
+    records = map_rows.stepped(definition, Relation("bundle"))
     if records is None:
         return None
     text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)
-    return Query("ledger", "the rows of an epoch, here of epoch 0", text)
+    return PlannedQuery("ledger", "the rows of an epoch, here of epoch 0", text)
 
 
-def plan_page(definition: Map, engine: Choice) -> RenderableType:
+def plan_page(definition: Map, engine: EngineChoice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the map begins."""
     reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
     return page(definition, reads, engine, stages(definition), contracts(definition))
 
 
-def data(definition: Map, engine: Choice) -> dict[str, Any]:
+def data(definition: Map, engine: EngineChoice) -> dict[str, Any]:
     """Return the plan as JSON data, with the engine on which a stream of the map begins."""
     text = query(definition)
     return {

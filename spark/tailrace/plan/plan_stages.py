@@ -34,7 +34,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Query:
+class PlannedQuery:
     """An SQL text of an epoch, as it is run except for the names of its views; `gives` says what its rows are."""
 
     name: str
@@ -165,7 +165,7 @@ class Close:
 
 
 @dataclass(frozen=True)
-class Commit:
+class PlannedCommit:
     """Partials, panes and late records enter the ledger in one commit, after the log's (X2)."""
 
     choice: Choice
@@ -195,7 +195,7 @@ Stage: TypeAlias = (
     | AdvanceWatermark
     | WatermarkTriggers
     | Close
-    | Commit
+    | PlannedCommit
     | Follow
 )
 
@@ -237,8 +237,8 @@ class Plan:
     stages: tuple[Stage, ...]
     state: KeptState
     tables: tuple[Contract, ...]
-    queries: tuple[Query, ...]
+    queries: tuple[PlannedQuery, ...]
 
-    def query(self, name: str) -> Query:
+    def query(self, name: str) -> PlannedQuery:
         """Return the SQL text of this name. Raises `KeyError` where there is none."""
         return {query.name: query for query in self.queries}[name]

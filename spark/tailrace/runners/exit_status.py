@@ -9,7 +9,7 @@ from tailrace.model.base.errors import ClockError, TailraceError
 from tailrace.toolchain.tool_errors import ToolchainError
 
 
-class Status(IntEnum):
+class ExitStatus(IntEnum):
     """The exit statuses of commands. They are stable: scripts and schedulers may rely on them."""
 
     OK = 0
@@ -21,21 +21,21 @@ class Status(IntEnum):
 
 
 MEANING = {
-    Status.OK: "done, nothing found",
-    Status.FOUND: "found: an audit that does not add up, a replay that differs, a changed table, an ill setup",
-    Status.USAGE: "wrong arguments, definition, settings or installation",
-    Status.FAILED: "the run failed; running it again goes on where it was",
-    Status.GAVE_WAY: "gave way to another stream, or to a newer backfill",
-    Status.INTERRUPTED: "interrupted; a stream stops at an epoch boundary first",
+    ExitStatus.OK: "done, nothing found",
+    ExitStatus.FOUND: "found: an audit that does not add up, a replay that differs, a changed table, an ill setup",
+    ExitStatus.USAGE: "wrong arguments, definition, settings or installation",
+    ExitStatus.FAILED: "the run failed; running it again goes on where it was",
+    ExitStatus.GAVE_WAY: "gave way to another stream, or to a newer backfill",
+    ExitStatus.INTERRUPTED: "interrupted; a stream stops at an epoch boundary first",
 }
 
 
-def status_of(error: TailraceError) -> Status:
+def status_of(error: TailraceError) -> ExitStatus:
     """Return the exit status of an error: `USAGE` for what the user wrote, `FAILED` for what went wrong in the run."""
     if isinstance(error, FencedError):
-        return Status.GAVE_WAY
+        return ExitStatus.GAVE_WAY
     if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):
-        return Status.USAGE
+        return ExitStatus.USAGE
     if isinstance(error, ClockError):
-        return Status.FAILED
-    return Status.USAGE if isinstance(error, ValueError) else Status.FAILED
+        return ExitStatus.FAILED
+    return ExitStatus.USAGE if isinstance(error, ValueError) else ExitStatus.FAILED

@@ -11,7 +11,7 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
 from tailrace.plan.loader import load_ranged
-from tailrace.runners.jobs import BackfillJob, Outcome
+from tailrace.runners.jobs import BackfillJob, JobOutcome
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def backfilled(
     begun: Callable[[Session], None],
     *,
     spark: bool = True,
-) -> list[Outcome]:
+) -> list[JobOutcome]:
     """Run a backfill of a definition in this process; returns what it did to each stage.
 
     `begun` is called with the session before anything is computed. Without `spark` it raises `RoomError` where DuckDB
@@ -63,4 +63,4 @@ def backfilled(
         by_stage = backfill_stages(
             lake, definition, job.first, job.last, reason=job.reason, dry_run=job.dry_run, begun=begun, spark=spark
         )
-    return [Outcome.of(stage, run, dry_run=job.dry_run) for stage, own in by_stage for run in own]
+    return [JobOutcome.of(stage, run, dry_run=job.dry_run) for stage, own in by_stage for run in own]

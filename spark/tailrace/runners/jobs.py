@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
-from tailrace.runners.exit_status import Status, status_of
+from tailrace.runners.exit_status import ExitStatus, status_of
 
 if TYPE_CHECKING:
     from tailrace.backfill.result import Backfilled
@@ -39,7 +39,7 @@ class RunnerError(TailraceError, RuntimeError):
 
 def refusal(error: TailraceError) -> RunnerError:
     """Turn an error into a `RunnerError` of one line; errors in what the user wrote are not worth another try."""
-    return RunnerError(line_of(error), again=status_of(error) is not Status.USAGE)
+    return RunnerError(line_of(error), again=status_of(error) is not ExitStatus.USAGE)
 
 
 def line_of(error: Exception) -> str:
@@ -180,7 +180,7 @@ class GaveWay(BaseModel):
     generation: int
 
 
-class Outcome(BaseModel):
+class JobOutcome(BaseModel):
     """The result of a run for one stage, as `tailrace backfill --json` prints it. The range is of window timestamps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -201,7 +201,7 @@ class Outcome(BaseModel):
     gave_way_to: GaveWay | None
 
     @classmethod
-    def of(cls, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> Outcome:
+    def of(cls, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> JobOutcome:
         """Sum up a run of one stage."""
         run, other = backfilled.run, backfilled.gave_way
         return cls(
@@ -222,13 +222,13 @@ class Outcome(BaseModel):
         )
 
     @staticmethod
-    def as_data(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    def as_data(outcomes: Sequence[JobOutcome]) -> dict[str, Any]:
         """Return what a run did as JSON data: its last outcome, and under `earlier` the outcomes before."""
         *earlier, last = (one.model_dump(mode="json") for one in outcomes)
         return last | ({"earlier": earlier} if earlier else {})
 
     @classmethod
-    def all_of(cls, data: Mapping[str, Any]) -> list[Outcome]:
+    def all_of(cls, data: Mapping[str, Any]) -> list[JobOutcome]:
         """Read the outcomes of a run, in order, from the data of `as_data`. Raises `RunnerError` for other data."""
         last = {name: value for name, value in data.items() if name != "earlier"}
         try:
@@ -240,7 +240,7 @@ class Outcome(BaseModel):
 class Runner(Protocol):
     """A place in which backfills, maintenance and streams run. Several jobs may run at once."""
 
-    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Run a backfill to its end, passing its progress to `tell`; returns what it did to each stage, in order.
 
         Raises `RunnerError` where it fails. The commits of a run that failed or was killed are whole, and running the

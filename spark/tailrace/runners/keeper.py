@@ -21,12 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-from tailrace.runners.exit_status import Status
+from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place
 
-FINAL = (Status.USAGE, Status.GAVE_WAY)
+FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
 """The exit statuses of a stream that starting it again does not mend."""
 
 STARTING = 60.0
@@ -110,7 +110,7 @@ class Keeper:
             with self._lock() as lock:
                 if lock is not None:
                     ended = self._ended() or {"said": "it said nothing", "status": None}
-                    raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != Status.USAGE)
+                    raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != ExitStatus.USAGE)
             if pid is None and (pid := _read(self._state).get("pid")) is not None:
                 until = time.monotonic() + SEEN
             time.sleep(0.1)

@@ -30,7 +30,16 @@ from pydantic import SecretStr
 import tailrace
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.in_process import AT_ONCE, backfilled, fits, loaded
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob, line_of, refusal
+from tailrace.runners.jobs import (
+    BackfillJob,
+    Cancelled,
+    JobOutcome,
+    MaintainJob,
+    RunnerError,
+    StreamJob,
+    line_of,
+    refusal,
+)
 from tailrace.runners.keeper import Keeper, Keeping
 from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place, Settings
@@ -62,13 +71,13 @@ class Local(Keeping):
         self._turns = threading.BoundedSemaphore(AT_ONCE)
         self._cancelled = False
 
-    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Run a backfill in this process where DuckDB computes it, else in the worker, which is started if need be."""
         with self._turns:
             outcomes = self._here(job, tell)
-        return Outcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
+        return JobOutcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
 
-    def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome] | None:
+    def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome] | None:
         """Run a job in this process; None where the job needs Spark, or DuckDB runs out of room."""
         from tailrace.engines.duckdb.database.connection import RoomError
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tailrace.runners.exit_status import Status
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, StreamJob
+from tailrace.runners.exit_status import ExitStatus
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, StreamJob
 from tailrace.runners.keeper import Keeper, Keeping, why
 from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
@@ -46,9 +46,9 @@ class Submit(Keeping):
         self._running: set[subprocess.Popen[str]] = set()
         self._cancelled = False
 
-    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[Outcome]:
+    def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Submit a backfill, and wait until it has ended."""
-        return Outcome.all_of(self._submitted("backfill.py", job.words, tell))
+        return JobOutcome.all_of(self._submitted("backfill.py", job.words, tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit maintenance, and wait until it has ended."""
@@ -97,10 +97,10 @@ class Submit(Keeping):
             self._running.discard(process)
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
-        if process.returncode not in (0, Status.GAVE_WAY):
+        if process.returncode not in (0, ExitStatus.GAVE_WAY):
             # spark-submit forwards Python's error output to its standard output, with the rest.
             reason = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
-            raise RunnerError(reason, again=process.returncode != Status.USAGE)
+            raise RunnerError(reason, again=process.returncode != ExitStatus.USAGE)
         return last_object(out)
 
 

@@ -7,10 +7,44 @@ text as the one before, and Spark finds its generated code in its cache.
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import NewType
 
 from tailrace.model.base.algebra import Term
 from tailrace.model.base.types import decimal_parts, element_type, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
+
+Query = NewType("Query", str)
+"""A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
+
+Relation = NewType("Relation", str)
+"""What may follow FROM: a table's or view's name, or a query in brackets.
+
+Where a query ends with it, but for an order, it may also be a join, or have a condition behind WHERE.
+"""
+
+Condition = NewType("Condition", str)
+"""A truth value over the columns of one relation, or of those that are joined."""
+
+ALWAYS = Condition("true")
+"""The condition that every row meets."""
+
+
+def bracketed(query: Query) -> Relation:
+    """Make a query a relation, by brackets around it.
+
+    >>> bracketed(Query("SELECT 1 AS n"))
+    '(SELECT 1 AS n)'
+    """
+    return Relation(f"({query})")
+
+
+def all_of(relation: Relation) -> Query:
+    """Write the query of all rows and columns of a relation.
+
+    >>> all_of(Relation("p"))
+    'SELECT * FROM p'
+    """
+    return Query(f"SELECT * FROM {relation}")
 
 
 def quoted(name: str) -> str:

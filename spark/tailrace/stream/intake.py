@@ -33,6 +33,7 @@ from tailrace.lake.schema.filters import at_most
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.progress import Progress, Seen
+from tailrace.sql.terms import Relation
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ class Intake:
         assert self._database is not None
         epoch, times = self.landing.epoch, times_of(self.lake, self.log.name)
         with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
-            declared = as_declared(self.lake, self.log, f"{rows} WHERE _epoch <= {epoch}")
-            return RememberedRows(self._database, self.log, times, f"({declared})")
+            declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
+            return RememberedRows(self._database, self.log, times, Relation(f"({declared})"))
 
     def _of_rows(
         self, table: pa.Table, entries: _Entries, read: Mapping[str, str], duplicates: int = 0, files: int = 0

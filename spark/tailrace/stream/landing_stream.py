@@ -33,7 +33,7 @@ from tailrace.engines.spark.executions.execution import lost_with_an_executor
 from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.fold_group import FoldGroup, StreamError, only_log
-from tailrace.fold.task_thread import Worker
+from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Source
@@ -78,7 +78,7 @@ class Stream:
         self._stopped = self._once = False
         self._failure: BaseException | None = None
         self._query_id = ""
-        self._folding = Worker("folding", room=2)
+        self._folding = TaskThread("folding", room=2)
         for stage in (stage for definition in pipelines for stage in chain(definition)):
             # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
             check_definition(lake, stage)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
@@ -19,7 +19,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, all_of, quoted
 from tailrace.verify.kept_tables import check_new, kept_in
 from tailrace.verify.recorded_epochs import Recording
 
@@ -44,7 +44,7 @@ class AsOf:
     answers: int
     first_windows: tuple[Mapping[str, Any], ...]
     first_answers: tuple[Mapping[str, Any], ...]
-    engine: Choice
+    engine: EngineChoice
     tables: tuple[str, ...] = ()
 
 
@@ -76,10 +76,10 @@ def as_of(
         )
         tables: tuple[str, ...] = ()
         if keep is not None:
-            texts = (f"SELECT * FROM {relation}" for relation in (answers, windows))
+            texts = (all_of(relation) for relation in (answers, windows))
             tables = kept_in(session, *zip(_contracts(pipeline, epoch, keep), texts, strict=True))
         of_key = "" if key is None else _of(session, pipeline, key)
-        windows, answers = (f"{relation} w{of_key}" for relation in (windows, answers))
+        windows, answers = (Relation(f"{relation} w{of_key}") for relation in (windows, answers))
         soonest = listed(["window_end", "window_start"], names(pipeline))
         newest = listed(["window_end DESC", "window_start DESC"], names(pipeline))
         return AsOf(
@@ -87,8 +87,8 @@ def as_of(
             recording.last,
             session.count(windows),
             session.count(answers),
-            tuple(session.readable_rows(f"SELECT * FROM {windows} ORDER BY {soonest} LIMIT {rows}")),
-            tuple(session.readable_rows(f"SELECT * FROM {answers} ORDER BY {newest} LIMIT {rows}")),
+            tuple(session.readable_rows(Query(f"SELECT * FROM {windows} ORDER BY {soonest} LIMIT {rows}"))),
+            tuple(session.readable_rows(Query(f"SELECT * FROM {answers} ORDER BY {newest} LIMIT {rows}"))),
             session.choice,
             tables,
         )
@@ -96,23 +96,23 @@ def as_of(
     return recording.run("as of", recording.reads(epoch, epoch)[:1], work)
 
 
-def _windows(recording: Recording, session: Session, epoch: int) -> str:
+def _windows(recording: Recording, session: Session, epoch: int) -> Query:
     """Write the SQL of the open windows as of the epoch, with the state of each."""
     ledger = recording.ledger(session, every(equal("kind", PARTIAL), at_most("epoch", epoch)))
-    partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)"
+    partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     open_ = Rows(recording.pipeline).within_reach(partials, recording.clock(epoch).watermark)
     items = [
         f"TIMESTAMP_MICROS({name}) AS {name}" if name in _INSTANTS else quoted(name)
         for name in state_types(recording.pipeline)
     ]
-    return f"SELECT {', '.join(items)} FROM ({open_})"
+    return Query(f"SELECT {', '.join(items)} FROM ({open_})")
 
 
-def _answers(recording: Recording, session: Session, epoch: int) -> str:
+def _answers(recording: Recording, session: Session, epoch: int) -> Query:
     """Write the SQL of the answers as of the epoch: the last pane of each window, unless it is a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
-    panes = f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)"
-    return f"SELECT * EXCEPT (retraction) FROM ({latest(recording.pipeline, panes)}) WHERE NOT retraction"
+    panes = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
+    return Query(f"SELECT * EXCEPT (retraction) FROM ({latest(recording.pipeline, panes)}) WHERE NOT retraction")
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:

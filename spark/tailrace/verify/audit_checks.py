@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED
@@ -20,7 +20,7 @@ from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.source_text import length
 from tailrace.sql.results.map_rows import PLACE
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 SHOWN = 5
 """The most differences that a check quotes."""
@@ -41,7 +41,7 @@ class Audit:
 
     counts: dict[str, int]
     checks: tuple[Check, ...]
-    engine: Choice
+    engine: EngineChoice
 
     @property
     def ok(self) -> bool:
@@ -53,7 +53,7 @@ class Audited:
     """A definition as of the last epoch in its ledger. `log` is a relation of its log's records, up to that epoch."""
 
     of = "windows"
-    log: str
+    log: Relation
 
     def __init__(self, session: Session, definition: Ranged) -> None:
         self.session, self.lake, self.definition = session, session.lake, definition
@@ -75,10 +75,11 @@ class Audited:
             detail = f"{count:,} {kind} in {name}, its commits say {added:,}"
             yield Check(f"{kind} are those that were landed", count == added or not whole, detail)
         log = self.log
-        doubled = self.session.count(f"(SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1)")
-        again = self.session.count(
-            f"(SELECT _source FROM {log} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1)"
+        by_place = Query(f"SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1")
+        by_file = Query(
+            f"SELECT _source FROM {log} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1"
         )
+        doubled, again = (self.session.count(bracketed(query)) for query in (by_place, by_file))
         yield Check(
             "no record was landed twice",
             doubled == again == 0,
@@ -98,7 +99,7 @@ class Audited:
         known = self.session.relation_of(pa.table(landed, schema=types))
         gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {known} ON _epoch = _landed"
         horizon = duration(log.remembered)
-        (row,) = self.session.rows(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})")
+        (row,) = self.session.rows(Query(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})"))
         records, again = row["n"], row["again"]
         detail = f"{again:,} of {records:,} records had come within {length(horizon)} before"
         return Check("no record came again within the horizon", again == 0, detail)
@@ -113,26 +114,26 @@ class Audited:
         """Check that the ledger has each epoch once, in order (`epochs_in_order`)."""
         return epochs_in_order(self.lake, self.ledger, self.head.snapshot)
 
-    def rejected_again(self, rejected: str, again: str) -> Check:
+    def rejected_again(self, rejected: Relation, again: Query) -> Check:
         """Check that the ledger has each record that a step rejects, once, and no other (X6).
 
         `rejected` is a relation of the ledger's rows, and `again` a query of the log's records that a step rejects.
         """
-        both = in_common(self.session, rejected, f"({again})", PLACE)
-        held, failed = self.session.count(rejected), self.session.count(f"({again})")
+        both = in_common(self.session, rejected, bracketed(again), PLACE)
+        held, failed = self.session.count(rejected), self.session.count(bracketed(again))
         detail = f"{held:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
-    def compared(self, name: str, text_: str) -> Check:
+    def compared(self, name: str, text_: Query) -> Check:
         """Check that a query of differences (`answers.differences`) has no row with a `change` other than `same`."""
-        counts = self.session.rows(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change")
+        counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
         same = by.pop("same", 0)
         if not by:
             return Check(name, True, f"{same:,} {self.of}, no difference")
         words = {"new": "missing", "gone": "not in the batch answer", "changed": "different"}
         changes = ", ".join(f"{count:,} {words[change]}" for change, count in sorted(by.items()))
-        rows = self.session.rows(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}")
+        rows = self.session.rows(Query(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}"))
         quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
         return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
 
@@ -162,7 +163,7 @@ def epochs_in_order(lake: Lake, ledger: str, snapshot: int | None, clocks: tuple
     return Check("epochs follow each other, and their clocks", not faults, detail)
 
 
-def in_common(session: Session, rows: str, others: str, on: Mapping[str, str]) -> int:
+def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[str, str]) -> int:
     """Count the rows that two relations have in common; `on` maps columns of `rows` to columns of `others`.
 
     Equal rows count as often as they occur, if they occur equally often in both relations, and else not at all.
@@ -172,7 +173,6 @@ def in_common(session: Session, rows: str, others: str, on: Mapping[str, str]) -
         for relation, columns in ((rows, list(on)), (others, list(on.values())))
     )
     same = " AND ".join([*(f"l.{one} <=> r.{other}" for one, other in on.items()), "l.n = r.n"])
-    (row,) = session.rows(
-        f"SELECT CAST(COALESCE(SUM(l.n), 0) AS bigint) AS n FROM ({ours}) l JOIN ({theirs}) r ON {same}"
-    )
+    total = "CAST(COALESCE(SUM(l.n), 0) AS bigint) AS n"
+    (row,) = session.rows(Query(f"SELECT {total} FROM ({ours}) l JOIN ({theirs}) r ON {same}"))
     return int(row["n"])

@@ -23,7 +23,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.derived_logs import Productions
 from tailrace.sql.epoch.key_state import latest_partials
 from tailrace.sql.records.stage_records import claimed_ids
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, bracketed, quoted
 from tailrace.verify.audit_checks import Audit, Check, epochs_in_order
 
 
@@ -48,12 +48,13 @@ def _audited(session: Session, computation: Computation, table: str, head: Head)
     items += [f"CAST(COALESCE(SUM({name}), 0) AS bigint) AS {name}" for name in _COUNTS]
     if computation.loops:
         items += [f"{term} AS {name}" for name, term in _looped(epoch).items()]
-    (row,) = session.rows(f"SELECT {', '.join(items)} FROM {ledger}")
+    (row,) = session.rows(Query(f"SELECT {', '.join(items)} FROM {ledger}"))
     counts = {"epochs": epoch + 1, **row}
     waiting = "SIZE(waiting)" if computation.ordered else "0"
     sums = {"pending": "SIZE(timers)", "waiting": waiting}
     items = ["COUNT(*) AS keys", *(f"CAST(COALESCE(SUM({t}), 0) AS bigint) AS {name}" for name, t in sums.items())]
-    counts |= session.rows(f"SELECT {', '.join(items)} FROM ({latest_partials(computation, ledger, epoch)})")[0]
+    keys = latest_partials(computation, ledger, epoch)
+    counts |= session.rows(Query(f"SELECT {', '.join(items)} FROM ({keys})"))[0]
     epochs = epochs_in_order(session.lake, table, head.snapshot, (*CLOCK, ONWARD))
     checks = [*_checks(session, computation, ledger, counts, epoch), epochs]
     return Audit(counts, tuple(checks), session.choice)
@@ -76,7 +77,7 @@ def _looped(epoch: int) -> dict[str, str]:
 
 
 def _checks(
-    session: Session, computation: Computation, ledger: str, counts: dict[str, int], epoch: int
+    session: Session, computation: Computation, ledger: Relation, counts: dict[str, int], epoch: int
 ) -> Iterator[Check]:
     log = computation.log
     if isinstance(log, Productions) and not log.kept:
@@ -98,15 +99,15 @@ def _checks(
     spans |= {kind: (kind, [*SOURCE]) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
     twice = {}
     for name, (kind, by) in spans.items():
-        grouped = f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
-        twice[name] = session.count(f"({grouped})")
+        grouped = Query(f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1")
+        twice[name] = session.count(bracketed(grouped))
     doubled = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
     yield Check("nothing is in the ledger twice", not doubled, doubled or "each key once an epoch, each record once")
     if computation.once is not None:
         yield _counted_once(session, computation, ledger)
 
 
-def _counted_once(session: Session, computation: Computation, ledger: str) -> Check:
+def _counted_once(session: Session, computation: Computation, ledger: Relation) -> Check:
     """Check that each claimed record id is in the ledger once, and is the computation's own by the registry."""
     assert computation.once is not None
     registry, claimant = computation.once.registry, claimant_of(session.lake, computation)
@@ -114,6 +115,6 @@ def _counted_once(session: Session, computation: Computation, ledger: str) -> Ch
     own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
     ids = f"SELECT id, event_time, COUNT(*) AS times FROM ({claimed_ids(computation, ledger)}) GROUP BY id, event_time"
     text = f"SELECT COUNT(*) AS ids, COUNT_IF(times > 1) AS twice, COUNT_IF(own.id IS NULL) AS foreign FROM ({ids}) c"
-    (row,) = session.rows(f"{text} LEFT JOIN ({own}) own USING (id, event_time)")
+    (row,) = session.rows(Query(f"{text} LEFT JOIN ({own}) own USING (id, event_time)"))
     detail = "{ids:,} counted, {twice:,} of them twice, {foreign:,} of them another's".format(**row)
     return Check("what counts once was claimed, and counted once", not row["twice"] + row["foreign"], detail)

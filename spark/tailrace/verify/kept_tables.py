@@ -7,6 +7,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import Contract
 from tailrace.model.base.names import name_faults
+from tailrace.sql.terms import Query
 from tailrace.verify.recorded_epochs import ReplayError
 
 
@@ -19,8 +20,8 @@ def check_new(lake: Lake, table: str, *more: str) -> None:
             raise ReplayError(f"there is a table {one} already: give another name, or drop it first")
 
 
-def kept_in(session: Session, *tables: tuple[Contract, str]) -> tuple[str, ...]:
-    """Make a table of the rows of each SQL text, and return their names; where one fails all are dropped again."""
+def kept_in(session: Session, *tables: tuple[Contract, Query]) -> tuple[str, ...]:
+    """Make a table of the rows of each query, and return their names; where one fails all are dropped again."""
     lake, made = session.lake, list[str]()
     try:
         for contract, text in tables:

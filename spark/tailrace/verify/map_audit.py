@@ -17,6 +17,7 @@ from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Condition, Query, Relation, all_of
 from tailrace.verify.audit_checks import Audit, Audited, Check
 
 
@@ -45,8 +46,8 @@ class _MapAudit(Audited):
         super().__init__(session, definition)
         self.map = definition
         # The log's records are kept, so that the steps run over them once for all checks.
-        self.log = session.materialized(f"SELECT * FROM {log_records.records(session, definition.log, self.epoch)}")
-        self.rows = session.view(f"SELECT * FROM {session.table(self.ledger, snapshot=self.head.snapshot)}")
+        self.log = session.materialized(all_of(log_records.records(session, definition.log, self.epoch)))
+        self.rows = session.view(all_of(session.table(self.ledger, snapshot=self.head.snapshot)))
         good, self.failed = taken(session, definition, self.log)
         self.computed = session.materialized(map_rows.output(definition, good))
         self.current = session.view(map_rows.current(definition, self.rows))
@@ -60,11 +61,9 @@ class _MapAudit(Audited):
             self._once(),
         ]
         if self.failed is not None:
-            rejected = self.session.view(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'")
-            checks.append(self.rejected_again(rejected, f"SELECT * FROM {self.failed}"))
-        differences = map_rows.differences(
-            self.map, f"SELECT * FROM {self.computed}", f"SELECT * FROM {self.current}", doubled=True
-        )
+            rejected = self.session.view(Query(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'"))
+            checks.append(self.rejected_again(rejected, all_of(self.failed)))
+        differences = map_rows.differences(self.map, all_of(self.computed), all_of(self.current), doubled=True)
         checks.append(self.compared("rows are the batch's", differences))
         return Audit(counts, tuple(checks), self.session.choice)
 
@@ -87,7 +86,7 @@ class _MapAudit(Audited):
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
-        (counts,) = self.session.rows(f"SELECT {items}")
+        (counts,) = self.session.rows(Query(f"SELECT {items}"))
         return {"epochs": self.epoch + 1, **counts}
 
     def _each_record(self, counts: dict[str, int]) -> Check:
@@ -98,11 +97,12 @@ class _MapAudit(Audited):
 
     def _once(self) -> Check:
         """Check that a stream wrote a record's rows in the record's own epoch, and so once (X2)."""
-        apart = self.session.count(f"{self.rows} WHERE writer = 'stream' AND epoch <> source_epoch")
+        apart = self.session.count(Relation(f"{self.rows} WHERE writer = 'stream' AND epoch <> source_epoch"))
         detail = f"{apart:,} rows in an epoch that is not their record's"
         return Check("a record gave rows in its own epoch", apart == 0, detail)
 
 
-def _same(left: str, right: str, theirs: Iterable[str]) -> str:
+def _same(left: str, right: str, theirs: Iterable[str]) -> Condition:
     """Write the condition by which the `PLACE` columns of `left` equal the columns `theirs` of `right`."""
-    return " AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in zip(map_rows.PLACE, theirs, strict=True))
+    pairs = zip(map_rows.PLACE, theirs, strict=True)
+    return Condition(" AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in pairs))

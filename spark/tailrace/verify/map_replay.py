@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import taken
 from tailrace.engines.batch.run_engine import here_first, session_for
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
@@ -28,10 +28,10 @@ from tailrace.model.definition.map import Map
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, quoted
 from tailrace.verify.audit_checks import in_common
 from tailrace.verify.recorded_epochs import ReplayError
-from tailrace.verify.row_diff import SHOWN, Count
+from tailrace.verify.row_diff import SHOWN, RowCount
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class MapReplayed:
     first: int
     last: int
     latest: int
-    counts: Mapping[str, Count]
+    counts: Mapping[str, RowCount]
     quoted: tuple[Mapping[str, Any], ...]
     seconds: float
-    engine: Choice
+    engine: EngineChoice
 
     @property
     def ok(self) -> bool:
@@ -84,27 +84,30 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
 
 
 def _compared(
-    session: Session, definition: Map, ledger: str, first: int, last: int
-) -> tuple[dict[str, Count], tuple[Mapping[str, Any], ...]]:
+    session: Session, definition: Map, ledger: Relation, first: int, last: int
+) -> tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]:
     within = f"epoch BETWEEN {first}L AND {last}L"
-    records = session.materialized(f"SELECT * FROM {_streamed(session, definition.log, last)} WHERE _epoch >= {first}L")
+    streamed = _streamed(session, definition.log, last)
+    records = session.materialized(Query(f"SELECT * FROM {streamed} WHERE _epoch >= {first}L"))
     good, failed = taken(session, definition, records)
     items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
-    held = f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
+    held = Query(f"SELECT {items} FROM {ledger} WHERE kind = '{PRODUCTION}' AND writer = 'stream' AND {within}")
     rows = session.materialized(map_rows.differences(definition, map_rows.output(definition, good), held, doubled=True))
-    by = {row["change"]: row["n"] for row in session.rows(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change")}
+    kinds = session.rows(Query(f"SELECT change, COUNT(*) AS n FROM {rows} GROUP BY change"))
+    by = {row["change"]: row["n"] for row in kinds}
     both = by.get("same", 0) + by.get("changed", 0)
-    counts = {PRODUCTION: Count(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
+    counts = {PRODUCTION: RowCount(both + by.get("gone", 0), both + by.get("new", 0), by.get("same", 0))}
     if failed is not None:
-        rejected = f"(SELECT * FROM {ledger} WHERE kind = '{REJECTED}' AND {within})"
+        rejected = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{REJECTED}' AND {within})")
         same = in_common(session, rejected, failed, map_rows.PLACE | {"reason": FAILED})
-        counts[REJECTED] = Count(session.count(rejected), session.count(failed), same)
-    return counts, tuple(session.rows(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}"))
+        counts[REJECTED] = RowCount(session.count(rejected), session.count(failed), same)
+    return counts, tuple(session.rows(Query(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}")))
 
 
-def _streamed(session: Session, log: Log, last: int) -> str:
-    """Write the query of a log's records up to an epoch as they were streamed: a map's rows before backfills."""
+def _streamed(session: Session, log: Log, last: int) -> Relation:
+    """Write the query, in brackets, of a log's records up to an epoch as streamed: a map's rows before backfills."""
     if isinstance(log, Productions) and isinstance(log.of, Map):
         table, where = log_records.read(session.lake, log, last)
-        return f"(SELECT * FROM ({productions(log.of, session.table(table, where))}) WHERE _epoch <= {last}L)"
+        rows = productions(log.of, session.table(table, where))
+        return Relation(f"(SELECT * FROM ({rows}) WHERE _epoch <= {last}L)")
     return log_records.records(session, log, last)

@@ -29,11 +29,11 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.partials import closed
-from tailrace.sql.queries import NEWEST, first_of
+from tailrace.sql.query_shapes import NEWEST, first_of
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 from tailrace.verify.audit_checks import Audit, Audited, Check
 from tailrace.verify.map_audit import audit_map
 
@@ -98,16 +98,16 @@ class _Audit(Audited):
     def _views(self) -> None:
         """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
         view = self.session.view
-        self.log = view(f"SELECT * FROM {log_records.records(self.session, self.first.log, self.epoch)}")
+        self.log = view(all_of(log_records.records(self.session, self.first.log, self.epoch)))
         self.panes, self.late_own, self.rejected = (
-            view(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
-                 f"WHERE kind = '{kind}'") for kind in (PANE, LATE, REJECTED)
+            view(Query(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
+                       f"WHERE kind = '{kind}'")) for kind in (PANE, LATE, REJECTED)
         )  # fmt: skip
         # Records come too late in the first stage only: later stages wait for corrections.
         self.late = self.late_own
         if self.first is not self.pipeline:
             rows = self.session.table(ledger_name(self.first.name), equal("kind", LATE))
-            self.late = view(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L")
+            self.late = view(Query(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L"))
         self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
 
     def _counts(self) -> dict[str, int]:
@@ -121,15 +121,15 @@ class _Audit(Audited):
             "answers": self.answers,
         }
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
-        (counts,) = self.session.rows(f"SELECT {items}")
+        (counts,) = self.session.rows(Query(f"SELECT {items}"))
         return {"epochs": self.epoch + 1, **counts}
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
         """Check that each late row points at a record of the log, and that no record is late twice for one window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
-        matched = self.session.count(f"{self.late} l JOIN {self.log} r ON {place}")
+        matched = self.session.count(Relation(f"{self.late} l JOIN {self.log} r ON {place}"))
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
-        twice = self.session.count(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)")
+        twice = self.session.count(Relation(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)"))
         if leaves_out(self.first):
             # A step may make several records of one, each too late by itself.
             twice = 0
@@ -138,8 +138,8 @@ class _Audit(Audited):
 
     def _every_record_counted(self) -> Check:
         """Check that every record of the log was accepted into its windows or is late (X6)."""
-        total = self.session.count(f"({self.answering.first.placed(self.log)})")
-        accepted = self.session.count(f"({self._accepted('true')})")
+        total = self.session.count(bracketed(self.answering.first.placed(self.log)))
+        accepted = self.session.count(bracketed(self._accepted(ALWAYS)))
         late = self.session.count(self.late)
         detail = f"{total:,} records in windows = {accepted:,} accepted + {late:,} late"
         return Check("every record is in a window or late", total == accepted + late, detail)
@@ -165,19 +165,20 @@ class _Audit(Audited):
             expected = batch(onward(self._accepted(self._mended(_within("UNIX_MICROS(window_end)")))), closed)
         else:
             mended = self._covered()
-            others = " AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())])
-            texts = [batch(onward(self._accepted("true")), others)]
+            others = Condition(" AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())]))
+            texts = [batch(onward(self._accepted(ALWAYS)), others)]
             for epoch, ranges in mended.items():
-                texts.append(batch(onward(self._accepted(f"epoch > {epoch}L")), f"{closed} AND {ranges}"))
-            expected = " UNION ALL ".join(f"SELECT * FROM ({text_})" for text_ in texts)
+                accepted = self._accepted(Condition(f"epoch > {epoch}L"))
+                texts.append(batch(onward(accepted), Condition(f"{closed} AND {ranges}")))
+            expected = Query(" UNION ALL ".join(all_of(bracketed(text_)) for text_ in texts))
         return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
 
-    def _mended(self, within: Callable[[Run], str]) -> str:
+    def _mended(self, within: Callable[[Run], Condition]) -> Condition:
         """Write the condition by which no backfill has computed a late row's window since the row was late."""
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repairs]
-        return f"NOT ({' OR '.join(ranges)})" if ranges else "true"
+        return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
 
-    def _covered(self) -> dict[int, str]:
+    def _covered(self) -> dict[int, Condition]:
         """Write the conditions of windows that backfills have computed, by the epoch up to which they read the log.
 
         A window that several backfills have computed is under the backfill of the highest generation.
@@ -187,7 +188,7 @@ class _Audit(Audited):
             own = " AND ".join([within(run), *(f"NOT {range_}" for range_ in above)])
             conditions.setdefault(run.log_epoch or 0, []).append(f"({own})")
             above.append(within(run))
-        return {epoch: f"({' OR '.join(ranges)})" for epoch, ranges in conditions.items()}
+        return {epoch: Condition(f"({' OR '.join(ranges)})") for epoch, ranges in conditions.items()}
 
     def _panes_give_answers(self) -> Check:
         """Check that the latest panes by version are the answers (L2)."""
@@ -197,7 +198,7 @@ class _Audit(Audited):
         parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
         items = listed(names(self.pipeline), spans, values, parts)
         panes = first_of(self.panes, [*names(self.pipeline), *SPAN], [*NEWEST, "retraction"])
-        latest = f"SELECT {items} FROM ({panes}) WHERE NOT retraction"
+        latest = Query(f"SELECT {items} FROM ({panes}) WHERE NOT retraction")
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
@@ -205,11 +206,11 @@ class _Audit(Audited):
             "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, self.answers))
         )
 
-    def _closed(self) -> str:
+    def _closed(self) -> Condition:
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
         return closed(self.pipeline, "window_end", f"{self.watermark}L")
 
-    def _accepted(self, lost: str) -> str:
+    def _accepted(self, lost: Condition) -> Query:
         """Write the SQL of the first stage's assigned records less those that were too late for their window.
 
         `lost` is a condition on late rows: the records of late rows that do not meet it are included.
@@ -219,9 +220,10 @@ class _Audit(Audited):
         place += "".join(f" AND r.{name} <=> l.{name}" for name in names(self.first))
         if not self.first.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
-        return f"SELECT r.* FROM ({self.answering.first.placed(self.log)}) r LEFT ANTI JOIN ({late}) l ON {place}"
+        placed = self.answering.first.placed(self.log)
+        return Query(f"SELECT r.* FROM ({placed}) r LEFT ANTI JOIN ({late}) l ON {place}")
 
 
-def _within(end: str) -> Callable[[Run], str]:
+def _within(end: str) -> Callable[[Run], Condition]:
     """Return a function that writes the condition by which a window with this end is in a run's range; microseconds."""
-    return lambda run: f"({end} > {run.first}L AND {end} <= {run.last}L)"
+    return lambda run: Condition(f"({end} > {run.first}L AND {end} <= {run.last}L)")

@@ -24,6 +24,7 @@ from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.stage_records import changes, productions
+from tailrace.sql.terms import Query, Relation, all_of
 
 AHEAD = 32
 """The number of epochs whose files are looked up at once."""
@@ -113,28 +114,28 @@ class Recording:
             some = range(start, min(start + AHEAD, epochs.stop))
             yield from session.bundles(self._records(session, some), some)
 
-    def _records(self, session: Session, epochs: range) -> str:
+    def _records(self, session: Session, epochs: range) -> Query:
         """Write the query of the records of some epochs."""
         where, snapshot = self._of(epochs.start, epochs.stop - 1), self.snapshots[self.source]
         if self.earlier is None:
-            text = f"SELECT * FROM {session.log(self.pipeline.log, where, snapshot)}"
+            text = all_of(session.log(self.pipeline.log, where, snapshot))
         elif not isinstance(self.earlier, Pipeline):
             text = productions(self.earlier, session.table(self.source, where, snapshot))
         else:
             text = changes(self.earlier, session.table(self.source, where, snapshot))
-        return f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
+        return Query(f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L")
 
-    def ledger(self, session: Session, where: Filter = EVERYTHING) -> str:
+    def ledger(self, session: Session, where: Filter = EVERYTHING) -> Relation:
         """Return a relation of the ledger's rows; files without a row that `where` accepts may be left out."""
         return session.table(self.table, where, self.snapshots[self.table])
 
     def handed(self, session: Session, epochs: range) -> set[int]:
         """Find the epochs after which a backfill handed its open windows to the stream (rule X4)."""
-        rows = session.rows(
+        text = Query(
             f"SELECT DISTINCT epoch FROM {self.ledger(session, equal('kind', PARTIAL))} WHERE kind = '{PARTIAL}' "
             f"AND writer = 'backfill' AND epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
         )
-        return {int(row["epoch"]) for row in rows}
+        return {int(row["epoch"]) for row in session.rows(text)}
 
     def run(self, what: str, reads: Iterable[tuple[str, Filter]], work: Callable[[Session], T]) -> T:
         """Do some work in a session of the engine that fits these reads, with the snapshots pinned.

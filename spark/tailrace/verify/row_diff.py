@@ -16,7 +16,7 @@ from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, quoted
 
 SHOWN = 5
 """The most differences that are quoted."""
@@ -26,7 +26,7 @@ RETRACTION = "retraction"
 
 
 @dataclass(frozen=True)
-class Count:
+class RowCount:
     """The number of rows of one kind in the ledger and in the replay, and how many of them are the same."""
 
     ledger: int
@@ -35,7 +35,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A row that only the ledger or only the replay has, or that differs between them.
 
     `kind` is the ledger's, or `RETRACTION`; `key` and `window` (two instants) may be empty for a rejected record.
@@ -53,9 +53,9 @@ class Difference:
 
 
 def compared(
-    session: Session, pipeline: Pipeline, ledger: str, replayed: str
-) -> tuple[dict[str, Count], tuple[Difference, ...]]:
-    """Count the rows that two queries of ledger rows have in common, by kind, and find the first differences.
+    session: Session, pipeline: Pipeline, ledger: Relation, replayed: Relation
+) -> tuple[dict[str, RowCount], tuple[RowDifference, ...]]:
+    """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences.
 
     The writer of a row is not compared. Retractions count as a kind of their own.
     """
@@ -68,14 +68,15 @@ def compared(
     grouped = f"SELECT {by}, {per} FROM ({both}) GROUP BY {by}"
     sums = {"ledger": "_ledger", "replay": "_replay", "same": "LEAST(_ledger, _replay)"}
     totals = ", ".join(f"CAST(SUM({term}) AS bigint) AS {name}" for name, term in sums.items())
-    kinds = session.rows(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind")
-    counts = {row.pop("kind"): Count(**row) for row in kinds}
+    kinds = session.rows(Query(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind"))
+    counts = {row.pop("kind"): RowCount(**row) for row in kinds}
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
     order = listed(["epoch", "kind", *names(pipeline), *SPAN, *_VERSION, *_SOURCE])
     # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
-    rows = session.readable_rows(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
+    differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
+    rows = session.readable_rows(differing)
     return counts, tuple(_differences(pipeline, rows))[:SHOWN]
 
 
@@ -114,7 +115,7 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
     return fields
 
 
-def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator[Difference]:
+def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator[RowDifference]:
     """Pair the differing rows of the ledger and the replay by their place: kind, epoch, key, window and record."""
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -135,7 +136,7 @@ def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator
 
 def _difference(
     pipeline: Pipeline, ledger: dict[str, Any] | None, replay: dict[str, Any] | None, columns: set[str]
-) -> Difference:
+) -> RowDifference:
     row = ledger or replay or {}
     differing = columns - {"kind", "epoch", *pipeline.key, *SPAN, *_SIDES}
     of_ledger, of_replay = (
@@ -144,4 +145,4 @@ def _difference(
     times = tuple(max(one[side] for one in (ledger, replay) if one is not None) for side in _SIDES)
     start, end = (row[name] for name in SPAN)
     key = {name: row[name] for name in pipeline.key}
-    return Difference(row["kind"], row["epoch"], key, (start, end), of_ledger, of_replay, (times[0], times[1]))
+    return RowDifference(row["kind"], row["epoch"], key, (start, end), of_ledger, of_replay, (times[0], times[1]))

@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.engines.choose import Choice
-from tailrace.engines.session_protocol import Gathering, Session
+from tailrace.engines.choose import EngineChoice
+from tailrace.engines.session_protocol import RowGathering, Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import Relation, all_of
 from tailrace.verify.kept_tables import check_new, kept_in
 from tailrace.verify.recorded_epochs import Recording, ReplayError
-from tailrace.verify.row_diff import Count, Difference, compared
+from tailrace.verify.row_diff import RowCount, RowDifference, compared
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class Replayed:
     first: int
     last: int
     latest: int
-    counts: Mapping[str, Count]
-    differences: tuple[Difference, ...]
+    counts: Mapping[str, RowCount]
+    differences: tuple[RowDifference, ...]
     seconds: float
-    engine: Choice
+    engine: EngineChoice
     table: str | None = None
 
     @property
@@ -74,12 +75,12 @@ def replay(
         gathered = session.gathered(pipeline)
         _fold(recording, session, gathered, epochs, watch)
         mine = f"epoch BETWEEN {first}L AND {last}L AND COALESCE(writer, 'stream') = 'stream'"
-        ledger = f"(SELECT * FROM {recording.ledger(session)} WHERE {mine})"
+        ledger = Relation(f"(SELECT * FROM {recording.ledger(session)} WHERE {mine})")
         counts, differences = compared(session, pipeline, ledger, gathered.relation)
         if keep is not None:
             contract = ledger_contract(pipeline)
             doc = f"{contract.table}, epochs {first} to {last} folded again"
-            kept_in(session, (replace(contract, table=keep, doc=doc), f"SELECT * FROM {gathered.relation}"))
+            kept_in(session, (replace(contract, table=keep, doc=doc), all_of(gathered.relation)))
         seconds = time.perf_counter() - started
         return Replayed(first, last, recording.last, counts, differences, seconds, session.choice, keep)
 
@@ -87,7 +88,7 @@ def replay(
 
 
 def _fold(
-    recording: Recording, session: Session, gathered: Gathering, epochs: range, watch: Callable[[int], None]
+    recording: Recording, session: Session, gathered: RowGathering, epochs: range, watch: Callable[[int], None]
 ) -> None:
     """Fold the epochs one after another, and gather their rows."""
     side, ledger = session.side(recording.pipeline), recording.snapshots[recording.table]

@@ -19,7 +19,7 @@ from tailrace.model.base.time import instant
 
 
 @dataclass
-class Corrected:
+class CorrectedAnswers:
     """A backfill with the answers before and after it, row by row."""
 
     done: Backfilled
@@ -30,7 +30,7 @@ class Corrected:
     new: Answers
 
     @classmethod
-    def run(cls, reads: Reads, first: datetime, last: datetime) -> Corrected:
+    def run(cls, reads: Reads, first: datetime, last: datetime) -> CorrectedAnswers:
         """Backfill the range twice: the second time there is nothing left to change."""
         before = reads.snapshot()
         range_ = (instant(first), instant(last))
@@ -64,7 +64,7 @@ class Corrected:
         }
 
 
-def tell(story: Story, corrected: Corrected, reads: Reads, wide: Span, shown: Span) -> None:
+def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, shown: Span) -> None:
     """Tell what a backfill did."""
     done, differ = corrected.done, len(changed(corrected.old, corrected.new))
     story.say(

@@ -105,9 +105,9 @@ class Story:
         self._last = kind
 
     @contextmanager
-    def progress(self, total: int) -> Iterator[Pace]:
+    def progress(self, total: int) -> Iterator[DemoPace]:
         """Show how far a stream of `total` files has come."""
-        pace = Pace(self, total)
+        pace = DemoPace(self, total)
         if not self.console.is_terminal:
             yield pace
             return
@@ -118,7 +118,7 @@ class Story:
 
 
 @dataclass
-class Pace:
+class DemoPace:
     """The pace of a stream: how far it has come, how fast it goes, and how long is left."""
 
     story: Story
@@ -162,7 +162,7 @@ class Pace:
 
 
 class _PaceColumn(ProgressColumn):
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: DemoPace) -> None:
         super().__init__()
         self.pace = pace
 

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from pyspark.sql import SparkSession
 
 from tailrace.cli.demo.reads import Fired, Reads, Span
-from tailrace.cli.demo.story import Pace, Story
+from tailrace.cli.demo.story import DemoPace, Story
 from tailrace.cli.terminal.formats import counted, rate, span
 from tailrace.cli.terminal.stream_progress import Tally
 from tailrace.engines.spark.session import open_session
@@ -67,7 +67,7 @@ class Streamed:
         self._summed()
         return spark
 
-    def _tell(self, pace: Pace) -> None:
+    def _tell(self, pace: DemoPace) -> None:
         """Tell of the epochs that ended since the last call, and of the panes that they fired in the shown window."""
         near = False
         while not self._reports.empty():

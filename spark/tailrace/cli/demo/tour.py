@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.demo.backfill_part import Corrected, tell
+from tailrace.cli.demo.backfill_part import CorrectedAnswers, tell
 from tailrace.cli.demo.reads import Reads, Span
 from tailrace.cli.demo.story import Story
 from tailrace.cli.demo.stream_part import Streamed
@@ -27,7 +27,7 @@ from tailrace.cli.demo.tour_page import facts, picture, tables
 from tailrace.cli.runtime.definitions import load as load_definition
 from tailrace.cli.terminal.console import table
 from tailrace.cli.terminal.formats import counted, span
-from tailrace.cli.terminal.usage import Status, UsageError, status_of
+from tailrace.cli.terminal.usage import ExitStatus, UsageError, status_of
 from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
@@ -90,7 +90,7 @@ class Demo:
         self.reads = Reads(self.lake, self.pipeline)
         self.started = time.perf_counter()
 
-    def run(self) -> Status:
+    def run(self) -> ExitStatus:
         """Run the whole tour and return its exit status. The Spark session is left for the caller to stop."""
         self.story.say(
             "Tailrace, the guided tour: real flights as a stream, a backfill that corrects what came too late, and the "
@@ -180,14 +180,14 @@ class Demo:
         self.story.show(rows)
         self.story.say(f"In all windows together it is {counted(self.summary['late'], 'flight')}.")
 
-    def _backfill(self) -> Corrected:
+    def _backfill(self) -> CorrectedAnswers:
         first, last = self.tour.corrected
         self.story.say(
             f"A backfill of {first:%-d} to {last - timedelta(days=1):%-d %B}: it folds everything that the log holds "
             "for the range in one step, and replaces the range by the smallest difference. Windows that a stream can "
             "still reach are refused; these are closed."
         )
-        corrected = Corrected.run(self.reads, first, last)
+        corrected = CorrectedAnswers.run(self.reads, first, last)
         tell(self.story, corrected, self.reads, WIDE, SHOWN)
         self.summary |= corrected.summary
         return corrected
@@ -229,7 +229,7 @@ class Demo:
         self.summary["audit_ok"] = audited.ok
         return audited
 
-    def _page(self, corrected: Corrected, query: str, rows: Sequence[dict[str, Any]], audited: Audit) -> None:
+    def _page(self, corrected: CorrectedAnswers, query: str, rows: Sequence[dict[str, Any]], audited: Audit) -> None:
         self.summary["seconds"] = round(time.perf_counter() - self.started, 1)
         plot = picture(self.reads, WIDE)
         page_tables = tables(self.reads, SHOWN, corrected.old, corrected.new, query, rows, audited)
@@ -240,7 +240,7 @@ class Demo:
             "a box for each pane, and the correction. One file, open it in a browser."
         )
 
-    def _end(self) -> Status:
+    def _end(self) -> ExitStatus:
         file = self.tour.folder / "summary.json"
         self.summary |= {
             "seconds": round(time.perf_counter() - self.started, 1),
@@ -257,7 +257,7 @@ class Demo:
             self.story.line((f"{command} {rest}", "cyan"))
         held = self.summary["audit_ok"] and self.summary["only_the_backfill_changed_rows"]
         held = held and self.summary["duckdb_agrees"] is not False
-        return Status.OK if held else Status.FOUND
+        return ExitStatus.OK if held else ExitStatus.FOUND
 
 
 def definition_file() -> Path:
@@ -283,7 +283,7 @@ def _short(path: Path) -> str:
     return str(path.resolve().relative_to(here)) if path.resolve().is_relative_to(here) else str(path)
 
 
-def main(arguments: Sequence[str] | None = None) -> Status:
+def main(arguments: Sequence[str] | None = None) -> ExitStatus:
     """Run the demo and return its exit status."""
     parser = argparse.ArgumentParser("python -m tailrace.cli.demo.tour", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Tour.folder, help="where to work; emptied first [%(default)s]")
@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> Status:
         return status_of(error)
     except KeyboardInterrupt:
         story.output.error(f"interrupted; what there is so far is in {tour.folder}")
-        return Status.INTERRUPTED
+        return ExitStatus.INTERRUPTED
     finally:
         if session := SparkSession.getActiveSession():
             session.stop()

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 
 OUTCOME = "--outcome="
 """The beginning of the first argument, before the address in S3 at which the outcome is left."""
 
-_AS_IT_IS = (Status.USAGE, Status.GAVE_WAY)
+_AS_IT_IS = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
 """The statuses that another try would not change: the process then ends with 0, since the service retries failures."""
 
 

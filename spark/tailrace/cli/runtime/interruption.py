@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 
 
 class Stop:
@@ -40,7 +40,7 @@ class Stop:
         # JVM ends when its standard input closes.
         cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         os.write(2, f"{cursor}stopped at once; the next start goes on after the last whole epoch\n".encode())
-        os._exit(Status.INTERRUPTED)
+        os._exit(ExitStatus.INTERRUPTED)
 
     def __bool__(self) -> bool:
         return self.signal is not None

@@ -29,7 +29,7 @@ RECENT = 8
 """The number of last epochs that the time left is estimated from: the first ones of a session are far slower."""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""A function that returns how much input was taken and how much there is, in `Progress.unit`; None if unknown."""
+"""A function that returns how much input was taken and how much there is, in `StreamProgress.unit`; None if unknown."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Tally:
         return min(self.watermarks.values(), default=None)
 
 
-class Progress:
+class StreamProgress:
     """Watches the epochs of a stream and shows them on `output`, in its form."""
 
     def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:

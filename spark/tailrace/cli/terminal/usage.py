@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.plan.loader import LoadError
-from tailrace.runners.exit_status import MEANING, Status, status_of
+from tailrace.runners.exit_status import MEANING, ExitStatus, status_of
 
-__all__ = ["MEANING", "LoadError", "Status", "UsageError", "status_of"]
+__all__ = ["MEANING", "ExitStatus", "LoadError", "UsageError", "status_of"]
 
 
 class UsageError(TailraceError, ValueError):

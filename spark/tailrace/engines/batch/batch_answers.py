@@ -19,7 +19,7 @@ from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import answered
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results import answers, map_rows
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
 """The columns that say where a record came from, and their types."""
@@ -37,7 +37,7 @@ class Answering:
         """The computation of the first stage's answers."""
         return self if self.earlier is None else self.earlier.first
 
-    def assigned(self, log: str) -> str:
+    def assigned(self, log: Relation) -> Query:
         """Write the query of the stage's records, each with its windows (`assignment.assigned`).
 
         `log` is a relation, or a query in brackets, of the source's log; a later stage's records are made from it by
@@ -45,18 +45,18 @@ class Answering:
         """
         return self.onward(self.first.placed(log))
 
-    def onward(self, rows: str) -> str:
+    def onward(self, rows: Query) -> Query:
         """Write the query of the stage's records from the first stage's assigned ones."""
         if self.earlier is None:
             return rows
         return self.placed(self.changed(self.earlier.batch(self.earlier.onward(rows))))
 
-    def changed(self, answers: str) -> str:
+    def changed(self, answers: Query) -> Relation:
         """Turn the answers of the stage before, a query, into the records that this stage reads, in brackets."""
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
-        return f"({answered(self.earlier.pipeline, answers)})"
+        return bracketed(answered(self.earlier.pipeline, answers))
 
-    def placed(self, source: str) -> str:
+    def placed(self, source: Relation) -> Query:
         """Write the query of the records of a relation, or of a query in brackets, each with its windows."""
         return assignment.assigned(self.pipeline, self._prepared(source))
 
@@ -65,23 +65,23 @@ class Answering:
         """The columns of the stage's records after its steps, with the sign of records that another stage gives."""
         return {**self.pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
 
-    def _prepared(self, source: str) -> str:
+    def _prepared(self, source: Relation) -> Relation:
         if not self.pipeline.each:
             return source
         prepared = self.session.prepared(source, self.pipeline)
         if not may_fail(self.pipeline):
             return prepared
-        return f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)"
+        return Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
 
-    def failed(self, source: str) -> str:
+    def failed(self, source: Relation) -> Query:
         """Write the query of the records that one of the stage's steps rejects, with where each came from."""
-        return f"SELECT * FROM {self.session.prepared(source, self.pipeline)} WHERE {FAILED} IS NOT NULL"
+        return Query(f"SELECT * FROM {self.session.prepared(source, self.pipeline)} WHERE {FAILED} IS NOT NULL")
 
-    def batch(self, rows: str, within: str = "true") -> str:
+    def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         """Write the query of the answers of assigned records, in windows that meet a condition (`answers.batch`)."""
         return answers.batch(self.pipeline, rows, within)
 
-    def computed(self, source: str, within: str = "true") -> str:
+    def computed(self, source: Relation, within: Condition = ALWAYS) -> Query:
         """Write the query of the answers of a relation's, or a bracketed query's, records: `batch` of `placed`."""
         return answers.computed(self.pipeline, self._prepared(source), within)
 
@@ -89,34 +89,34 @@ class Answering:
 class AssignedAnswering(Answering):
     """The computation by SQL of the answers of records whose windows the definition's own code has assigned."""
 
-    def _prepared(self, source: str) -> str:
+    def _prepared(self, source: Relation) -> Relation:
         pipeline, types = self.pipeline, self._types | PLACED
         within = f"FROM {super()._prepared(source)}{assignment.keep_clause(pipeline)}"
-        text = f"SELECT {', '.join(map(quoted, types))} {within}"
+        text = Query(f"SELECT {', '.join(map(quoted, types))} {within}")
         return self.session.mapped(text, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
 
 
 class PythonAnswering(Answering):
     """The computation of a definition's answers by the model's own Python."""
 
-    def placed(self, source: str) -> str:
+    def placed(self, source: Relation) -> Query:
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())
         columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
         columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
         columns |= PLACED
-        text = f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}"
-        return f"SELECT * FROM {self.session.mapped(text, partial(assigner, self.pipeline), columns)}"
+        text = Query(f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}")
+        return all_of(self.session.mapped(text, partial(assigner, self.pipeline), columns))
 
-    def batch(self, rows: str, within: str = "true") -> str:
+    def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         pipeline = self.pipeline
         keys = {name: pipeline.columns[name] for name in pipeline.key}
         parts = {name: part.type for name, part in pipeline.parts.items()}
         columns = {**keys, "window_start": "bigint", "window_end": "bigint", **pipeline.results, **parts}
         columns["_arrived"] = "bigint"
         made = self.session.by_key(rows, pipeline.key, partial(answerer, pipeline), columns)
-        return f"SELECT * FROM {made} WHERE {within}"
+        return Query(f"SELECT * FROM {made} WHERE {within}")
 
-    def computed(self, source: str, within: str = "true") -> str:
+    def computed(self, source: Relation, within: Condition = ALWAYS) -> Query:
         return self.batch(self.placed(source), within)
 
 
@@ -136,15 +136,15 @@ _ANSWERING: dict[Way, type[Answering]] = {
 }
 
 
-def taken(session: Session, definition: Map, records: str) -> tuple[str, str | None]:
+def taken(session: Session, definition: Map, records: Relation) -> tuple[Relation, Relation | None]:
     """Name a map's records after the steps, and the records that a step rejects; None where no step may reject one."""
     prepared = session.prepared(records, definition)
     if not may_fail(definition):
         return prepared, None
-    good = f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)"
-    return good, session.view(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL")
+    good = Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
+    return good, session.view(Query(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL"))
 
 
-def mapped(session: Session, definition: Map, records: str) -> str:
+def mapped(session: Session, definition: Map, records: Relation) -> Query:
     """Write the query of a map's productions from its log's records, without those that a step rejects."""
     return map_rows.output(definition, taken(session, definition, records)[0])

@@ -11,9 +11,10 @@ from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import latest
+from tailrace.sql.terms import Query, Relation
 
 
-def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
     """Name a relation of the answers, with the columns of a table of answers.
 
     `snapshot` is one of the ledger, for where the ledger is read. `where` skips files by the windows' span.
@@ -21,5 +22,5 @@ def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snaps
     table, within = held_by(session.lake, pipeline, where)
     if table == pipeline.name:
         return session.table(table, within)
-    panes = f"(SELECT * FROM {session.table(table, within, snapshot)} WHERE kind = '{PANE}')"
-    return session.view(f"SELECT * FROM ({latest(pipeline, panes)}) WHERE NOT retraction")
+    panes = Relation(f"(SELECT * FROM {session.table(table, within, snapshot)} WHERE kind = '{PANE}')")
+    return session.view(Query(f"SELECT * FROM ({latest(pipeline, panes)}) WHERE NOT retraction"))

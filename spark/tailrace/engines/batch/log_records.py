@@ -17,7 +17,7 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Relation, bracketed, quoted
 
 
 def stamp(micros: int) -> str:
@@ -25,7 +25,7 @@ def stamp(micros: int) -> str:
     return f"TIMESTAMP_MICROS({micros}L)"
 
 
-def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> str:
+def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> Relation:
     """Write the query, in brackets, of a log's records up to an epoch, of event times from `first` to before `last`.
 
     Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
@@ -35,7 +35,7 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
         terms.append(f"{at} >= {stamp(first)}")
     if last is not None:
         terms.append(f"{at} < {stamp(last)}")
-    return f"(SELECT * FROM {_relation(session, log, epoch, first, last)} WHERE {' AND '.join(terms)})"
+    return Relation(f"(SELECT * FROM {_relation(session, log, epoch, first, last)} WHERE {' AND '.join(terms)})")
 
 
 def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> tuple[str, Filter]:
@@ -59,15 +59,15 @@ def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
         yield before(at, last)
 
 
-def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> str:
+def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> Relation:
     table, where = read(session.lake, log, epoch, first, last)
     if not isinstance(log, Productions):
         return session.log(log, where)
     if isinstance(log.of, Map):
-        return f"({map_rows.records(log.of, session.table(table, where))})"
+        return bracketed(map_rows.records(log.of, session.table(table, where)))
     if not log.kept:
         raise NotKeptError(
             f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
             "under another name"
         )
-    return f"({productions(log.of, session.table(table, where))})"
+    return bracketed(productions(log.of, session.table(table, where)))

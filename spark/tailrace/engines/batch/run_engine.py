@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import duckdb
 
-from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import EngineError, RoomError
 from tailrace.engines.duckdb.database.scans import bytes_read
 from tailrace.engines.duckdb.session import DuckSession
@@ -33,7 +33,7 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
         return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
 
 
-def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[Choice, int]:
+def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
     """Choose the engine of a run by the tables that it reads, each with a filter; return it and the bytes to read."""
     size = sum(_bytes(lake, table, where) for table, where in reads)
     return Bounds.of(lake.settings).for_run(size, definition), size

@@ -34,7 +34,7 @@ from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.stage_records import changes
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class DuckExecution(Stepping):
         super().__init__(connection, pipeline, steps)
         self.pipeline = pipeline
         self.rows, self.rules = Rows(pipeline), Transition(pipeline, Sql())
-        self._names |= {name: f"{self._own}_{name}" for name in _NAMES}
+        self._names |= {name: Relation(f"{self._own}_{name}") for name in _NAMES}
         self._types = state_types(pipeline)
         columns = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in self._types.items())
         self._made = f"CREATE OR REPLACE TABLE {self._names['state']} ({columns})"
         row = {name: quoted(name) for name in self.rules.columns()}
         due = self.rules.changes_without_records(row, "window_end", times(pipeline))
-        self._awake = in_duckdb(self._touched(str(due)))
+        self._awake = in_duckdb(self._touched(Condition(str(due))))
         self._changes = in_duckdb(changes(pipeline, self._names["told"]))
 
     def nothing(self, generation: int = 0) -> Windows:
@@ -84,14 +84,14 @@ class DuckExecution(Stepping):
         self.connection.execute(self._made)
         return Windows(None, generation)
 
-    def restore(self, ledger: str, clock: Clock, generation: int) -> Windows:
+    def restore(self, ledger: Relation, clock: Clock, generation: int) -> Windows:
         """Restore the state after the epoch of `clock` from a ledger's partials; `ledger` is a relation of them."""
         names = self._names
         self.connection.execute(self._made)
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {names['ledger']} AS SELECT * FROM {ledger}")
         own = ", ".join(map(quoted, self._types))
-        text = in_duckdb_once(f"SELECT {own} FROM ({self.rows.within_reach(names['ledger'], clock.watermark)})")
-        self.connection.execute(f"INSERT INTO {names['state']} BY NAME {text}")
+        query = Query(f"SELECT {own} FROM ({self.rows.within_reach(names['ledger'], clock.watermark)})")
+        self.connection.execute(f"INSERT INTO {names['state']} BY NAME {in_duckdb_once(query)}")
         self.connection.execute(f"DROP VIEW {names['ledger']}")
         return Windows(clock, generation, self._count(names["state"]))
 
@@ -113,7 +113,8 @@ class DuckExecution(Stepping):
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark
-        held = self._value(in_duckdb(f"SELECT {oldest_held(self.pipeline)} FROM {self._names['state']}"))
+        oldest = Query(f"SELECT {oldest_held(self.pipeline)} FROM {self._names['state']}")
+        held = self._value(in_duckdb(oldest))
         return state.clock.watermark if held is None else min(state.clock.watermark, int(held))
 
     def due(self, state: Windows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
@@ -122,7 +123,8 @@ class DuckExecution(Stepping):
             return None
         now = state.clock.processing_time
         items = ", ".join(["COUNT(*)", *due_terms(now, delays)])
-        found = self.connection.execute(in_duckdb_once(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0"))
+        query = Query(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0")
+        found = self.connection.execute(in_duckdb_once(query))
         return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
@@ -137,7 +139,7 @@ class DuckExecution(Stepping):
         """Drop the table of open windows."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
 
-    def _touched(self, due: str) -> str:
+    def _touched(self, due: Condition) -> Query:
         """Write the query of the windows that an epoch touches: by `due`, or by the records in the bundle.
 
         A record touches the windows that it is in. Where windows merge, or Python takes the step, it touches all of its
@@ -167,7 +169,7 @@ class DuckExecution(Stepping):
         text = in_duckdb_once(self.rows.of_rejected(self._names["bundle"], clock))
         return pa.concat_tables([rows, self._typed(self._queried(taken.rejected, text))])
 
-    def _count(self, table: str) -> int:
+    def _count(self, table: Relation) -> int:
         return int(self._value(f"SELECT COUNT(*) FROM {table}"))
 
     def _value(self, text: str) -> Any:
@@ -223,12 +225,13 @@ class SqlExecution(DuckExecution):
         """Tell whether the bundle may hold late records. Partials of windows that merge do not say."""
         return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
 
-    def _touched(self, due: str) -> str:
+    def _touched(self, due: Condition) -> Query:
         names = self._names
         same = [f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key]
         if not self.pipeline.where.merges:
             same += ["p.window_start = s.window_start", "p.window_end = s.window_end"]
-        return _touched(names["state"], names["clock"], names["partials"], due, " AND ".join(same) or "true")
+        shared = Condition(" AND ".join(same) or "true")
+        return _touched(names["state"], names["clock"], names["partials"], due, shared)
 
 
 class AssignedExecution(SqlExecution):
@@ -239,7 +242,8 @@ class AssignedExecution(SqlExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
-        self._records_text = in_duckdb(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        kept = Query(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        self._records_text = in_duckdb(kept)
 
     def _placed(self, taken: Taken) -> Taken:
         records = self._queried(taken.records, self._records_text) if self.pipeline.keep is not None else taken.records
@@ -254,7 +258,8 @@ class PythonExecution(DuckExecution):
         self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
         more = [SIGN] if pipeline.earlier is not None else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
-        self._records_text = in_duckdb(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        kept = Query(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
+        self._records_text = in_duckdb(kept)
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         taken = self._prepared(bundle)
@@ -276,10 +281,10 @@ class PythonExecution(DuckExecution):
             self.connection.unregister(names["transitions"])
         return Moved(self._with_rejected(self._typed(rows), taken, clock), after)
 
-    def _touched(self, due: str) -> str:
+    def _touched(self, due: Condition) -> Query:
         names = self._names
         same = " AND ".join(f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key) or "true"
-        return _touched(names["state"], names["clock"], names["partials"], due, same)
+        return _touched(names["state"], names["clock"], names["partials"], due, Condition(same))
 
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
@@ -294,9 +299,10 @@ _EXECUTIONS: dict[Way, type[DuckExecution]] = {
 }
 
 
-def _touched(state: str, clock: str, records: str, due: str, same: str) -> str:
+def _touched(state: Relation, clock: Relation, records: Relation, due: Condition, same: Condition) -> Query:
     brought = f"EXISTS (SELECT 1 FROM {records} p WHERE {same})"
-    return f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c WHERE {brought} OR COALESCE({due}, true)"
+    found = f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c"
+    return Query(f"{found} WHERE {brought} OR COALESCE({due}, true)")
 
 
 _NAMES = ("clock", "partials", "state", "awake", "transitions", "ledger", "told")

@@ -23,7 +23,7 @@ from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read
 from tailrace.lake.catalog.lake import Lake, head_of
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
@@ -31,12 +31,12 @@ from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.queries import NEWEST, first_of
+from tailrace.sql.query_shapes import NEWEST, first_of
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest, pane_answers
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
-_LEDGER = f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')"
+_LEDGER = Relation(f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')")
 
 ROWS_A_FILE = 100_000
 """The approximate number of answers in a file: fewer make many files, more make a change rewrite more."""
@@ -69,7 +69,7 @@ class ProcessFollower(AnswersFollowing):
             with self._panes(since, until) as rows:
                 self._hold(in_duckdb(self._fresh).replace("tailrace_ledger", rows), [], stamp)
             return
-        named = f"tailrace_told_{uuid.uuid4().hex[:12]}"
+        named = Relation(f"tailrace_told_{uuid.uuid4().hex[:12]}")
         self._gained(named, since, until)
         try:
             touched = [] if empty else self._touched(table, named)
@@ -83,10 +83,10 @@ class ProcessFollower(AnswersFollowing):
         """Write the rows of a text, a few files' worth at a time, to be committed in place of the touched files."""
         reader = self.connection.execute(text).to_arrow_reader(ROWS_A_FILE)
         files = [file for part in parts(reader) for file in self.lake.written(self.name, part)]
-        self.branch.hold(Change(tuple(files), tuple(task.file for task in touched)), stamp)
+        self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
 
     @contextmanager
-    def _panes(self, since: int | None, until: int) -> Iterator[str]:
+    def _panes(self, since: int | None, until: int) -> Iterator[Relation]:
         """Name a relation that has the panes that the ledger gained from one snapshot to another."""
         scan = self._gaining(since, until)
         with files_read(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
@@ -103,18 +103,18 @@ class ProcessFollower(AnswersFollowing):
         )
 
     @property
-    def _fresh(self) -> str:
+    def _fresh(self) -> Query:
         """The query of the answers of panes that meet no row, are one to a window, and retract nothing."""
         answers = pane_answers(self.pipeline, _LEDGER)
-        return f"SELECT {listed(self._columns)} FROM ({answers}) ORDER BY window_end, window_start"
+        return Query(f"SELECT {listed(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
 
-    def _gained(self, named: str, since: int | None, until: int) -> None:
+    def _gained(self, named: Relation, since: int | None, until: int) -> None:
         """Make a table of each window's last pane among those that the ledger gained from one snapshot to another."""
         text = in_duckdb(latest(self.pipeline, _LEDGER))
         with self._panes(since, until) as rows:
             self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
 
-    def _touched(self, table: Table, changed: str) -> list[FileScanTask]:
+    def _touched(self, table: Table, changed: Relation) -> list[FileScanTask]:
         """Find the files of answers whose range of window time holds a window that changed."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
@@ -128,14 +128,14 @@ class ProcessFollower(AnswersFollowing):
         return [tasks[place] for (place,) in found]
 
     @property
-    def _merged(self) -> str:
+    def _merged(self) -> Query:
         """The query of the touched files' rows after the merge: each window's highest version, or none if retracted."""
         own = listed(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
-        both = f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held"
+        both = Query(f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held")
         # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
-        latest = first_of(f"({both})", [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
-        return f"SELECT {own} FROM ({latest}) WHERE NOT _gone ORDER BY window_end, window_start"
+        latest = first_of(bracketed(both), [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
+        return Query(f"SELECT {own} FROM ({latest}) WHERE NOT _gone ORDER BY window_end, window_start")
 
 
 def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import in_one_transaction
@@ -29,7 +29,7 @@ from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
 from tailrace.lake.schema.filters import among, equal, every
@@ -40,7 +40,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.sql.epoch.key_state import HOLDS, IS_DUE, WALL, key_row_types, loop_types, restored_keys, restored_loop
 from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, quoted
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class DuckKeys:
     holds = True
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: Choice
+        self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: EngineChoice
     ) -> None:
         self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
         self.ledger = ledger_name(computation.name)
@@ -89,10 +89,10 @@ class DuckKeys:
             arrow_schema({name: shape_of(type) for name, type in some.items()})
             for some in (types, loop_types(computation))
         )
-        self._table = f"tailrace_{computation.name}_{uuid.uuid4().hex[:8]}"
+        self._table = Relation(f"tailrace_{computation.name}_{uuid.uuid4().hex[:8]}")
         listed = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in types.items())
         self._awake, self._bundle, self._back, self._clock = (
-            f"{self._table}_{name}" for name in ("awake", "bundle", "back", "clock")
+            Relation(f"{self._table}_{name}") for name in ("awake", "bundle", "back", "clock")
         )
         self._made = f"CREATE OR REPLACE TABLE {self._table} ({listed})"
 
@@ -105,7 +105,7 @@ class DuckKeys:
         with scanned(self.connection, self.lake, self.ledger, among("kind", kinds), snapshot) as rows:
             return self.restore(rows, clock)
 
-    def restore(self, ledger: str, clock: Clock) -> KeysHere:
+    def restore(self, ledger: Relation, clock: Clock) -> KeysHere:
         """Restore the state after the epoch of `clock` from a relation of a ledger's rows."""
         self.connection.execute(self._made)
         text = in_duckdb_once(restored_keys(self.computation, ledger, clock.epoch))
@@ -153,7 +153,7 @@ class DuckKeys:
         rows = stepped.rows
         if self.computation.productions == "weak":
             rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
-        branch.hold(Change(tuple(self.lake.written(self.ledger, rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
         counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
         return EpochCounts.of_keys(counts)
 
@@ -173,7 +173,7 @@ class DuckKeys:
     def passed_again(self, epoch: int) -> pa.Table:
         where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
-            return self._produced(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)")
+            return self._produced(Relation(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)"))
 
     def close(self) -> None:
         """Drop the table of keys, and the cached claims."""
@@ -187,7 +187,7 @@ class DuckKeys:
             self._known = KnownClaims(self.connection, claiming.registry.lake, claiming.registry.table)
         return self._known
 
-    def _produced(self, rows: str) -> pa.Table:
+    def _produced(self, rows: Relation) -> pa.Table:
         text = in_duckdb_once(productions(self.computation, rows))
         return self.connection.execute(text).to_arrow_table()
 
@@ -198,8 +198,8 @@ class DuckKeys:
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
         met = " OR ".join(f"EXISTS (SELECT 1 FROM {one} b WHERE {same})" for one in brought)
-        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c WHERE {IS_DUE} OR {met}"
-        return in_duckdb_once(found)
+        found = f"SELECT s.*, s.rowid AS _row FROM {self._table} s CROSS JOIN {self._clock} c"
+        return in_duckdb_once(Query(f"{found} WHERE {IS_DUE} OR {met}"))
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
@@ -230,7 +230,7 @@ class DuckKeys:
             )
             yield held, some, back
 
-    def _some(self, relation: str, where: str) -> pa.Table:
+    def _some(self, relation: Relation, where: str) -> pa.Table:
         return self.connection.execute(f"SELECT * FROM {relation} WHERE {where}").to_arrow_table()
 
     def _least(self, column: str) -> int | None:

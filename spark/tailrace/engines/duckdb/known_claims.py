@@ -16,6 +16,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import Filter, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
 from tailrace.model.definition.log import PANE_TIME
+from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))
 """Microseconds before the first event time asked for where the read begins, in view of the next request."""
@@ -29,11 +30,11 @@ class KnownClaims:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, registry: str) -> None:
         self.connection, self.lake, self.registry = connection, lake, registry
-        self._table = f"tailrace_{registry}_{uuid.uuid4().hex[:8]}"
+        self._table = Relation(f"tailrace_{registry}_{uuid.uuid4().hex[:8]}")
         self._at: int | None = None
         self._first = END_OF_TIME
 
-    def as_of(self, snapshot: int | None, first: int) -> str:
+    def as_of(self, snapshot: int | None, first: int) -> Relation:
         """Name a relation of the claims as of a snapshot, from at least an event time in microseconds on."""
         if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
             self._read(snapshot, max(BEGINNING, first - EARLIER))

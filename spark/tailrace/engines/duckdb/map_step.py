@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
@@ -14,7 +14,7 @@ from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps
 from tailrace.engines.map_side import MapSide, SteppedMap
 from tailrace.engines.protocol import EpochCounts
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import equal, every
@@ -22,6 +22,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation
 
 
 class MapExecution(Stepping):
@@ -42,8 +43,8 @@ class MapExecution(Stepping):
         made = self._typed(self._queried(source, in_duckdb_once(text)))
         if self._text is not None or taken.rejected is None or not taken.rejected.num_rows:
             return made
-        text = in_duckdb_once(map_rows.of_rejected(self.map, name, clock))
-        return pa.concat_tables([made, self._typed(self._queried(taken.rejected, text))])
+        text = map_rows.of_rejected(self.map, name, clock)
+        return pa.concat_tables([made, self._typed(self._queried(taken.rejected, in_duckdb_once(text)))])
 
 
 class DuckMap(MapSide[pa.Table]):
@@ -52,7 +53,7 @@ class DuckMap(MapSide[pa.Table]):
     direct = True
 
     def __init__(
-        self, connection: Connection, lake: Lake, definition: Map, choice: Choice, steps: Steps | None = None
+        self, connection: Connection, lake: Lake, definition: Map, choice: EngineChoice, steps: Steps | None = None
     ) -> None:
         super().__init__(lake, definition, choice)
         self.connection, self.execution = connection, MapExecution(connection, definition, steps)
@@ -61,7 +62,7 @@ class DuckMap(MapSide[pa.Table]):
         return self.execution.rows(bundle, clock, generation)
 
     def write(self, stepped: SteppedMap[pa.Table], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         rejected = stepped.rows.num_rows - stepped.rows["reason"].null_count
         return EpochCounts(rejected=rejected, productions=stepped.rows.num_rows - rejected)
 
@@ -72,5 +73,5 @@ class DuckMap(MapSide[pa.Table]):
     def passed_again(self, epoch: int) -> pa.Table:
         where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
-            text = productions(self.map, f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)")
+            text = productions(self.map, Relation(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)"))
             return self.connection.execute(in_duckdb_once(text)).to_arrow_table()

@@ -17,6 +17,7 @@ from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED, may_fail, selected
+from tailrace.sql.terms import Query, Relation
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -43,7 +44,7 @@ class Stepping:
         self.connection, self.definition, self._steps = connection, definition, steps or self._own_steps
         self.schema: pa.Schema = iceberg_schema(ledger_of(definition)).as_arrow()
         self._own = f"tailrace_{definition.name}_{uuid.uuid4().hex[:8]}"
-        self._names = {"bundle": f"{self._own}_bundle"}
+        self._names = {"bundle": Relation(f"{self._own}_bundle")}
 
     def _prepared(self, bundle: pa.Table) -> Taken:
         """Take a bundle through the definition's steps."""
@@ -73,7 +74,8 @@ class Stepping:
         good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
         items = selected(step, types, good.column_names)
         assert items is not None
-        made = self._queried(good, in_duckdb(f"SELECT {', '.join(items)} FROM {self._names['bundle']}"))
+        query = Query(f"SELECT {', '.join(items)} FROM {self._names['bundle']}")
+        made = self._queried(good, in_duckdb(query))
         if not failed:
             return made
         # Failed records bypass the step, which might drop them.

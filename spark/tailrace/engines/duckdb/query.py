@@ -18,12 +18,13 @@ from pyiceberg.types import DecimalType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tailrace.engines.choose import Bounds, Choice, Engine
+from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.scans import bytes_read, scanned
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import tables, views
+from tailrace.sql.terms import Query
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
     {
@@ -45,7 +46,7 @@ _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 """The functions whose unnamed column Spark names by the text of the call, such as `sum(rides)`."""
 
 
-def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
+def asked(lake: Lake, query: str) -> tuple[pa.Table, EngineChoice] | str:
     """Answer a query on DuckDB, with the choice of DuckDB; or say, as a clause for people, why it is for Spark.
 
     Raises `LakeError` where there is no lake.
@@ -76,7 +77,7 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, Choice] | str:
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
-            found = connection.execute(in_duckdb_once(tree.sql(dialect="spark"))).to_arrow_table()
+            found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
             # Spark reports the error in its own words, about its own SQL.
             return "DuckDB does not take it"

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
@@ -29,7 +29,7 @@ from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.each_calls import caller
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import ledger_contract, shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
@@ -39,7 +39,7 @@ from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.sql.records.selections import FAILED, selected
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
 
 ROWS_A_CALL = 200_000
 """The approximate number of rows handed to a Python function at once: they are objects then."""
@@ -54,7 +54,7 @@ WRITERS = 2
 class Gathered:
     """A table of the database that collects the ledger rows of epochs, inserted many epochs at once."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> None:
         self.connection, self.relation = connection, relation
         self._waiting: list[pa.Table] = []
 
@@ -78,84 +78,86 @@ class DuckSession:
     def __init__(
         self,
         lake: Lake,
-        choice: Choice,
+        choice: EngineChoice,
         database: duckdb.DuckDBPyConnection | None = None,
         *,
         threads: int | None = None,
     ) -> None:
         """Open the session on `database`, or on a new one with so many threads, or one for each core."""
         self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
-        self._relations: dict[str, ExitStack] = {}
+        self._relations: dict[Relation, ExitStack] = {}
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The session's connection to its database."""
         return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
 
-    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+    def table(
+        self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
+    ) -> Relation:
         held = ExitStack()
         name = held.enter_context(scanned(self.connection, of or self.lake, table, where, snapshot))
         self._relations[name] = held
         return name
 
-    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
         rows = self.table(log.name, where, snapshot)
         return self._named("VIEW", as_declared(self.lake, log, rows, snapshot))
 
-    def relation_of(self, rows: pa.Table) -> str:
+    def relation_of(self, rows: pa.Table) -> Relation:
         return self._taken_over(rows)
 
-    def lent(self, rows: pa.Table) -> str:
+    def lent(self, rows: pa.Table) -> Relation:
         """Name a relation of rows that stay in Arrow's memory, and take none of what DuckDB may use."""
         held = ExitStack()
         name = held.enter_context(registered(self.connection, rows))
         self._relations[name] = held
         return name
 
-    def view(self, text: str) -> str:
+    def view(self, text: Query) -> Relation:
         return self._named("VIEW", in_duckdb_once(text))
 
-    def materialized(self, text: str) -> str:
+    def materialized(self, text: Query) -> Relation:
         return self._named("TABLE", in_duckdb_once(text))
 
-    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+    def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         return self.tallied(self.materialized(text), counts)
 
-    def tallied(self, relation: str, counts: Mapping[str, str]) -> Counted:
+    def tallied(self, relation: Relation, counts: Mapping[str, Condition]) -> Counted:
         """Count the rows of a computed relation that meet each condition."""
         items = ", ".join(f"COUNT_IF({condition}) AS {name}" for name, condition in counts.items())
-        (row,) = self.rows(f"SELECT {items} FROM {relation}")
+        (row,) = self.rows(Query(f"SELECT {items} FROM {relation}"))
         return Counted(relation, {name: int(row[name]) for name in counts})
 
-    def rows(self, text: str) -> list[dict[str, Any]]:
+    def rows(self, text: Query) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._fetched(text).to_pylist()
         return found
 
-    def readable_rows(self, text: str) -> list[dict[str, Any]]:
+    def readable_rows(self, text: Query) -> list[dict[str, Any]]:
         return readable_rows(self._fetched(text))
 
-    def count(self, relation: str) -> int:
-        (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
+    def count(self, relation: Relation) -> int:
+        (row,) = self.rows(Query(f"SELECT COUNT(*) AS n FROM {relation}"))
         return int(row["n"])
 
-    def prepared(self, source: str, pipeline: Ranged) -> str:
+    def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
         if not pipeline.each:
             return source
-        types, relation = dict(pipeline.log.columns), self.view(f"SELECT * FROM {source}")
+        types, relation = dict(pipeline.log.columns), self.view(all_of(source))
         for one in pipeline.each:
             step = self._called if isinstance(one, Each) else self._taken
             relation = step(relation, one, types)
             types = dict(one.columns(types))
         return relation
 
-    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+    def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         schema = _schema(types)
         reader = self._read(text)
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, function(schema)(reader)))
 
     def by_key(
-        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
-    ) -> str:
+        self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> Relation:
         schema, source = _schema(types), self.materialized(text)
         (count,) = self.connection.execute(f"SELECT COUNT(*) FROM {source}").fetchone() or (0,)
         parts = 1 + count // ROWS_A_CALL if key else 1
@@ -172,7 +174,7 @@ class DuckSession:
     def side(self, pipeline: Pipeline) -> DuckSide:
         return DuckSide(self.connection, self.lake, pipeline, self.choice)
 
-    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[pa.Table]:
+    def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[pa.Table]:
         # Copied once, as each look at the files opens them all.
         rows = self.materialized(text)
         for epoch in epochs:
@@ -183,7 +185,7 @@ class DuckSession:
         schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
         return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
-    def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
+    def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         files: list[DataFile] = []
         writing: deque[Future[Sequence[DataFile]]] = deque()
         # Files are written while the rows of the next are computed: both are native code, and run in parallel.
@@ -194,12 +196,12 @@ class DuckSession:
                 writing.append(pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch])))
         for one in writing:
             files += one.result()
-        branch.hold(Change(tuple(files)), properties)
+        branch.hold(FileChange(tuple(files)), properties)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)
 
-    def free(self, relation: str) -> None:
+    def free(self, relation: Relation) -> None:
         self._relations.pop(relation).close()
 
     def cancel(self) -> None:
@@ -211,45 +213,46 @@ class DuckSession:
         if "connection" in self.__dict__:
             self.connection.close()
 
-    def _called(self, relation: str, step: Any, types: dict[str, str]) -> str:
+    def _called(self, relation: Relation, step: Any, types: dict[str, str]) -> Relation:
         """Call a step's Python function for each record, and name the relation of its records."""
-        reader = self._read(f"SELECT * FROM {relation}")
+        reader = self._read(all_of(relation))
         fields = [field for field in reader.schema if field.name != FAILED]
         schema = pa.schema([*fields, *_schema(step.gives), pa.field(FAILED, pa.string())])
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(step, types, schema)(reader)))
 
-    def _taken(self, relation: str, step: ElementWise, types: Mapping[str, str]) -> str:
+    def _taken(self, relation: Relation, step: ElementWise, types: Mapping[str, str]) -> Relation:
         """Take records through a step that is SQL; records that failed in an earlier step bypass it."""
         columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
         failed, good = FAILED in columns, [name for name in columns if name != FAILED]
         items = selected(step, types, good)
         assert items is not None, f"{step!r} is a step for Spark"
         if not failed:
-            return self.view(f"SELECT {', '.join(items)} FROM {relation}")
-        own = self.view(f"SELECT {', '.join(map(quoted, good))} FROM {relation} WHERE {FAILED} IS NULL")
-        made = self.view(f"SELECT {', '.join(items)} FROM {own}")
+            return self.view(Query(f"SELECT {', '.join(items)} FROM {relation}"))
+        own = self.view(Query(f"SELECT {', '.join(map(quoted, good))} FROM {relation} WHERE {FAILED} IS NULL"))
+        made = self.view(Query(f"SELECT {', '.join(items)} FROM {own}"))
         left = {name for name, *_ in self.connection.execute(f"DESCRIBE {made}").fetchall()} | {FAILED}
         stay = ", ".join(name_of(name) for name in columns if name in left)
         gone = f"SELECT {stay} FROM {relation} WHERE {FAILED} IS NOT NULL"
         return self._named("VIEW", f"SELECT * FROM {made} UNION ALL BY NAME {gone}")
 
-    def _fetched(self, text: str) -> pa.Table:
+    def _fetched(self, text: Query) -> pa.Table:
         """Fetch the rows of a text all at once: those of an epoch, or a few."""
         return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 
-    def _read(self, text: str) -> pa.RecordBatchReader:
+    def _read(self, text: Query) -> pa.RecordBatchReader:
         """Read the rows of a text, a batch at a time, by another connection, as this one writes what comes of them."""
         return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
 
-    def _named(self, kind: str, text: str) -> str:
-        name = f"tailrace_{uuid.uuid4().hex[:12]}"
+    def _named(self, kind: str, text: str) -> Relation:
+        """Make a view or a table of a text in DuckDB's own dialect."""
+        name = Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
         self.connection.execute(f"CREATE {kind} {name} AS {text}")
         held = ExitStack()
         held.callback(self.connection.execute, f"DROP {kind} IF EXISTS {name}")
         self._relations[name] = held
         return name
 
-    def _taken_over(self, rows: pa.Table | pa.RecordBatchReader) -> str:
+    def _taken_over(self, rows: pa.Table | pa.RecordBatchReader) -> Relation:
         with registered(self.connection, rows) as there:
             return self._named("TABLE", f"SELECT * FROM {there}")
 

@@ -7,19 +7,20 @@ from collections.abc import Iterable, Mapping
 import duckdb
 import pyarrow as pa
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
 from tailrace.engines.duckdb.preparation import Steps, Taken
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Change
+from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.schema.filters import at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import Relation
 
 
 class DuckSide:
@@ -32,7 +33,7 @@ class DuckSide:
         connection: duckdb.DuckDBPyConnection,
         lake: Lake,
         pipeline: Pipeline,
-        choice: Choice,
+        choice: EngineChoice,
         steps: Steps | None = None,
     ) -> None:
         self.connection, self.lake, self.pipeline, self.choice = connection, lake, pipeline, choice
@@ -46,7 +47,7 @@ class DuckSide:
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Windows:
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
         with scanned(self.connection, self.lake, self.ledger, where, snapshot) as rows:
-            until = f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})"
+            until = Relation(f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})")
             return self.execution.restore(until, clock, generation)
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
@@ -56,7 +57,7 @@ class DuckSide:
         return self.execution.step(state, consumed, clock)
 
     def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        branch.hold(Change(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
         counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
         grouped = stepped.rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")])
         for row in grouped.to_pylist():

@@ -23,11 +23,11 @@ from tailrace.model.definition.log import PANE_TIME, PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,
     Feedback,
+    KeysOutcome,
+    KeysState,
     KeyState,
-    Late,
-    Outcome,
+    LateInput,
     Production,
-    State,
     Work,
     source_of,
 )
@@ -63,7 +63,7 @@ class KeyStep:
 
     def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         in_flight = () if loop is None else tuple(self._in_flight(loop))
-        state = State(keys_of(self.computation, held), self.before, in_flight)
+        state = KeysState(keys_of(self.computation, held), self.before, in_flight)
         return self._rows_of(taken(self.computation, state, self._arrivals(bundle), self.clock))
 
     def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
@@ -84,7 +84,7 @@ class KeyStep:
         ):
             yield Feedback(key, dict(zip(names, row, strict=True)), at, epoch, out_of, place)
 
-    def _rows_of(self, outcome: Outcome) -> KeyRows:
+    def _rows_of(self, outcome: KeysOutcome) -> KeyRows:
         gone = [key for key in outcome.work if key not in outcome.state.keys]
         keys = [*outcome.state.keys, *gone]
         states = [*outcome.state.keys.values(), *([NOTHING] * len(gone))]
@@ -194,7 +194,7 @@ class KeyStep:
         values = [columns.array([one.values[field.name] for one in made], field.type) for field in type_]
         return own.set_column(self.ledger.get_field_index("feedback"), "feedback", columns.structs(values, type_))
 
-    def _late(self, late: Sequence[Late]) -> pa.RecordBatch:
+    def _late(self, late: Sequence[LateInput]) -> pa.RecordBatch:
         at, before = self.computation.log.event_time, self.before.watermark if self.before else BEGINNING
         values = self._places(tuple(one.record[name] for name in PLACE) for one in late)
         values |= {"behind": [one.behind for one in late]}

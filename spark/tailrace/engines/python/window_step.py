@@ -17,7 +17,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.definition.log import PLACE
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.step import Predecessor, State, step
+from tailrace.model.step.step import Predecessor, WindowsState, step
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.windows.panes import Key, Late, Pane
 from tailrace.model.windows.windows import Window
@@ -50,7 +50,7 @@ class PythonStep:
             return self._stepped(held, bundle)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
-        state = State(self._windows(held), self.before, self.generation)
+        state = WindowsState(self._windows(held), self.before, self.generation)
         outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
         # A batch for each kind: its rows share their columns, so the other columns are null without a look at the rows.
@@ -80,12 +80,12 @@ class PythonStep:
             windows.setdefault(key, {})[Window(held_row["window_start"], held_row["window_end"])] = row
         return windows
 
-    def _remaining(self, state: State) -> Iterator[Row]:
+    def _remaining(self, state: WindowsState) -> Iterator[Row]:
         for key, windows in state.windows.items():
             for window, row in windows.items():
                 yield self._place(key, window) | row | {"predecessors": self._predecessors(row)}
 
-    def _partials(self, before: State, after: State) -> Iterator[Row]:
+    def _partials(self, before: WindowsState, after: WindowsState) -> Iterator[Row]:
         """Yield the partials of windows that changed and stay open, and of windows that merged away."""
         for key in {**before.windows, **after.windows}:
             old, new = before.windows.get(key, {}), after.windows.get(key, {})

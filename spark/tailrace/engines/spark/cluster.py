@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.engines.spark.branch_rows import append
@@ -38,7 +38,7 @@ from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
 
 SMALL = 1_000_000
 """The most rows of a result of Spark's that this process takes over, to write them itself."""
@@ -51,33 +51,35 @@ class ClusterSession:
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, choice: Choice, *, small: bool) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, choice: EngineChoice, *, small: bool) -> None:
         """Open the session; `small` says that the input would fit this process, and so do the results."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
-        self._checkpointed: dict[str, DataFrame] = {}
-        self._brought: dict[str, pa.Table] = {}
+        self._checkpointed: dict[Relation, DataFrame] = {}
+        self._brought: dict[Relation, pa.Table] = {}
         self._gathered: list[Gathered] = []
         self._views: list[str] = []
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
 
-    def table(self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None) -> str:
+    def table(
+        self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
+    ) -> Relation:
         name = (of or self.lake).spark_name(table)
-        return self.view(f"SELECT * FROM {name}{'' if snapshot is None else f' VERSION AS OF {snapshot}'}")
+        return self.view(all_of(Relation(f"{name}{'' if snapshot is None else f' VERSION AS OF {snapshot}'}")))
 
-    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> str:
-        return self.view(f"SELECT * FROM {logged(self.lake, log, snapshot)}")
+    def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
+        return self.view(all_of(logged(self.lake, log, snapshot)))
 
-    def relation_of(self, rows: pa.Table) -> str:
+    def relation_of(self, rows: pa.Table) -> Relation:
         return self._named(self.spark.createDataFrame(rows))
 
-    def view(self, text: str) -> str:
+    def view(self, text: Query) -> Relation:
         return self._named(self.spark.sql(text))
 
-    def materialized(self, text: str) -> str:
+    def materialized(self, text: Query) -> Relation:
         return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
-    def counted(self, text: str, counts: Mapping[str, str]) -> Counted:
+    def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self.small:
             return self._bring(self.spark.sql(text), counts)
         seen = Observation()
@@ -91,33 +93,33 @@ class ClusterSession:
         self.free(relation)
         return brought
 
-    def _bring(self, frame: DataFrame, counts: Mapping[str, str]) -> Counted:
+    def _bring(self, frame: DataFrame, counts: Mapping[str, Condition]) -> Counted:
         """Compute a frame, take its rows over into this process, and count those that meet each condition."""
         rows = frame.toArrow()
         relation = self._here.lent(rows)
         self._brought[relation] = rows
         return self._here.tallied(relation, counts)
 
-    def rows(self, text: str) -> list[dict[str, Any]]:
+    def rows(self, text: Query) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
-    def readable_rows(self, text: str) -> list[dict[str, Any]]:
+    def readable_rows(self, text: Query) -> list[dict[str, Any]]:
         return readable_rows(self.spark.sql(text))
 
-    def count(self, relation: str) -> int:
-        (row,) = self.rows(f"SELECT COUNT(*) AS n FROM {relation}")
+    def count(self, relation: Relation) -> int:
+        (row,) = self.rows(Query(f"SELECT COUNT(*) AS n FROM {relation}"))
         return int(row["n"])
 
-    def prepared(self, source: str, pipeline: Ranged) -> str:
-        return self._named(prepare(self.spark.sql(f"SELECT * FROM {source}"), pipeline))
+    def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
+        return self._named(prepare(self.spark.sql(all_of(source)), pipeline))
 
-    def mapped(self, text: str, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> str:
+    def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         schema = _schema(types)
         return self._named(self.spark.sql(text).mapInArrow(function(to_arrow_schema(schema)), schema))
 
     def by_key(
-        self, text: str, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
-    ) -> str:
+        self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> Relation:
         schema = _schema(types)
         grouped = self.spark.sql(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
         return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
@@ -125,7 +127,7 @@ class ClusterSession:
     def side(self, pipeline: Pipeline) -> SparkSide:
         return SparkSide(self.spark, self.lake, pipeline, self.choice)
 
-    def bundles(self, text: str, epochs: Iterable[int]) -> Iterator[DataFrame]:
+    def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[DataFrame]:
         return (self.spark.sql(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)
 
     def gathered(self, pipeline: Pipeline) -> Gathered:
@@ -133,7 +135,7 @@ class ClusterSession:
         self._gathered.append(made)
         return made
 
-    def write(self, text: str, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
+    def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         brought = {name: rows for name, rows in self._brought.items() if name in text}
         if brought:
             with suppress(duckdb.OutOfMemoryException):
@@ -146,7 +148,7 @@ class ClusterSession:
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
         return Follower(self.lake, pipeline, owner, self._here.connection)
 
-    def free(self, relation: str) -> None:
+    def free(self, relation: Relation) -> None:
         if relation in self._brought:
             del self._brought[relation]
             self._here.free(relation)
@@ -165,13 +167,13 @@ class ClusterSession:
             self.spark.catalog.dropTempView(self._views.pop())
         self._here.close()
 
-    def _named(self, frame: DataFrame) -> str:
-        name = f"tailrace_{uuid.uuid4().hex[:12]}"
+    def _named(self, frame: DataFrame) -> Relation:
+        name = Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
         frame.createOrReplaceTempView(name)
         self._views.append(name)
         return name
 
-    def _once(self, frame: DataFrame) -> str:
+    def _once(self, frame: DataFrame) -> Relation:
         # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
         name = self._named(frame.where("true"))
         self._checkpointed[name] = frame

@@ -11,16 +11,16 @@ from tailrace.lake.schema.column_names import known_as, schema_at
 from tailrace.lake.schema.contracts import log_contract, spark_type
 from tailrace.lake.schema.shapes import type_text
 from tailrace.model.definition.log import Log
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Relation, quoted
 
 
-def logged(lake: Lake, log: Log, snapshot: int | None = None) -> str:
+def logged(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
     """Write the log's rows as a table or a query in brackets; as of a snapshot, where one is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields
     items = _items(lake, log, {field.name: type_text(field.field_type) for field in fields})
-    relation = f"{lake.spark_name(log.name)}{as_of}"
-    return relation if items is None else f"(SELECT {', '.join(items)} FROM {relation})"
+    relation = Relation(f"{lake.spark_name(log.name)}{as_of}")
+    return relation if items is None else Relation(f"(SELECT {', '.join(items)} FROM {relation})")
 
 
 def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:

@@ -25,7 +25,7 @@ from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest, pane_answers
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Condition, Relation, quoted
 
 _HOUR = duration(hours(1))
 
@@ -53,7 +53,7 @@ class Follower(AnswersFollowing):
                 self._here.merge(since, until, stamp, fresh=fresh, empty=empty)
                 return
         self._stamped(stamp)
-        view = f"tailrace_follow_{self.name}_{self.owner}"
+        view = Relation(f"tailrace_follow_{self.name}_{self.owner}")
         self._panes(since, until).createOrReplaceTempView(view)
         try:
             self._merge(view, fresh=fresh, empty=empty)
@@ -63,7 +63,7 @@ class Follower(AnswersFollowing):
                 raise
             raise MovedError(f"{self.name} was moved while it was merged into") from error
 
-    def _merge(self, view: str, *, fresh: bool, empty: bool) -> None:
+    def _merge(self, view: Relation, *, fresh: bool, empty: bool) -> None:
         keys = names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.results]
         columns = [*keys, *SPAN, *results, "timing", *VERSION]
@@ -84,7 +84,7 @@ class Follower(AnswersFollowing):
             f"VALUES ({', '.join(f's.{n}' for n in columns)})"
         )
 
-    def _span(self, view: str) -> str | None:
+    def _span(self, view: Relation) -> Condition | None:
         """Write the condition that bounds the answers that the panes may meet; None where there are no panes.
 
         The MERGE reads no file outside the bounds. They are whole hours, so that they seldom change: for other bounds
@@ -95,7 +95,7 @@ class Follower(AnswersFollowing):
         if low is None:
             return None
         low, high = low - low % _HOUR, min(high - high % _HOUR + _HOUR, END_OF_TIME)
-        return f"t.window_end >= TIMESTAMP_MICROS({low}L) AND t.window_end <= TIMESTAMP_MICROS({high}L)"
+        return Condition(f"t.window_end >= TIMESTAMP_MICROS({low}L) AND t.window_end <= TIMESTAMP_MICROS({high}L)")
 
     def _panes(self, since: int | None, until: int) -> DataFrame:
         table = self.lake.identifier(ledger_name(self.pipeline.name))

@@ -12,6 +12,7 @@ from tailrace.engines.spark.executions.execution import OpenWindows, Stepped
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.terms import Relation
 
 BATCH = 8
 """The number of epochs that are written in one commit."""
@@ -24,7 +25,7 @@ class Gathered:
         contract = ledger_contract(pipeline)
         self.lake, self.table = lake, f"{pipeline.name}__replay_{uuid.uuid4().hex[:8]}"
         lake.ensure(replace(contract, table=self.table, doc=f"epochs of {contract.table} folded again"))
-        self.relation = lake.spark_name(self.table)
+        self.relation = Relation(lake.spark_name(self.table))
         self._waiting: list[tuple[DataFrame, OpenWindows]] = []
 
     def take(self, stepped: Stepped, before: OpenWindows) -> None:

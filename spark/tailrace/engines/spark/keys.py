@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
@@ -52,7 +52,7 @@ from tailrace.sql.epoch.key_state import (
     restored_loop,
 )
 from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import null, quoted
+from tailrace.sql.terms import Relation, null, quoted
 
 _RETURNED = "_returned"
 """The column of an epoch's records with what was fed back; null for a record of the log."""
@@ -107,7 +107,7 @@ class SparkKeys:
     direct = False
     holds = True
 
-    def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: Choice) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: EngineChoice) -> None:
         self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
         self.ledger = ledger_name(computation.name)
         types = ledger_types(computation)
@@ -208,8 +208,8 @@ class SparkKeys:
         return queried(self.spark, stepped.rows, lambda view: productions(self.computation, view))
 
     def passed_again(self, epoch: int) -> DataFrame:
-        ledger = self.lake.spark_name(self.ledger)
-        return self.spark.sql(productions(self.computation, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
+        return self.spark.sql(productions(self.computation, rows))
 
     def close(self) -> None:
         """Do nothing: the checkpoints are freed with each state (`KeysThere.forget`)."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.map_side import MapSide, SteppedMap
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.spark.branch_rows import append
@@ -21,6 +21,7 @@ from tailrace.model.definition.map import Map
 from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation
 
 
 class SparkMap(MapSide[DataFrame]):
@@ -28,7 +29,7 @@ class SparkMap(MapSide[DataFrame]):
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, definition: Map, choice: Choice) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, definition: Map, choice: EngineChoice) -> None:
         super().__init__(lake, definition, choice)
         self.spark = spark
 
@@ -52,5 +53,5 @@ class SparkMap(MapSide[DataFrame]):
         return queried(self.spark, stepped.rows, lambda view: productions(self.map, view))
 
     def passed_again(self, epoch: int) -> DataFrame:
-        rows = f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)"
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
         return self.spark.sql(productions(self.map, rows))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.choose import Choice
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.compiler import compiled
@@ -23,6 +23,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import due_terms, next_due
 from tailrace.sql.records.stage_records import changes
+from tailrace.sql.terms import Relation
 
 Bundled: TypeAlias = "DataFrame | pa.Table"
 """A bundle's records as either engine has them: a Spark frame, or an Arrow table."""
@@ -38,7 +39,7 @@ class SparkSide:
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: Choice) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice) -> None:
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
         self.execution = compiled(spark, pipeline)
         self.ledger = ledger_name(pipeline.name)
@@ -86,8 +87,8 @@ class SparkSide:
         return changed(self.spark, self.pipeline, stepped.rows)
 
     def passed_again(self, epoch: int) -> DataFrame:
-        ledger = self.lake.spark_name(self.ledger)
-        return self.spark.sql(changes(self.pipeline, f"(SELECT * FROM {ledger} WHERE epoch = {epoch}L)"))
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
+        return self.spark.sql(changes(self.pipeline, rows))
 
     def close(self) -> None:
         """Do nothing: the checkpoints are freed with each state (`OpenWindows.forget`)."""

@@ -40,7 +40,7 @@ _JDBC = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class CatalogKind:
     """A kind of catalog. `jars` names the groups of pinned jars that Spark needs for it, besides every lake's."""
 
     jars: ClassVar[tuple[str, ...]] = ()
@@ -72,7 +72,7 @@ class Kind:
         return None if secret is None else secret.get_secret_value()
 
 
-class Sqlite(Kind):
+class Sqlite(CatalogKind):
     """A catalog in an SQLite file of this machine."""
 
     @property
@@ -105,7 +105,7 @@ class Sqlite(Kind):
         return {**_JDBC, "uri": f"jdbc:sqlite:{self.file}?journal_mode=WAL&busy_timeout={BUSY * 1000}"}
 
 
-class Postgres(Kind):
+class Postgres(CatalogKind):
     """A catalog in PostgreSQL, `postgresql://USER@HOST:PORT/DATABASE`; the password is `catalog_secret`."""
 
     jars = ("postgres",)
@@ -131,7 +131,7 @@ class Postgres(Kind):
         return urlparse(self.settings.catalog_uri)
 
 
-class Glue(Kind):
+class Glue(CatalogKind):
     """AWS Glue, `glue://ACCOUNT`, or `glue://` for the account whose credentials are used."""
 
     jars = ("aws",)
@@ -157,7 +157,7 @@ class Glue(Kind):
         return self.settings.catalog_uri.removeprefix("glue://")
 
 
-class Rest(Kind):
+class Rest(CatalogKind):
     """A catalog behind Iceberg's REST interface, by its address; the setting `catalog_secret` is the token."""
 
     def opened(self, storage: Mapping[str, str]) -> Catalog:
@@ -174,7 +174,7 @@ class Rest(Kind):
         return {} if self._secret is None else {"token": self._secret}
 
 
-def kind(settings: Settings) -> Kind:
+def kind(settings: Settings) -> CatalogKind:
     """Return the kind of catalog that the settings name."""
     scheme = settings.catalog_uri.partition("://")[0]
     kinds = {"postgresql": Postgres, "glue": Glue, "http": Rest, "https": Rest}

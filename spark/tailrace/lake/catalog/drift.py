@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contract_diff import Change, changes
+from tailrace.lake.schema.contract_diff import ContractChange, changes
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name
@@ -21,7 +21,7 @@ class Drift:
     namespace: str
     contract: Contract
     made: bool
-    differences: tuple[Change, ...]
+    differences: tuple[ContractChange, ...]
 
     @property
     def state(self) -> Literal["not made yet", "as agreed", "differs"]:

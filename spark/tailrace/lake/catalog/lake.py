@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 
 from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.events import Notice, untold
-from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Change, Commit, Head
+from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head
 from tailrace.lake.catalog.transactions import Exchange, added_files, committing, list_as_written, made_by
 from tailrace.lake.schema.column_names import conformed
 from tailrace.lake.schema.contract_diff import stated
@@ -269,7 +269,7 @@ class Lake:
         return list(written_files(loaded, conformed(loaded, rows)))
 
     def change(
-        self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
+        self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
         """Commit written files and these properties to a branch if it still stands at `expected`; return the snapshot.
 
@@ -319,7 +319,7 @@ class Lake:
         old = tuple(task.file for task in loaded.scan().plan_files())
         files = self.written(table, loaded.scan().to_arrow())
         with suppress(MovedError):
-            self.change(table, Change(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
+            self.change(table, FileChange(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
         """Read all rows of a small table; return the snapshot that they are of, and the rows."""

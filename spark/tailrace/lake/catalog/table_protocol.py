@@ -72,7 +72,7 @@ def standing(commits: Sequence[Commit]) -> Head:
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """Written files that wait to be added to a table, and the files of the table that they replace."""
 
     added: tuple[Any, ...]
@@ -118,7 +118,7 @@ class Tables(Protocol):
         """Commit an empty snapshot with these properties to main; return its id."""
 
     def change(
-        self, table: str, change: Change, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
+        self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
     ) -> int:
         """Commit written files and these properties to a branch; return the new snapshot's id."""
 

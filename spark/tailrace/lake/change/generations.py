@@ -200,7 +200,7 @@ def _renumbered(type: IcebergType, ids: Iterator[int]) -> IcebergType:
 
 
 @dataclass(frozen=True)
-class Held:
+class Contents:
     """Contents for a table to hold: the manifests of a snapshot, its totals and columns.
 
     `sequence` is the sequence number of the last commit of the table that the contents are from.
@@ -212,7 +212,7 @@ class Held:
     sequence: int
 
     @classmethod
-    def of(cls, table: Table, snapshot: int | None = None) -> Held:
+    def of(cls, table: Table, snapshot: int | None = None) -> Contents:
         """Take the contents of a snapshot, the current one where none is named; `LakeError` where it is not there."""
         at = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
         if at is None or at.summary is None:
@@ -224,7 +224,7 @@ class Held:
 
 def go_over(
     table: Table,
-    held: Held,
+    held: Contents,
     properties: Mapping[str, str],
     table_properties: Mapping[str, str],
     generation: int | str,
@@ -298,10 +298,10 @@ def settle(lake: Lake, pipeline: str) -> None:
         place = ledger.properties.get(FROM, "")
         if place in answers.metadata.refs:
             there = answers.metadata.refs[place].snapshot_id
-            held, properties = Held.of(answers, there), dict(head_of(answers, place).properties)
+            held, properties = Contents.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
             # The answers built beside followed their ledger to its end, which the first snapshot of this ledger holds.
-            held, first = Held.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
+            held, first = Contents.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
             raise LakeError(

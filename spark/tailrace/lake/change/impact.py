@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import MEANING
-from tailrace.lake.schema.contract_diff import Change, Kind
+from tailrace.lake.schema.contract_diff import ContractChange, Kind
 from tailrace.lake.schema.table_names import LEDGER
 from tailrace.model.definition.fingerprint import decode_meaning
 
@@ -22,7 +22,7 @@ class Hurt:
     models: tuple[str, ...] = ()
 
 
-def hurt(lake: Lake, table: str, change: Change) -> Hurt:
+def hurt(lake: Lake, table: str, change: ContractChange) -> Hurt:
     """Find the definitions and dbt models that name the column that a change drops, renames, retypes or makes required.
 
     Of other changes the result is empty.

@@ -28,7 +28,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.transactions import committing
 from tailrace.lake.change.generations import scratch
 from tailrace.lake.change.registry import registry_contracts, shared
-from tailrace.lake.schema.contract_diff import COLUMNS, Change, Effect, Kind, changes, matched
+from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, changes, matched
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract, all_contracts
 from tailrace.lake.schema.lake_errors import MovedError
@@ -51,10 +51,10 @@ class TablePlan:
     lake: Lake
     contract: Contract
     made: bool
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ContractChange, ...] = ()
     withheld: str = ""
 
-    def of(self, *effects: Effect) -> list[Change]:
+    def of(self, *effects: Effect) -> list[ContractChange]:
         """Select the changes that have one of these effects."""
         return [one for one in self.changes if one.effect in effects]
 
@@ -119,8 +119,8 @@ class Evolved:
 
     lake: Lake
     table: str
-    done: tuple[Change, ...]
-    left: tuple[Change, ...]
+    done: tuple[ContractChange, ...]
+    left: tuple[ContractChange, ...]
     withheld: str = ""
 
 
@@ -157,7 +157,7 @@ def evolve_table(
     raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")
 
 
-def _hangs_on(change: Change, left: Iterable[Change]) -> bool:
+def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
     """Tell whether a change is of a column that a change in `left` would have to add, rename or retype first."""
     lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
     if change.kind is Kind.PARTITION:
@@ -167,7 +167,7 @@ def _hangs_on(change: Change, left: Iterable[Change]) -> bool:
     return bool(change.path) and change.path[0] in lacking
 
 
-def commit(table: Table, contract: Contract, doing: Sequence[Change]) -> None:
+def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
     """Make changes of a loaded table in one commit. Raises `MovedError` where its columns or layout changed since."""
     kinds = {change.kind for change in doing}
     with committing(table) as transaction:
@@ -212,7 +212,7 @@ def _sorted(transaction: Transaction, contract: Contract) -> None:
     transaction._apply((*updates, SetDefaultSortOrderUpdate(sort_order_id=number)), (asserted,))
 
 
-def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[Change]) -> None:
+def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
     live = matched(contract, table.schema())
     fresh = [
         change.path[0]

@@ -17,7 +17,7 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Commit, repeated, standing
-from tailrace.lake.change.generations import FROM, GENERATION, Held, go_over, settle
+from tailrace.lake.change.generations import FROM, GENERATION, Contents, go_over, settle
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed
 from tailrace.lake.commit.range_replacement import Replaced
 from tailrace.lake.commit.readers import STAMP
@@ -138,7 +138,7 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
         tag = f"{TAG}{head_of(loaded).snapshot}"
         try:
             snapshot = cut.commits[0].snapshot
-            go_over(loaded, Held.of(loaded, snapshot), properties, table_properties, tag, parent=snapshot)
+            go_over(loaded, Contents.of(loaded, snapshot), properties, table_properties, tag, parent=snapshot)
             return Restored(cut.table, cut.before, cut.epoch, tag)
         except MovedError:
             # A backfill of closed windows or maintenance committed in between: the next try undoes it, too.

@@ -23,7 +23,7 @@ from tailrace.model.base.time import instant, moment
 
 
 @dataclass(frozen=True)
-class Commit:
+class ArchivedCommit:
     """A commit to a table's main branch: its properties, and the number of rows that it `added`.
 
     `sequence` is Iceberg's sequence number, and `at` the instant of the commit, in microseconds. A commit that only
@@ -42,7 +42,7 @@ class Commit:
 class Commits:
     """The commits of a table's main branch, the first one first; `whole` says that none is missing."""
 
-    all: tuple[Commit, ...]
+    all: tuple[ArchivedCommit, ...]
     whole: bool
 
 
@@ -86,18 +86,18 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     return Commits(tuple(history[begins:]), _whole(history[begins:]))
 
 
-def _whole(found: list[Commit]) -> bool:
+def _whole(found: list[ArchivedCommit]) -> bool:
     """Tell whether each commit follows the one before it, from the table's first commit on."""
     # In the metadata that pyiceberg writes, a snapshot has no parent any more once we removed its parent.
     joined = all(later.parent in (earlier.snapshot, None) for earlier, later in itertools.pairwise(found))
     return bool(found) and found[0].parent is None and joined
 
 
-def _commit(snapshot: Snapshot) -> Commit:
+def _commit(snapshot: Snapshot) -> ArchivedCommit:
     summary = snapshot.summary
     brought = summary is not None and summary.operation is Operation.APPEND
     added = summary.additional_properties.get("added-records", "0") if summary and brought else "0"
-    return Commit(
+    return ArchivedCommit(
         snapshot.snapshot_id,
         snapshot.parent_snapshot_id,
         snapshot.sequence_number or 0,
@@ -107,7 +107,7 @@ def _commit(snapshot: Snapshot) -> Commit:
     )
 
 
-def _row(commit: Commit) -> dict[str, Any]:
+def _row(commit: ArchivedCommit) -> dict[str, Any]:
     return {
         "snapshot": commit.snapshot,
         "parent": commit.parent,
@@ -119,6 +119,6 @@ def _row(commit: Commit) -> dict[str, Any]:
     }
 
 
-def _archived(row: Mapping[str, Any]) -> Commit:
+def _archived(row: Mapping[str, Any]) -> ArchivedCommit:
     numbers = (row["snapshot"], row["parent"], row["sequence"])
-    return Commit(*numbers, instant(row["at"]), row["added"], json.loads(row["said"]))
+    return ArchivedCommit(*numbers, instant(row["at"]), row["added"], json.loads(row["said"]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from tailrace.lake.catalog.events import Outcome, Publication
-from tailrace.lake.catalog.table_protocol import MAIN, Change, Head, Tables
+from tailrace.lake.catalog.table_protocol import MAIN, FileChange, Head, Tables
 from tailrace.lake.schema.lake_errors import MovedError
 
 
@@ -30,7 +30,7 @@ class Branch:
     name: str
     base: int | None = None
     direct: bool = False
-    _waiting: tuple[Change, Mapping[str, str]] | None = field(default=None, repr=False)
+    _waiting: tuple[FileChange, Mapping[str, str]] | None = field(default=None, repr=False)
 
     @property
     def writer(self) -> str:
@@ -59,7 +59,7 @@ class Branch:
             with suppress(MovedError):
                 self.lake.move(self.table, self.name, snapshot, at)
 
-    def hold(self, change: Change, properties: Mapping[str, str]) -> None:
+    def hold(self, change: FileChange, properties: Mapping[str, str]) -> None:
         """Take files that this process has written, to be published in a commit with these properties.
 
         Raises `MovedError` where the branch was removed because its writer was fenced.

@@ -29,17 +29,17 @@ COUNTS = ("changed", "untouched", "retracted")
 """The kinds of windows that a run counts: fired again or for the first time, left alone, and taken back for good."""
 
 
-class Difference(Protocol):
+class RangeDifference(Protocol):
     """The rows that a run would write, and the number of windows of each kind in `COUNTS`."""
 
     @property
     def counts(self) -> Mapping[str, int]: ...
 
 
-D = TypeVar("D", bound=Difference)
+D = TypeVar("D", bound=RangeDifference)
 
 
-class Engine(Protocol[D]):
+class ReplacingEngine(Protocol[D]):
     """The part of an engine that computes a run's difference and writes it."""
 
     @property
@@ -88,7 +88,7 @@ class Replaced(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """The end of a run: the run as it was last entered, its counts, and the run that it gave way to, if it did."""
 
     run: Run
@@ -99,11 +99,11 @@ class Ended:
 class Replacing(Generic[D]):
     """The protocol of one run."""
 
-    def __init__(self, lake: Tables, runs: Runs, engine: Engine[D]) -> None:
+    def __init__(self, lake: Tables, runs: Runs, engine: ReplacingEngine[D]) -> None:
         self.lake, self.runs, self.engine = lake, runs, engine
         self.ledger = ledger_name(runs.pipeline.name)
 
-    def closed(self, run: Run) -> Ended:
+    def closed(self, run: Run) -> EndedRun:
         """Replace a range of windows that no stream can reach any more, without a lease (rule X4)."""
         branch = Branch(self.lake, self.ledger, f"backfill_{run.run}", direct=self.engine.direct)
         try:
@@ -111,25 +111,25 @@ class Replacing(Generic[D]):
         finally:
             branch.drop()
 
-    def open(self, run: Run, patience: float = PATIENCE) -> Ended:
+    def open(self, run: Run, patience: float = PATIENCE) -> EndedRun:
         """Replace a range of windows that a stream can still reach, on the stream's lease (rule X4).
 
         Raises `FencedError` where a stream took the lease each time, or did not wait any longer.
         """
 
-        def work(lease: Lease) -> Ended:
+        def work(lease: Lease) -> EndedRun:
             return self._until_it_holds(run, partial(self._on_lease, lease))
 
         return under_borrowed_lease(self.lake, self.ledger, run.run, work, patience, direct=self.engine.direct)
 
-    def _until_it_holds(self, run: Run, publish: Callable[[Run, D, _Pin], int | None]) -> Ended:
+    def _until_it_holds(self, run: Run, publish: Callable[[Run, D, _Pin], int | None]) -> EndedRun:
         while True:
             pin = self._pinned(self.engine.follow())
             if pin is None:
                 continue
             above = self._above(run)
             if above is not None and above.covers(run.first, run.last):
-                return Ended(self.runs.gave_way(run, above), dict.fromkeys(COUNTS, 0), above)
+                return EndedRun(self.runs.gave_way(run, above), dict.fromkeys(COUNTS, 0), above)
             if above is not None:
                 # The other run has only some of the range, and this run's results there are to be the later ones.
                 run = self.runs.renewed(run)
@@ -144,7 +144,7 @@ class Replacing(Generic[D]):
                     self.engine.published(computed, snapshot)
             finally:
                 self.engine.forget(computed)
-            return Ended(self.runs.note(run, status="committed", **counts), counts)
+            return EndedRun(self.runs.note(run, status="committed", **counts), counts)
 
     def _beside(self, branch: Branch, run: Run, computed: D, pin: _Pin) -> int | None:
         """Publish beside the stream; where the stream moved on, make the commit again with the rows as they are.

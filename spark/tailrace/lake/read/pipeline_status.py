@@ -54,7 +54,7 @@ class LogStatus:
 
 
 @dataclass(frozen=True)
-class OpenWindows:
+class OpenWindowSpan:
     """The windows that records may still reach: how many, and the ends of the oldest and the newest."""
 
     count: int
@@ -89,23 +89,23 @@ class PipelineStatus:
     panes: int
     late: int
     productions: int
-    open: OpenWindows | None
+    open: OpenWindowSpan | None
     same_definition: bool | None
     runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
-class Status:
+class DefinitionStatus:
     """The status of a pipeline and of its log; each is None where no stream has made its tables yet."""
 
     log: LogStatus | None
     pipeline: PipelineStatus | None
 
 
-def status(lake: Lake, pipeline: Ranged) -> Status:
+def status(lake: Lake, pipeline: Ranged) -> DefinitionStatus:
     """Read the status of a pipeline or a map and of its log. Raises `LakeError` where the catalog cannot be opened."""
     log, ledger = lake.find(pipeline.source.name), lake.find(ledger_name(pipeline.name))
-    return Status(
+    return DefinitionStatus(
         None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
         None if ledger is None else _pipeline_status(lake, ledger, pipeline.name, pipeline),
     )
@@ -182,14 +182,14 @@ def _by_kind(files: Iterable[FileScanTask]) -> Counter[str]:
     return counts
 
 
-def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pipeline) -> OpenWindows:
+def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pipeline) -> OpenWindowSpan:
     """Find the open windows by the latest partial of each, less windows that merged away or are out of reach."""
     watermark = head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
     keys = [*pipeline.key, "window_start", "window_end"]
     missing = [name for name in keys if name not in ledger.schema().column_names]
     if missing:  # another definition's ledger
-        return OpenWindows(0, None, None)
+        return OpenWindowSpan(0, None, None)
     # Files whose windows all end by this floor are not read; the rule itself is applied to each window below.
     floor = watermark - pipeline.lateness - pipeline.where.reach
     ends = ledger.schema().find_field("window_end").field_id
@@ -206,7 +206,7 @@ def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pi
         for end, gone in zip(latest["window_end"].to_pylist(), latest["gone"].to_pylist(), strict=True)
         if not gone and not rules.out_of_reach(instant(end), watermark)
     ]
-    return OpenWindows(len(found), min(found, default=None), max(found, default=None))
+    return OpenWindowSpan(len(found), min(found, default=None), max(found, default=None))
 
 
 def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:

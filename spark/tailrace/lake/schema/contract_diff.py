@@ -56,7 +56,7 @@ COLUMNS = frozenset(
 
 
 @dataclass(frozen=True)
-class Change:
+class ContractChange:
     """A change of a table. `path` is the column, the fields below it included, or the property.
 
     `breaks` says who is hurt and how, and for a refused change what to do in its place; for a safe change it is empty
@@ -117,7 +117,7 @@ RETENTION = "tailrace.retention"
 KEY = "tailrace.key"
 
 
-def changes(contract: Contract, table: Table) -> list[Change]:
+def changes(contract: Contract, table: Table) -> list[ContractChange]:
     """List the changes that bring a loaded table to its contract, in the order in which they are made."""
     return [
         *_columns(contract, table),
@@ -139,7 +139,7 @@ def matched(contract: Contract, schema: Schema) -> dict[str, NestedField]:
     return found
 
 
-def _columns(contract: Contract, table: Table) -> Iterator[Change]:
+def _columns(contract: Contract, table: Table) -> Iterator[ContractChange]:
     schema = table.schema()
     there = matched(contract, schema)
     for name, column in contract.columns.items():
@@ -154,20 +154,22 @@ def _columns(contract: Contract, table: Table) -> Iterator[Change]:
         if column.required and not field.required:
             yield _required(name, field, table)
         elif field.required and not column.required:
-            yield Change(Kind.LOOSEN, (name,), breaks="readers may find a null where there was none")
+            yield ContractChange(Kind.LOOSEN, (name,), breaks="readers may find a null where there was none")
         if (field.doc or "") != column.doc:
-            yield Change(Kind.DOCUMENT, (name,), field.doc or "", column.doc)
+            yield ContractChange(Kind.DOCUMENT, (name,), field.doc or "", column.doc)
     ids = {field.field_id for field in there.values()}
     for field in schema.fields:
         if field.field_id not in ids:
             yield _dropped((field.name,), field.field_type)
     before = [field.field_id for field in schema.fields if field.field_id in ids]
     if before != [there[name].field_id for name in contract.columns if name in there]:
-        yield Change(Kind.REORDER, after=", ".join(contract.columns), breaks="who reads by position, not by name")
+        yield ContractChange(
+            Kind.REORDER, after=", ".join(contract.columns), breaks="who reads by position, not by name"
+        )
 
 
-def _added(name: str, column: Column, agreed: IcebergType, table: Table) -> Change:
-    change = Change(Kind.ADD, (name,), after=type_text(agreed))
+def _added(name: str, column: Column, agreed: IcebergType, table: Table) -> ContractChange:
+    change = ContractChange(Kind.ADD, (name,), after=type_text(agreed))
     if column.required and rows(table):
         return _but(change, Effect.REFUSED, "the rows that are there have no value of it: declare it optional")
     if column.required:
@@ -175,12 +177,12 @@ def _added(name: str, column: Column, agreed: IcebergType, table: Table) -> Chan
     return _free(change, name, table)
 
 
-def _renamed(before: str, name: str, table: Table) -> Change:
+def _renamed(before: str, name: str, table: Table) -> ContractChange:
     warning = f"SQL that says {before}; streams, backfills and audits of a definition that says it go on"
-    return _free(Change(Kind.RENAME, (name,), before, name, breaks=warning), name, table)
+    return _free(ContractChange(Kind.RENAME, (name,), before, name, breaks=warning), name, table)
 
 
-def _free(change: Change, name: str, table: Table) -> Change:
+def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
     """Make a change that gives a column a name destructive where another column had that name before."""
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
         return _but(
@@ -192,7 +194,7 @@ def _free(change: Change, name: str, table: Table) -> Change:
     return change
 
 
-def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, table: Table) -> Iterator[Change]:
+def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, table: Table) -> Iterator[ContractChange]:
     if type_text(live) == type_text(agreed):
         return
     if isinstance(live, StructType) and isinstance(agreed, StructType):
@@ -200,11 +202,11 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
     elif isinstance(live, ListType) and isinstance(agreed, ListType):
         yield from _retyped((*path, "element"), live.element_type, agreed.element_type, table)
     else:
-        change = Change(Kind.WIDEN, path, type_text(live), type_text(agreed))
+        change = ContractChange(Kind.WIDEN, path, type_text(live), type_text(agreed))
         if _promoted(live, agreed):
             yield change
             return
-        change = Change(Kind.RETYPE, path, type_text(live), type_text(agreed))
+        change = ContractChange(Kind.RETYPE, path, type_text(live), type_text(agreed))
         if rows(table) or len(path) > 1:
             mend = f"declare the new column under another name, and keep {'.'.join(path)} as it is"
             yield _but(change, Effect.REFUSED, f"no value of it would be left in the table: {mend}")
@@ -212,13 +214,13 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
             yield _but(change, Effect.DESTRUCTIVE, "whoever was started before writes values of the other type")
 
 
-def _fields(path: tuple[str, ...], live: StructType, agreed: StructType, table: Table) -> Iterator[Change]:
+def _fields(path: tuple[str, ...], live: StructType, agreed: StructType, table: Table) -> Iterator[ContractChange]:
     there = {field.name: field for field in live.fields}
     for field in agreed.fields:
         if field.name in there:
             yield from _retyped((*path, field.name), there.pop(field.name).field_type, field.field_type, table)
         else:
-            yield Change(Kind.ADD, (*path, field.name), after=type_text(field.field_type))
+            yield ContractChange(Kind.ADD, (*path, field.name), after=type_text(field.field_type))
     for name, field in there.items():
         yield _dropped((*path, name), field.field_type)
 
@@ -233,13 +235,13 @@ def _promoted(live: IcebergType, agreed: IcebergType) -> bool:
 _WIDER = {("int", "bigint"), ("float", "double")}
 
 
-def _dropped(path: tuple[str, ...], live: IcebergType) -> Change:
-    change = Change(Kind.DROP, path, type_text(live))
+def _dropped(path: tuple[str, ...], live: IcebergType) -> ContractChange:
+    change = ContractChange(Kind.DROP, path, type_text(live))
     return _but(change, Effect.DESTRUCTIVE, "its values are in snapshots from before alone, and go when those expire")
 
 
-def _required(name: str, field: NestedField, table: Table) -> Change:
-    change = Change(Kind.REQUIRE, (name,))
+def _required(name: str, field: NestedField, table: Table) -> ContractChange:
+    change = ContractChange(Kind.REQUIRE, (name,))
     empty = nulls(table, field.field_id)
     if empty is None:
         return _but(change, Effect.REFUSED, "its files do not say whether it has nulls: leave it optional")
@@ -248,15 +250,15 @@ def _required(name: str, field: NestedField, table: Table) -> Change:
     return _but(change, Effect.DESTRUCTIVE, "a stream or backfill that has no value of it cannot write any more")
 
 
-def _partitioning(contract: Contract, table: Table) -> Iterator[Change]:
+def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
     live = partitioned_by(table.spec(), table.schema())
     agreed = _terms(contract.partition_by, contract, table)
     for text, name in live.items():
         if text not in agreed:
-            yield Change(Kind.UNPARTITION, (name,), text, text)
+            yield ContractChange(Kind.UNPARTITION, (name,), text, text)
     for text, to in agreed.items():
         if text not in live:
-            yield Change(Kind.PARTITION, (to,))
+            yield ContractChange(Kind.PARTITION, (to,))
 
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
@@ -266,26 +268,26 @@ def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, 
     return {str(replace(one, column=there[one.column].name) if one.column in there else one): str(one) for one in terms}
 
 
-def _sorting(contract: Contract, table: Table) -> Iterator[Change]:
+def _sorting(contract: Contract, table: Table) -> Iterator[ContractChange]:
     live, agreed = sorted_by(table.sort_order(), table.schema()), _terms(contract.sort_by, contract, table)
     if live != list(agreed):
-        yield Change(Kind.SORT, (), ", ".join(live), ", ".join(agreed.values()))
+        yield ContractChange(Kind.SORT, (), ", ".join(live), ", ".join(agreed.values()))
 
 
-def _properties(contract: Contract, table: Table) -> Iterator[Change]:
+def _properties(contract: Contract, table: Table) -> Iterator[ContractChange]:
     for name, value in stated(contract).items():
         if (there := table.properties.get(name)) != value and (value or there):
-            yield Change(Kind.SET, (name,), there or "", value)
+            yield ContractChange(Kind.SET, (name,), there or "", value)
 
 
-def _format(contract: Contract, table: Table) -> Iterator[Change]:
+def _format(contract: Contract, table: Table) -> Iterator[ContractChange]:
     live, agreed = int(table.format_version), contract.format_version
     if live < agreed:
         breaks = f"readers that know no version {agreed}, and there is no way back"
-        yield Change(Kind.UPGRADE, (), str(live), str(agreed), Effect.DESTRUCTIVE, breaks)
+        yield ContractChange(Kind.UPGRADE, (), str(live), str(agreed), Effect.DESTRUCTIVE, breaks)
     elif live > agreed:
         breaks = "a table cannot go back to an older format: say the version that it has in its contract"
-        yield Change(Kind.DOWNGRADE, (), str(live), str(agreed), Effect.REFUSED, breaks)
+        yield ContractChange(Kind.DOWNGRADE, (), str(live), str(agreed), Effect.REFUSED, breaks)
 
 
 def rows(table: Table) -> int:
@@ -308,5 +310,5 @@ def nulls(table: Table, column: int) -> int | None:
     return found
 
 
-def _but(change: Change, effect: Effect, breaks: str) -> Change:
+def _but(change: ContractChange, effect: Effect, breaks: str) -> ContractChange:
     return replace(change, effect=effect, breaks=breaks)

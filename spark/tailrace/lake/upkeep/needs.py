@@ -94,7 +94,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Plan:
+class UpkeepPlan:
     """The maintenance that the tables of a definition need, and the tables of replays that died."""
 
     needs: tuple[Need, ...]
@@ -123,7 +123,7 @@ def _upkeep_table(stage: Definition, log: str, contract: Contract) -> UpkeepTabl
     return UpkeepTable(contract, readers=((log, seen),)) if seen else UpkeepTable(contract, pipeline)
 
 
-def planned(lake: Lake, definition: Definition, now: int) -> Plan:
+def planned(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
     """Find the maintenance that a definition's tables need; `now` is in milliseconds.
 
     Raises `LakeError` where there is no ledger.
@@ -133,7 +133,7 @@ def planned(lake: Lake, definition: Definition, now: int) -> Plan:
     stages = [stage for stage in chain(definition) if isinstance(stage, Pipeline)]
     after = lake.settings.keep_leftovers
     leftovers = (one for stage in stages for one in leftover_tables(lake, stage, names, now, after))
-    return Plan(tuple(need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers)))
+    return UpkeepPlan(tuple(need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers)))
 
 
 def need(lake: Lake, table: UpkeepTable, now: int) -> Need:

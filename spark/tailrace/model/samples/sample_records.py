@@ -29,7 +29,7 @@ Epochs = list[tuple[Sequence[Record], Clock]]
 """Bundles with their clocks, as `reference.fold` takes them."""
 
 
-class Rejected(NamedTuple):
+class RejectedRow(NamedTuple):
     """A row of a sample that is not a record: its line, and the reason."""
 
     line: int
@@ -41,7 +41,7 @@ class Sample:
     """The records of a sample, and its rejected rows."""
 
     records: Sequence[Record]
-    rejected: Sequence[Rejected]
+    rejected: Sequence[RejectedRow]
 
 
 def from_json(log: Log, lines: Iterable[str]) -> Sample:
@@ -49,7 +49,7 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
 
     >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
-    [Rejected(line=2, reason='at = 7: expected timestamp')]
+    [RejectedRow(line=2, reason='at = 7: expected timestamp')]
     """
     return _sample(log, ((number, _object(line)) for number, line in enumerate(lines, 1) if line.strip()), _of_json)
 
@@ -137,11 +137,11 @@ def _object(line: str) -> Mapping[str, Any] | str:
 
 
 def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any] | str]], reads: Any) -> Sample:
-    records, rejected = list[Record](), list[Rejected]()
+    records, rejected = list[Record](), list[RejectedRow]()
     for line, row in rows:
         made = row if isinstance(row, str) else _record(log, row, reads)
         if isinstance(made, str):
-            rejected.append(Rejected(line, made))
+            rejected.append(RejectedRow(line, made))
         else:
             records.append(made)
     return Sample(records, rejected)

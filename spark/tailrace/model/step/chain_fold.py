@@ -19,7 +19,7 @@ from tailrace.model.definition.once import Claims, Once
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step import computation_state, computation_step, stages
 from tailrace.model.step.computation_state import Production
-from tailrace.model.step.step import Record, State, step
+from tailrace.model.step.step import Record, WindowsState, step
 from tailrace.model.windows.panes import Late, Pane, Rejected
 
 
@@ -31,18 +31,18 @@ class Passing:
 
 
 @dataclass
-class Run:
+class ChainRun:
     """The result of a fold over epochs for one definition. `late` holds late records of the definition's own kind.
 
     `claimed` are the productions that do not count: by the registry of `claims` another computation has claimed their
     id, or the id has been counted before.
     """
 
-    state: State | computation_state.State | Passing
+    state: WindowsState | computation_state.KeysState | Passing
     panes: list[Pane] = field(default_factory=list)
     productions: list[Production] = field(default_factory=list)
     mapped: list[Mapped] = field(default_factory=list)
-    late: list[Late | computation_state.Late] = field(default_factory=list)
+    late: list[Late | computation_state.LateInput] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     work: list[computation_state.Work] = field(default_factory=list)
     claims: Claims = field(default_factory=Claims)
@@ -50,8 +50,8 @@ class Run:
 
 
 def fold_chain(
-    definition: Definition, epochs: Iterable[tuple[Sequence[Record], Clock]], runs: Sequence[Run] = ()
-) -> list[Run]:
+    definition: Definition, epochs: Iterable[tuple[Sequence[Record], Clock]], runs: Sequence[ChainRun] = ()
+) -> list[ChainRun]:
     """Fold every definition of a chain over bundles with their clocks; `runs` are earlier results to go on from.
 
     >>> from tailrace.model.samples.visits import clicks, example
@@ -60,7 +60,7 @@ def fold_chain(
     [(('a',), {'clicks': 2})]
     """
     whole = chain(definition)
-    found = list(runs) or [Run(_nothing(one)) for one in whole]
+    found = list(runs) or [ChainRun(_nothing(one)) for one in whole]
     for bundle, clock in epochs:
         records, time = bundle, clock
         for place, (one, run) in enumerate(zip(whole, found, strict=True)):
@@ -70,16 +70,16 @@ def fold_chain(
     return found
 
 
-def _nothing(definition: Definition) -> State | computation_state.State | Passing:
+def _nothing(definition: Definition) -> WindowsState | computation_state.KeysState | Passing:
     if isinstance(definition, Map):
         return Passing()
-    return State() if isinstance(definition, Pipeline) else computation_state.State()
+    return WindowsState() if isinstance(definition, Pipeline) else computation_state.KeysState()
 
 
-def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
+def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
     """Fold one epoch into a run; return the records that the next definition reads, and its watermark."""
     if isinstance(definition, Pipeline):
-        assert isinstance(run.state, State)
+        assert isinstance(run.state, WindowsState)
         run.state, panes, late, rejected = step(definition, run.state, records, clock)
         run.late += late
         run.panes += panes
@@ -91,7 +91,7 @@ def _folded(definition: Definition, run: Run, records: Sequence[Record], clock: 
         run.state = Passing(clock)
         sent, watermark = [maps.record_of(one) for one in mapped], clock.watermark
     else:
-        assert isinstance(run.state, computation_state.State)
+        assert isinstance(run.state, computation_state.KeysState)
         run.state, productions, too_late, rejected, work = computation_step.step(definition, run.state, records, clock)
         run.late += too_late
         if definition.once is not None:

@@ -49,7 +49,7 @@ class Feedback(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class KeysState:
     """The state of a computation between two epochs, and the clock of the last epoch.
 
     `in_flight` are the records that the computation fed back in that epoch.
@@ -73,7 +73,7 @@ class Production(NamedTuple):
     place: int
 
 
-class Late(NamedTuple):
+class LateInput(NamedTuple):
     """A record that came too late for its computation: `behind` the watermark by so many microseconds."""
 
     record: Record
@@ -95,12 +95,12 @@ class Work(NamedTuple):
     returned: int = 0
 
 
-class Outcome(NamedTuple):
+class KeysOutcome(NamedTuple):
     """The result of a step: the state after it, the productions, the records left out, and the work of each key."""
 
-    state: State
+    state: KeysState
     productions: list[Production]
-    late: list[Late]
+    late: list[LateInput]
     rejected: list[Rejected]
     work: dict[Key, Work]
 

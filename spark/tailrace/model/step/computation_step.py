@@ -15,12 +15,12 @@ from typing import Any
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.definition.computation import Computation
-from tailrace.model.step.computation_state import NOTHING, Feedback, Late, Outcome, Record, State, Work
+from tailrace.model.step.computation_state import NOTHING, Feedback, KeysOutcome, KeysState, LateInput, Record, Work
 from tailrace.model.step.one_key import AnyRecord, Arrival, Epoch, OneKey
 from tailrace.model.windows.panes import Key
 
 
-def step(computation: Computation, state: State, bundle: Iterable[Record], clock: Clock) -> Outcome:
+def step(computation: Computation, state: KeysState, bundle: Iterable[Record], clock: Clock) -> KeysOutcome:
     """Take an epoch's records and the timers that are due at its clock.
 
     Law: for an `ordered` computation, no cut of the records into epochs changes its productions.
@@ -29,7 +29,7 @@ def step(computation: Computation, state: State, bundle: Iterable[Record], clock
     >>> from tailrace.model.samples.visits import clicks, example
     >>> visits, records = example(ordered=True), clicks("a 0, a 5, b 7, a 40")
     >>> def told(cuts):
-    ...     state, said = State(), []
+    ...     state, said = KeysState(), []
     ...     for epoch, (bundle, watermark) in enumerate(cuts):
     ...         state, productions, *_ = step(visits, state, bundle, Clock(epoch, watermark * 10**6, 0))
     ...         said += [(one.key[0], one.values["clicks"], one.at // 10**6) for one in productions]
@@ -45,13 +45,13 @@ def step(computation: Computation, state: State, bundle: Iterable[Record], clock
 
 
 def taken(
-    computation: Computation, state: State, arrivals: Iterable[tuple[Key, int, AnyRecord]], clock: Clock
-) -> Outcome:
+    computation: Computation, state: KeysState, arrivals: Iterable[tuple[Key, int, AnyRecord]], clock: Clock
+) -> KeysOutcome:
     """Take an epoch's records, each given with its key and its event time in microseconds."""
     return _Step(computation, state, clock.after(state.clock)).run(arrivals)
 
 
-def onward(computation: Computation, state: State) -> int:
+def onward(computation: Computation, state: KeysState) -> int:
     """Return the low watermark, which the readers of the productions have (MillWheel, 4.5 and 5.2; rule T3).
 
     It is the computation's own watermark less its lateness or, if older, the oldest event time that a pending timer
@@ -69,11 +69,11 @@ NONE: Any = ()
 class _Step:
     """A run of `step`."""
 
-    def __init__(self, computation: Computation, state: State, clock: Clock) -> None:
+    def __init__(self, computation: Computation, state: KeysState, clock: Clock) -> None:
         self.state, self.epoch = state, Epoch(computation, state.clock, clock)
 
-    def run(self, arrivals: Iterable[tuple[Key, int, AnyRecord]]) -> Outcome:
-        late: list[Late] = []
+    def run(self, arrivals: Iterable[tuple[Key, int, AnyRecord]]) -> KeysOutcome:
+        late: list[LateInput] = []
         arrived = self._judged(arrivals, late)
         returned: dict[Key, list[Feedback]] = {}
         for back in self.state.in_flight:
@@ -92,16 +92,18 @@ class _Step:
                 keys.pop(key, None)
             else:
                 keys[key] = left
-        after = State(keys, epoch.clock, tuple(epoch.fed_back))
-        return Outcome(after, epoch.productions, late, epoch.rejected, work)
+        after = KeysState(keys, epoch.clock, tuple(epoch.fed_back))
+        return KeysOutcome(after, epoch.productions, late, epoch.rejected, work)
 
-    def _judged(self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[Late]) -> dict[Key, list[Arrival]]:
+    def _judged(
+        self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[LateInput]
+    ) -> dict[Key, list[Arrival]]:
         """Group the records by key; add those that are too late to `late` (rules T4, M1)."""
         epoch, earliest = self.epoch, self.epoch.earliest
         arrived: dict[Key, list[Arrival]] = {}
         for key, at, record in arrivals:
             if at < earliest:
-                late.append(Late(epoch.record(record), key, epoch.before - at, epoch.number))
+                late.append(LateInput(epoch.record(record), key, epoch.before - at, epoch.number))
             elif key in arrived:
                 arrived[key].append((at, record))
             else:

@@ -16,7 +16,7 @@ from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.reference import prepared
-from tailrace.model.step.step import Record, State, lifter
+from tailrace.model.step.step import Record, WindowsState, lifter
 from tailrace.model.step.transition import Row, Times, Transition
 from tailrace.model.triggers.combinators import Phase
 from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
@@ -86,13 +86,13 @@ class Corrected(NamedTuple):
     back may come again, and must then have the higher version (rule V1).
     """
 
-    state: State
+    state: WindowsState
     panes: list[Pane]
 
 
 def correct(
     pipeline: Pipeline,
-    state: State,
+    state: WindowsState,
     records: Iterable[Record],
     held: Answers,
     generation: int,
@@ -108,7 +108,7 @@ def correct(
 
 
 class _Correcting:
-    def __init__(self, pipeline: Pipeline, state: State, held: Answers, generation: int, range_: Window) -> None:
+    def __init__(self, pipeline: Pipeline, state: WindowsState, held: Answers, generation: int, range_: Window) -> None:
         assert state.clock is not None
         self.pipeline, self.state, self.held, self.generation = pipeline, state, held, generation
         self.clock, self.range = state.clock, range_
@@ -126,7 +126,9 @@ class _Correcting:
             if windows:
                 after[key] = windows
         moved = after != self.state.windows or self.panes
-        return Corrected(State(after, self.clock, self.generation if moved else self.state.generation), self.panes)
+        return Corrected(
+            WindowsState(after, self.clock, self.generation if moved else self.state.generation), self.panes
+        )
 
     def _meant(self, window: Window) -> bool:
         in_reach = not self.rules.out_of_reach(window.end, self.clock.watermark)

@@ -14,23 +14,25 @@ from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.combiners.first_last import seen
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.stages import changes, record_of, watermark
-from tailrace.model.step.step import Record, State, step
+from tailrace.model.step.step import Record, WindowsState, step
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
 from tailrace.model.windows.panes import Answers, Key, Late, Pane, Rejected, Timestamp, answers
 from tailrace.model.windows.windows import Window
 
 
 @dataclass(frozen=True)
-class Run:
+class ReferenceRun:
     """The result of a fold over epochs: the state after them, the panes, and the records left out."""
 
-    state: State
+    state: WindowsState
     panes: tuple[Pane, ...]
     late: tuple[Late, ...]
     rejected: tuple[Rejected, ...] = ()
 
 
-def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: State | None = None) -> Run:
+def fold(
+    pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: WindowsState | None = None
+) -> ReferenceRun:
     """Fold `step` over bundles with their clocks, in order; a later stage is folded from the source's records on.
 
     `state` is the state of a first stage to go on from; a later stage starts anew (`fold_stages` goes on from any).
@@ -44,14 +46,14 @@ def fold(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], s
 
 
 def fold_stages(
-    pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], states: Sequence[State] = ()
-) -> tuple[Run, ...]:
+    pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], states: Sequence[WindowsState] = ()
+) -> tuple[ReferenceRun, ...]:
     """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next stage's bundle.
 
     `states` are the states to go on from, the first stage's first; stages without one start anew.
     """
     stages = pipeline.stages
-    at = [*states, *(State() for _ in stages[len(states) :])]
+    at = [*states, *(WindowsState() for _ in stages[len(states) :])]
     panes: list[list[Pane]] = [[] for _ in stages]
     late: list[list[Late]] = [[] for _ in stages]
     rejected: list[list[Rejected]] = [[] for _ in stages]
@@ -64,7 +66,9 @@ def fold_stages(
             rejected[place] += failed
             records, held = changes(stage, fired), at[place + 1].clock if place + 1 < len(stages) else None
             time = replace(time, watermark=watermark(stage, at[place], held))
-    return tuple(Run(*one) for one in zip(at, *(map(tuple, of) for of in (panes, late, rejected)), strict=True))
+    return tuple(
+        ReferenceRun(*one) for one in zip(at, *(map(tuple, of) for of in (panes, late, rejected)), strict=True)
+    )
 
 
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
@@ -123,7 +127,7 @@ def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late
     return found
 
 
-def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> Run:
+def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> ReferenceRun:
     """Fold all the records in one step, as a finished input: a backfill makes this fold (rule X4)."""
     return fold(pipeline, [(records, Clock(epoch, END_OF_TIME, now))])
 

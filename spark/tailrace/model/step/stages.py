@@ -14,7 +14,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, moment
 from tailrace.model.definition.log import PANE_TIME, SIGN
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.step.step import Record, State
+from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.step.transition import Row
 from tailrace.model.windows.panes import Key, Pane
 from tailrace.model.windows.windows import Window
@@ -29,7 +29,7 @@ def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
     return made
 
 
-def watermark(pipeline: Pipeline, state: State, before: Clock | None) -> int:
+def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> int:
     """Return a later stage's watermark after an epoch: the stage's own, or its oldest held timestamp if older (T3).
 
     `state` is the stage's after the epoch, and `before` the later stage's clock, since its watermark never goes back.

@@ -38,7 +38,7 @@ class Predecessor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class WindowsState:
     """The open windows of a pipeline between two epochs, and the clock of the last one."""
 
     windows: Mapping[Key, Mapping[Window, Row]] = field(default_factory=dict)
@@ -46,13 +46,13 @@ class State:
     generation: int = 0
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """The result of a step: the state after it, the panes in the order they fired, and the records left out.
 
     `late` records came too late for a window; `rejected` ones the definition's steps could not take.
     """
 
-    state: State
+    state: WindowsState
     panes: list[Pane]
     late: list[Late]
     rejected: list[Rejected]
@@ -77,8 +77,8 @@ class _End(NamedTuple):
 
 
 def step(
-    pipeline: Pipeline, state: State, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
-) -> Outcome:
+    pipeline: Pipeline, state: WindowsState, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
+) -> StepOutcome:
     """Fold one epoch's records into the open windows, at the epoch's clock.
 
     `prepared` says that the records have been through the definition's steps already.
@@ -94,7 +94,7 @@ def step(
 class _Step:
     """A run of `step`: its inputs do not change; its results are gathered in `panes`, `late` and `rejected`."""
 
-    def __init__(self, pipeline: Pipeline, state: State, clock: Clock) -> None:
+    def __init__(self, pipeline: Pipeline, state: WindowsState, clock: Clock) -> None:
         before = state.clock
         self.pipeline, self.state, self.clock = pipeline, state, clock
         self.rules = Transition(pipeline, Scalars())
@@ -118,7 +118,7 @@ class _Step:
             self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
             yield from ((record, one) for one in made)
 
-    def run(self, bundle: Iterable[tuple[Record, Record]]) -> Outcome:
+    def run(self, bundle: Iterable[tuple[Record, Record]]) -> StepOutcome:
         arrivals = self._judged(bundle)
         windows: dict[Key, Mapping[Window, Row]] = {}
         for key in {**self.state.windows, **arrivals}:
@@ -126,7 +126,9 @@ class _Step:
             left = {w: row for w, row in self._fired(key, touched).items() if not self._at(w.end).gone}
             if left:
                 windows[key] = left
-        return Outcome(State(windows, self.clock, self.state.generation), self.panes, self.late, self.rejected)
+        return StepOutcome(
+            WindowsState(windows, self.clock, self.state.generation), self.panes, self.late, self.rejected
+        )
 
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
         """Group the records by key and window; add those that are too late for a window to `late` (M1).

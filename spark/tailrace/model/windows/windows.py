@@ -32,8 +32,8 @@ class Window(NamedTuple):
     def overlaps(self, other: Window) -> bool:
         """Tell whether two windows share an instant. Windows that just touch do not (rule M2).
 
-        >>> Window(0, 2).overlaps(Window(2, 4)), Window(0, 3).overlaps(Window(2, 4))
-        (False, True)
+        >>> [Window(2, 4).overlaps(other) for other in (Window(0, 2), Window(0, 3), Window(3, 6), Window(4, 6))]
+        [False, True, True, False]
         """
         return self.start < other.end and other.start < self.end
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from tailrace.model.base.time import BEGINNING, instant, moment
 from tailrace.model.definition.computation import Computation
 from tailrace.model.samples.sample_records import Epochs, Sample
-from tailrace.model.step.chain_fold import Run, fold_chain
-from tailrace.model.step.computation_state import Late, Production
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
+from tailrace.model.step.computation_state import LateInput, Production
 from tailrace.model.windows.panes import Key
 from tailrace.observe.plots.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
 from tailrace.observe.plots.simulation import plot_value
@@ -27,7 +27,7 @@ class Producing:
     epochs: Epochs
 
     @cached_property
-    def run(self) -> Run:
+    def run(self) -> ChainRun:
         """The result of the fold: the productions, and the records left out, in order."""
         return fold_chain(self.computation, self.epochs)[-1]
 
@@ -50,9 +50,9 @@ class Producing:
         return len(sample.records) - self.records
 
     @property
-    def late(self) -> list[Late]:
+    def late(self) -> list[LateInput]:
         """The records that came too late."""
-        return [one for one in self.run.late if isinstance(one, Late)]
+        return [one for one in self.run.late if isinstance(one, LateInput)]
 
     @cached_property
     def produced_at(self) -> dict[int, int]:

@@ -17,7 +17,7 @@ from tailrace.model.definition.log import sign_of
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.source_text import written
 from tailrace.model.samples.sample_records import Epochs
-from tailrace.model.step.reference import Run, fold_stages, prepared
+from tailrace.model.step.reference import ReferenceRun, fold_stages, prepared
 from tailrace.model.step.stages import changes
 from tailrace.model.windows.panes import Key, Pane
 from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
@@ -31,12 +31,12 @@ class Simulation:
     epochs: Epochs
 
     @cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[ReferenceRun, ...]:
         """The results of the stages, the first stage first: panes, and the records left out, in order."""
         return fold_stages(self.pipeline, self.epochs)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> ReferenceRun:
         """The result of the last stage."""
         return self.runs[-1]
 

@@ -18,7 +18,7 @@ _RATE = "$__rate_interval"
 
 
 @dataclass(frozen=True)
-class Query:
+class Series:
     """A query of Prometheus, and the name of each line that it gives; `{{label}}` stands for a label's value."""
 
     expression: str
@@ -31,7 +31,7 @@ class Panel:
 
     title: str
     tells: str
-    queries: tuple[Query, ...]
+    queries: tuple[Series, ...]
     unit: str = "short"
     kind: Literal["timeseries", "stat", "table", "bargauge"] = "timeseries"
     width: int = 8
@@ -56,114 +56,114 @@ def _increase(metric: str, by: str) -> str:
 ROWS = (
     Row("Is it well?", (
         Panel("Running", "1 while the stream runs.", (
-            Query(f"max by (log) (tailrace_stream_running{_LOG})", "{{log}}"),
+            Series(f"max by (log) (tailrace_stream_running{_LOG})", "{{log}}"),
         ), kind="stat", width=4),
         Panel("Last epoch", "The last epoch in each ledger.", (
-            Query(f"max by (pipeline) (tailrace_last_epoch{_PIPELINE})", "{{pipeline}}"),
+            Series(f"max by (pipeline) (tailrace_last_epoch{_PIPELINE})", "{{pipeline}}"),
         ), kind="stat", width=4),
         Panel("Since the last epoch", "A stream with no input has none.", (
-            Query(f"time() - max by (log) (tailrace_last_epoch_timestamp_seconds{_LOG})", "{{log}}"),
+            Series(f"time() - max by (log) (tailrace_last_epoch_timestamp_seconds{_LOG})", "{{log}}"),
         ), "s", "stat", 4),
         Panel("Answers behind", "Epochs that table p has yet to take in.", (
-            Query(f"max by (pipeline) (tailrace_answers_epochs_behind{_PIPELINE})", "{{pipeline}}"),
+            Series(f"max by (pipeline) (tailrace_answers_epochs_behind{_PIPELINE})", "{{pipeline}}"),
         ), kind="stat", width=4),
         Panel("Fenced", "Another stream took the lease: run one alone.", (
-            Query(f"sum by (table) (tailrace_fenced_total{_LOG})", "{{table}}"),
+            Series(f"sum by (table) (tailrace_fenced_total{_LOG})", "{{table}}"),
         ), kind="stat", width=4),
         Panel("Epochs again", "Epochs taken again from the log after a restart.", (
-            Query(f"sum by (log) (tailrace_recovered_epochs_total{_LOG})", "{{log}}"),
+            Series(f"sum by (log) (tailrace_recovered_epochs_total{_LOG})", "{{log}}"),
         ), kind="stat", width=4),
     )),
     Row("Watermark", (
         Panel("Watermark lag", "Processing time less watermark, as of the last epoch.", (
-            Query(f"max by (pipeline) (tailrace_watermark_lag_seconds{_PIPELINE})", "{{pipeline}}"),
+            Series(f"max by (pipeline) (tailrace_watermark_lag_seconds{_PIPELINE})", "{{pipeline}}"),
         ), "s"),
         Panel("Watermark", "Where the watermark is; a flat line is one that stands still.", (
-            Query(f"1000 * max by (pipeline) (tailrace_watermark_timestamp_seconds{_PIPELINE})", "{{pipeline}}"),
+            Series(f"1000 * max by (pipeline) (tailrace_watermark_timestamp_seconds{_PIPELINE})", "{{pipeline}}"),
         ), "dateTimeAsIso"),
         Panel("Lag by partition", "Processing time less each partition's own watermark.", (
-            Query(f"max by (log, partition) (tailrace_partition_lag_seconds{_LOG})", "{{log}} {{partition}}"),
+            Series(f"max by (log, partition) (tailrace_partition_lag_seconds{_LOG})", "{{log}} {{partition}}"),
         ), "s"),
         Panel("Holds the watermark back", "The partition that lags most of those that are waited for.", (
-            Query(f"max by (log, partition) (tailrace_partition_holds_watermark{_LOG}) > 0", "{{log}} {{partition}}"),
+            Series(f"max by (log, partition) (tailrace_partition_holds_watermark{_LOG}) > 0", "{{log}} {{partition}}"),
         )),
         Panel("Silent partitions", "For how long each has had nothing new.", (
-            Query(f"max by (log, partition) (tailrace_partition_silent_seconds{_LOG})", "{{log}} {{partition}}"),
+            Series(f"max by (log, partition) (tailrace_partition_silent_seconds{_LOG})", "{{log}} {{partition}}"),
         ), "s"),
         Panel("Idle partitions", "Those that the watermark does not wait for.", (
-            Query(f"sum by (log) (tailrace_partition_idle{_LOG})", "{{log}}"),
+            Series(f"sum by (log) (tailrace_partition_idle{_LOG})", "{{log}}"),
         )),
     )),
     Row("Epochs", (
         Panel("Time by phase", "Seconds of an epoch on average; trigger is the wait for input.", (
-            Query(
+            Series(
                 f"{_rate('tailrace_epoch_phase_seconds_sum', 'log, phase')} / "
                 f"{_rate('tailrace_epoch_phase_seconds_count', 'log, phase')}",
                 "{{log}} {{phase}}",
             ),
         ), "s"),
         Panel("Slowest phases", "The 95th percentile of each phase.", (
-            Query(
+            Series(
                 f"histogram_quantile(0.95, {_rate('tailrace_epoch_phase_seconds_bucket', 'le, log, phase')})",
                 "{{log}} {{phase}}",
             ),
         ), "s"),
         Panel("Epochs", "How many a second.", (
-            Query(_rate("tailrace_epochs_total", "log"), "{{log}}"),
+            Series(_rate("tailrace_epochs_total", "log"), "{{log}}"),
         ), "ops"),
     )),
     Row("Records", (
         Panel("Records", "Landed a second.", (
-            Query(_rate("tailrace_records_total", "log"), "{{log}}"),
+            Series(_rate("tailrace_records_total", "log"), "{{log}}"),
         ), "rps"),
         Panel("Not landed", "Rejected, refused by a step, or dropped because they came again; a second.", (
-            Query(_rate("tailrace_rejected_records_total", "log"), "{{log}} rejected"),
-            Query(_rate("tailrace_step_rejected_records_total", "pipeline", _PIPELINE), "{{pipeline}} refused"),
-            Query(_rate("tailrace_duplicate_records_total", "log"), "{{log}} again"),
+            Series(_rate("tailrace_rejected_records_total", "log"), "{{log}} rejected"),
+            Series(_rate("tailrace_step_rejected_records_total", "pipeline", _PIPELINE), "{{pipeline}} refused"),
+            Series(_rate("tailrace_duplicate_records_total", "log"), "{{log}} again"),
         ), "rps"),
         Panel("Late", "Too late for a window, a second, by why.", (
-            Query(_rate("tailrace_late_records_total", "pipeline, reason", _PIPELINE), "{{pipeline}} {{reason}}"),
+            Series(_rate("tailrace_late_records_total", "pipeline, reason", _PIPELINE), "{{pipeline}} {{reason}}"),
         ), "rps"),
     )),
     Row("Windows and panes", (
         Panel("Panes", "Fired a second, by timing.", (
-            Query(_rate("tailrace_panes_total", "pipeline, timing", _PIPELINE), "{{pipeline}} {{timing}}"),
+            Series(_rate("tailrace_panes_total", "pipeline, timing", _PIPELINE), "{{pipeline}} {{timing}}"),
         ), "ops"),
         Panel("Retractions", "Answers taken back a second.", (
-            Query(_rate("tailrace_retractions_total", "pipeline", _PIPELINE), "{{pipeline}}"),
+            Series(_rate("tailrace_retractions_total", "pipeline", _PIPELINE), "{{pipeline}}"),
         ), "ops"),
         Panel("Open windows", "Rows of state, and 1 for the engine that has them.", (
-            Query(f"max by (pipeline) (tailrace_open_windows{_PIPELINE})", "{{pipeline}}"),
-            Query(f"max by (pipeline, engine) (tailrace_engine{_PIPELINE}) > 0", "{{pipeline}} on {{engine}}"),
+            Series(f"max by (pipeline) (tailrace_open_windows{_PIPELINE})", "{{pipeline}}"),
+            Series(f"max by (pipeline, engine) (tailrace_engine{_PIPELINE}) > 0", "{{pipeline}} on {{engine}}"),
         )),
         Panel("Computations", "Records produced a second, and those in flight on a loop.", (
-            Query(_rate("tailrace_productions_total", "pipeline", _PIPELINE), "{{pipeline}} produced a second"),
-            Query(_rate("tailrace_claimed_total", "pipeline", _PIPELINE), "{{pipeline}} claimed elsewhere a second"),
-            Query(f"max by (pipeline) (tailrace_in_flight_records{_PIPELINE})", "{{pipeline}} in flight"),
+            Series(_rate("tailrace_productions_total", "pipeline", _PIPELINE), "{{pipeline}} produced a second"),
+            Series(_rate("tailrace_claimed_total", "pipeline", _PIPELINE), "{{pipeline}} claimed elsewhere a second"),
+            Series(f"max by (pipeline) (tailrace_in_flight_records{_PIPELINE})", "{{pipeline}} in flight"),
         ), width=24),
     )),
     Row("Tables", (
         Panel("Commits", "Publications a second, by table and writer.", (
-            Query(_rate("tailrace_commits_total", "table, writer"), "{{table}} {{writer}}"),
+            Series(_rate("tailrace_commits_total", "table, writer"), "{{table}} {{writer}}"),
         ), "ops", width=12),
         Panel("Conflicts", "Publications that found the table moved, and were tried again.", (
-            Query(_increase("tailrace_conflicts_total", "table, writer"), "{{table}} {{writer}}"),
+            Series(_increase("tailrace_conflicts_total", "table, writer"), "{{table}} {{writer}}"),
         ), width=12),
     )),
     Row("Backfills", (
         Panel("Runs", "How backfills ended, of all time.", (
-            Query(f"max by (pipeline, status) (tailrace_backfill_runs_total{_PIPELINE})", "{{pipeline}} {{status}}"),
+            Series(f"max by (pipeline, status) (tailrace_backfill_runs_total{_PIPELINE})", "{{pipeline}} {{status}}"),
         ), kind="bargauge", width=6),
         Panel("Windows", "What backfills made of their ranges' windows, of all time.", (
-            Query(
+            Series(
                 f"max by (pipeline, outcome) (tailrace_backfill_windows_total{_PIPELINE})", "{{pipeline}} {{outcome}}"
             ),
         ), kind="bargauge", width=6),
         Panel("Time of the last", "How long the last backfill took.", (
-            Query(f"max by (pipeline) (tailrace_backfill_seconds{_PIPELINE})", "{{pipeline}}"),
+            Series(f"max by (pipeline) (tailrace_backfill_seconds{_PIPELINE})", "{{pipeline}}"),
         ), "s", "stat", 6),
         Panel("Since the last", "How long ago the last backfill ended.", (
-            Query(f"time() - max by (pipeline) (tailrace_backfill_timestamp_seconds{_PIPELINE})", "{{pipeline}}"),
+            Series(f"time() - max by (pipeline) (tailrace_backfill_timestamp_seconds{_PIPELINE})", "{{pipeline}}"),
         ), "s", "stat", 6),
     )),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Times
+from tailrace.sql.terms import Query
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
 """The columns of the row: instants in microseconds, the epoch, and the stream's generation."""
@@ -38,12 +39,12 @@ def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generat
     return values | came
 
 
-def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> str:
+def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> Query:
     """Write the query of the row of an epoch that follows the one with the clock `before`."""
     return row_of(clock_values(pipeline, before, clock, generation))
 
 
-def row_of(values: Mapping[str, int | bool]) -> str:
+def row_of(values: Mapping[str, int | bool]) -> Query:
     """Write the query of a table of one row; literals in the step's own text would be compiled anew in every epoch."""
     terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
-    return f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})"
+    return Query(f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})")

@@ -11,8 +11,8 @@ from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, computation_contra
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
 from tailrace.model.definition.log import PANE_TIME
-from tailrace.sql.queries import first_of
-from tailrace.sql.terms import quoted
+from tailrace.sql.query_shapes import first_of
+from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
 """When a key next has something to do in event time and in processing time, and the oldest event time that one of its
@@ -20,7 +20,7 @@ timers holds; in microseconds, null where there is none."""
 
 LOOKED_AT = (DUE, WALL, HOLDS)
 
-IS_DUE = f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)"
+IS_DUE = Condition(f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)")
 """The condition that a key has something to do without a record, by the columns of a clock."""
 
 
@@ -48,14 +48,14 @@ def loop_types(computation: Computation) -> dict[str, str]:
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
-def latest_partials(computation: Computation, ledger: str, epoch: int) -> str:
+def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Query:
     """Write the SQL of each key's latest partial up to an epoch in a view of a ledger, unless the key is gone."""
-    partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)"
+    partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     keys = [quoted(name) for name in computation.key]
-    return f"SELECT * FROM ({first_of(partials, keys, ['epoch DESC'])}) WHERE NOT gone"
+    return Query(f"SELECT * FROM ({first_of(partials, keys, ['epoch DESC'])}) WHERE NOT gone")
 
 
-def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
+def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Query:
     """Write the SQL of the keys' rows after an epoch: each key's latest partial in a view of a ledger, unless gone."""
     due = [_least("timers", f"t.domain = '{EVENT.value}'", "t.`at`")]
     if computation.ordered:
@@ -64,13 +64,13 @@ def restored_keys(computation: Computation, ledger: str, epoch: int) -> str:
     items = [quoted(name) for name in key_row_columns(computation)]
     least = f"LEAST({', '.join(due)})" if len(due) > 1 else due[0]
     items += [f"{least} AS {DUE}", f"{wall} AS {WALL}", f"{holds} AS {HOLDS}"]
-    return f"SELECT {', '.join(items)} FROM ({latest_partials(computation, ledger, epoch)})"
+    return Query(f"SELECT {', '.join(items)} FROM ({latest_partials(computation, ledger, epoch)})")
 
 
-def restored_loop(computation: Computation, ledger: str, epoch: int) -> str:
+def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Query:
     """Write the SQL of the records in flight after an epoch, from a view of a ledger."""
     items = ", ".join(map(quoted, loop_types(computation)))
-    return f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L"
+    return Query(f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L")
 
 
 def _least(items: str, where: str | None, at: str) -> str:

@@ -24,10 +24,10 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.transition_rows import any_emits, phases
-from tailrace.sql.queries import first_of
+from tailrace.sql.query_shapes import filled, first_of
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import FAILED
-from tailrace.sql.terms import Sql, null, quoted
+from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
 
 
 def state_types(pipeline: Pipeline) -> dict[str, str]:
@@ -47,37 +47,36 @@ class Rows:
         self.types = {name: spark_type(column.shape) for name, column in columns.items()}
         self.keys = list(pipeline.key)
 
-    def of_transitions(self, transitions: str) -> str:
+    def of_transitions(self, transitions: Relation) -> Query:
         """Write the SQL of the partials, panes and retractions of view `transitions`, in the ledger's columns."""
         entries = self._entries()
         numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
         items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
         unrolled = f"SELECT *, EXPLODE(ARRAY({numbers})) AS entry FROM {transitions}"
-        rows = f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL"
+        rows = Query(f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL")
         if not self.pipeline.where.merges:
             return rows
         # The rows of windows that merged away come in arrays of their own, one element for each window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
-        return f"{rows} UNION ALL {self._inlined(transitions, merged)}"
+        return Query(f"{rows} UNION ALL {self._inlined(transitions, merged)}")
 
-    def apart(self, transitions: str) -> list[str]:
+    def apart(self, transitions: Relation) -> list[Query]:
         """Write the rows of `of_transitions` as two queries: one of the partials, one of the panes and retractions."""
         (holds, partial), *panes = self._entries()
         partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
         if self.pipeline.where.merges:
             partials.append(self._inlined(transitions, self._absorbed()))
             fired.append(self._inlined(transitions, self._taken_back()))
-        return [" UNION ALL ".join(rows) for rows in (partials, fired)]
+        return [Query(" UNION ALL ".join(rows)) for rows in (partials, fired)]
 
-    def _inlined(self, transitions: str, merged: str) -> str:
+    def _inlined(self, transitions: Relation, merged: str) -> Query:
         """Write the query of the rows in array `merged` of each transition: of windows that merged into its window."""
         inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
-        return f"SELECT {self._ordered()} FROM ({inlined})"
+        return Query(f"SELECT {self._ordered()} FROM ({inlined})")
 
-    def _entry(self, transitions: str, holds: str, values: dict[str, str]) -> str:
+    def _entry(self, transitions: Relation, holds: str, values: dict[str, str]) -> Query:
         values = values | {name: quoted(name) for name in self.keys}
-        items = [f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()]
-        return f"SELECT {', '.join(items)} FROM {transitions} WHERE {holds}"
+        return Query(f"SELECT {filled(self.types, values)} FROM {transitions} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
         """List the rows that a window may write: the condition of each, and its columns that are not null.
@@ -101,7 +100,7 @@ class Rows:
         branches = " ".join(f"WHEN entry IN ({', '.join(at)}) THEN {term}" for term, at in by_term.items())
         return f"CAST(CASE {branches} END AS {type})"
 
-    def of_late(self, late: str) -> str:
+    def of_late(self, late: Query) -> Query:
         """Write the SQL of the late records of a query in the shape of `partials.late`, in the ledger's columns."""
         values = {
             "kind": f"'{LATE}'",
@@ -118,10 +117,9 @@ class Rows:
             "source_offset": "_offset",
             **{name: quoted(name) for name in self.keys},
         }
-        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
-        return f"SELECT {', '.join(items)} FROM ({late})"
+        return Query(f"SELECT {filled(self.types, values)} FROM ({late})")
 
-    def of_rejected(self, rejected: str, clock: Clock) -> str:
+    def of_rejected(self, rejected: Relation, clock: Clock) -> Query:
         """Write the SQL of the records of a view that a step rejected, in the ledger's columns."""
         values = {
             "kind": f"'{REJECTED}'",
@@ -133,12 +131,11 @@ class Rows:
             "source_partition": "_source",
             "source_offset": "_offset",
         }
-        items = [f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in self.types.items()]
-        return f"SELECT {', '.join(items)} FROM {rejected}"
+        return Query(f"SELECT {filled(self.types, values)} FROM {rejected}")
 
-    def restored(self, ledger: str) -> str:
+    def restored(self, ledger: Relation) -> Query:
         """Write the SQL of the open windows in a ledger's view `ledger`: the latest partial of each, unless gone."""
-        partials = f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')"
+        partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')")
         rows = first_of(partials, [*names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
         items = names(self.pipeline)
         items += [f"UNIX_MICROS(window_{end}) AS window_{end}" for end in ("start", "end")]
@@ -154,14 +151,14 @@ class Rows:
                 items.append(quoted(name))
         if self.pipeline.where.merges:
             items.append("predecessors")
-        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE NOT COALESCE(gone, false)"
+        return Query(f"SELECT {', '.join(items)} FROM ({rows}) WHERE NOT COALESCE(gone, false)")
 
-    def within_reach(self, ledger: str, watermark: int) -> str:
+    def within_reach(self, ledger: Relation, watermark: int) -> Query:
         """Write the SQL of the open windows that a record may still reach at a watermark, in microseconds."""
         gone = self.rules.out_of_reach("window_end", f"{watermark}L")
-        return f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}"
+        return Query(f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}")
 
-    def of_corrected(self, corrected: str, remains: str, leaves: str) -> str:
+    def of_corrected(self, corrected: Relation, remains: Condition, leaves: Condition) -> Query:
         """Write a backfill's partials of corrected windows: states of those that remain, ends of those that leave.
 
         View `corrected` has the state's columns, `epoch`, `now` and `new_generation`; `remains` and `leaves` are
@@ -177,20 +174,17 @@ class Rows:
         texts = []
         for values, holds in ((own, remains), (left, leaves)):
             values = {**values, **{name: quoted(name) for name in self.keys}}
-            items = [
-                f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in self.types.items()
-            ]
-            texts.append(f"SELECT {', '.join(items)} FROM {corrected} WHERE {holds}")
-        return " UNION ALL ".join(texts)
+            texts.append(f"SELECT {filled(self.types, values)} FROM {corrected} WHERE {holds}")
+        return Query(" UNION ALL ".join(texts))
 
-    def state(self, transitions: str) -> str:
+    def state(self, transitions: Relation) -> Query:
         """Write the SQL of the state after the epoch: the windows of view `transitions` that remain."""
         columns = [quoted(name) for name in self.rules.columns()]
         if self.pipeline.where.merges:
             emitted = any_emits(self.pipeline)
             columns.append(f"IF({emitted}, SLICE(predecessors, 1, 0), predecessors) AS predecessors")
         items = listed(names(self.pipeline), ["window_start", "window_end"], columns)
-        return f"SELECT {items} FROM {transitions} WHERE remains"
+        return Query(f"SELECT {items} FROM {transitions} WHERE remains")
 
     def _struct(self, values: Mapping[str, str]) -> str:
         fields = [name for name in self.types if name not in self.keys]

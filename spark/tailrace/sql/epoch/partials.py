@@ -11,14 +11,14 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
-from tailrace.sql.queries import equal_in
+from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import NATIVE, assigned, end_by_start, listed, names, overlapping, sliced, spread
-from tailrace.sql.terms import Sql, quoted, total
+from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted, total
 
 
-def closed(pipeline: Pipeline, end: str, watermark: str) -> str:
+def closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
     """Write the condition by which the watermark has closed a window that ends at `end` (rule M1)."""
-    return str(Transition(pipeline, Sql()).closed(end, watermark))
+    return Condition(str(Transition(pipeline, Sql()).closed(end, watermark)))
 
 
 def merged(pipeline: Pipeline) -> list[str]:
@@ -26,7 +26,7 @@ def merged(pipeline: Pipeline) -> list[str]:
     return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
 
 
-def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = False) -> str:
+def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:
     """Write the SQL of a bundle's partials; with `by_slices` windows that overlap are put together as in `finished`.
 
     Windows that do not merge are judged by the watermark later, as groups, since their lateness depends on the window
@@ -35,11 +35,11 @@ def partials(pipeline: Pipeline, source: str, clock: str, *, by_slices: bool = F
     if not pipeline.where.merges:
         return finished(pipeline, source) if by_slices else _grouped(pipeline, assigned(pipeline, source))
     expired = closed(pipeline, "window_end", "c.watermark_before")
-    alive = f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}"
+    alive = Query(f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}")
     return _sessions(pipeline, alive)
 
 
-def aggregated(pipeline: Pipeline, rows: str) -> str:
+def aggregated(pipeline: Pipeline, rows: Query) -> Query:
     """Write the SQL of each window's accumulator on finished input, merged where windows merge, for backfills.
 
     `rows` is a query of assigned records.
@@ -47,7 +47,7 @@ def aggregated(pipeline: Pipeline, rows: str) -> str:
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
-def finished(pipeline: Pipeline, source: str) -> str:
+def finished(pipeline: Pipeline, source: Relation) -> Query:
     """Write the SQL of each window's accumulator, as `aggregated`, of a relation of records after the steps.
 
     For windows that overlap, the records of a slice of time are put together first, and then the slices of each window:
@@ -56,7 +56,7 @@ def finished(pipeline: Pipeline, source: str) -> str:
     if not overlapping(pipeline):
         return aggregated(pipeline, assigned(pipeline, source))
     by, carried = listed(names(pipeline), ["at"]), [quoted(name) for name in pipeline.parts]
-    slices = f"SELECT {by}, {_totals(pipeline)} FROM ({sliced(pipeline, source)}) GROUP BY {by}"
+    slices = Query(f"SELECT {by}, {_totals(pipeline)} FROM ({sliced(pipeline, source)}) GROUP BY {by}")
     rows = spread(pipeline, [*names(pipeline), "arrived", *carried], slices)
     return _grouped(pipeline, rows, "CAST(SUM(arrived) AS bigint)")
 
@@ -65,19 +65,19 @@ def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
     return listed([f"{arrived} AS arrived"], merged(pipeline))
 
 
-def _grouped(pipeline: Pipeline, rows: str, arrived: str = "COUNT(*)") -> str:
+def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Query:
     keys, end = names(pipeline), end_by_start(pipeline.where)
     if end is None:
         by = listed(keys, list(SPAN))
-        return f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
+        return Query(f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}")
     # The end follows from the start; without it as a key, grouping takes a quarter less time.
     by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
     grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     items = listed(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
-    return f"SELECT {items} FROM ({grouped})"
+    return Query(f"SELECT {items} FROM ({grouped})")
 
 
-def _sessions(pipeline: Pipeline, rows: str) -> str:
+def _sessions(pipeline: Pipeline, rows: Query) -> Query:
     keys = names(pipeline)
     over = f"PARTITION BY {listed(keys)} ORDER BY at" if keys else "ORDER BY at"
     # Sessions have one gap, so a record starts an island just when the one before it is a gap or more away.
@@ -85,7 +85,8 @@ def _sessions(pipeline: Pipeline, rows: str) -> str:
     frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     islands = f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})"
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
-    return f"SELECT {listed(keys, [span])}, {_totals(pipeline)} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+    by = listed(keys, ["island"])
+    return Query(f"SELECT {listed(keys, [span])}, {_totals(pipeline)} FROM ({islands}) GROUP BY {by}")
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
@@ -100,7 +101,7 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
     return bool(Transition(pipeline, Scalars()).closed(closest, before.watermark))
 
 
-def late(pipeline: Pipeline, source: str, clock: str) -> str:
+def late(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
     """Write the SQL of a bundle's records that came too late for one of their windows (rule M1).
 
     Columns: the keys, `at`, the window, where the record came from, the clock's columns, and the `reason`.
@@ -111,7 +112,7 @@ def late(pipeline: Pipeline, source: str, clock: str) -> str:
     )
 
 
-def may_have_passed(pipeline: Pipeline, source: str, clock: str) -> str:
+def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Relation:
     """Write the relation of a view's records that may be too late, so that only these are put into windows.
 
     It compares event times, as a window ends after its records; a user's own windows may not, so all records are kept.
@@ -121,10 +122,10 @@ def may_have_passed(pipeline: Pipeline, source: str, clock: str) -> str:
     at = f"UNIX_MICROS(b.{quoted(pipeline.log.event_time)})"
     # At the end of time every window has ended, whatever the allowed lateness.
     passed = f"{at} < c.watermark_before - {pipeline.lateness}L OR c.watermark_before >= {END_OF_TIME}L"
-    return f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})"
+    return Relation(f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})")
 
 
-def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> str:
+def refused(pipeline: Pipeline, source: Relation, clock: Relation, transitions: Relation) -> Query:
     """Write the SQL of a bundle's records that came to a window with a done trigger (rule M4); columns as in `late`."""
     alive = f"NOT {closed(pipeline, 'r.window_end', 'c.watermark_before')}"
     if pipeline.where.merges:
@@ -136,7 +137,7 @@ def refused(pipeline: Pipeline, source: str, clock: str, transitions: str) -> st
     return _too_late(pipeline, "t.window_start, t.window_end", "finished", source, joined)
 
 
-def _too_late(pipeline: Pipeline, span: str, reason: str, source: str, joined: str) -> str:
+def _too_late(pipeline: Pipeline, span: str, reason: str, source: Relation, joined: str) -> Query:
     items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._source", "r._offset"]
     items += ["c.watermark_before", "c.epoch", "c.now", f"'{reason}' AS reason"]
-    return f"SELECT {listed(items)} FROM ({assigned(pipeline, source)}) r {joined}"
+    return Query(f"SELECT {listed(items)} FROM ({assigned(pipeline, source)}) r {joined}")

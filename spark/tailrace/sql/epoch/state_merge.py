@@ -15,12 +15,12 @@ from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
-from tailrace.sql.queries import equal_in
+from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.terms import Sql, null, quoted, total
+from tailrace.sql.terms import Query, Relation, Sql, null, quoted, total
 
 
-def met(pipeline: Pipeline, state: str, partials: str, clock: str, *, joined: bool = False) -> str:
+def met(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False) -> Query:
     """Write the SQL of the open windows of view `state` with the partials of view `partials` and the clock's columns.
 
     `joined` has windows that stay apart meet by a join, which in one process is quicker than grouping.
@@ -31,7 +31,7 @@ def met(pipeline: Pipeline, state: str, partials: str, clock: str, *, joined: bo
     return _opened(pipeline, meet(pipeline, state, partials), clock)
 
 
-def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
+def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
     """Write the SQL of each window with its arrivals, less those of windows that closed before the epoch (rule M1).
 
     `both` is a query of each window's state and of its arrivals, null where there is none.
@@ -46,19 +46,19 @@ def _opened(pipeline: Pipeline, both: str, clock: str) -> str:
     items += _arrived_parts(pipeline, "g")
     items += [f"c.{name}" for name in clock_columns(pipeline)]
     alive = f"({is_held} OR NOT {rules.closed('g.window_end', 'c.watermark_before')})"
-    return f"SELECT {listed(items)} FROM ({both}) g CROSS JOIN {clock} c WHERE {alive}"
+    return Query(f"SELECT {listed(items)} FROM ({both}) g CROSS JOIN {clock} c WHERE {alive}")
 
 
-def _joined(pipeline: Pipeline, state: str, partials: str) -> str:
+def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
     """Write the SQL of each window's state beside its arrivals, by a join of both."""
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
     window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
     same = equal_in("s", "p", names(pipeline), SPAN)
-    return f"SELECT {listed(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {same}"
+    return Query(f"SELECT {listed(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {same}")
 
 
-def _grouped(pipeline: Pipeline, state: str, partials: str) -> str:
+def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
     """Write the SQL of each window's state beside its arrivals, by grouping the union of both.
 
     State and partials are both partitioned by key and window, so grouping their union moves no rows, and leaves the
@@ -73,7 +73,7 @@ def _grouped(pipeline: Pipeline, state: str, partials: str) -> str:
         f"UNION ALL SELECT {listed(window, came, [null(type) for type in columns.values()])} FROM {partials}"
     )
     picked = [f"MAX({name}) AS {name}" for name in [*came, *(quoted(name) for name in columns)]]
-    return f"SELECT {listed(window, picked)} FROM ({both}) GROUP BY {listed(window)}"
+    return Query(f"SELECT {listed(window, picked)} FROM ({both}) GROUP BY {listed(window)}")
 
 
 def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
@@ -84,7 +84,7 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
     return items
 
 
-def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
+def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation) -> Query:
     """Write the SQL of spans of overlapping windows, by key: one that is a held window goes on, others start anew."""
     rules = Transition(pipeline, Sql())
     keys, columns = names(pipeline), rules.columns()
@@ -104,11 +104,8 @@ def _merged(pipeline: Pipeline, state: str, partials: str, clock: str) -> str:
     frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
     grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
-    return _started(
-        pipeline,
-        rules,
-        f"SELECT g.*, {listed([f'c.{n}' for n in clock_columns(pipeline)])} FROM ({grouped}) g CROSS JOIN {clock} c",
-    )
+    items = listed([f"c.{n}" for n in clock_columns(pipeline)])
+    return _started(pipeline, rules, Query(f"SELECT g.*, {items} FROM ({grouped}) g CROSS JOIN {clock} c"))
 
 
 def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
@@ -147,7 +144,7 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
     return items
 
 
-def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
+def _started(pipeline: Pipeline, rules: Transition, grouped: Query) -> Query:
     o = Sql()
     opened = rules.opened("GREATEST(all_generation, new_generation)")
     opened["fresh"] = "COALESCE(all_fresh, 0L)"
@@ -170,7 +167,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: str) -> str:
         "IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors",
         f"IF(held, {empty}, members) AS absorbed",
     ]
-    return f"SELECT {listed(items)} FROM ({grouped})"
+    return Query(f"SELECT {listed(items)} FROM ({grouped})")
 
 
 def _or_zero(part: Part, column: str) -> str:

@@ -10,7 +10,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.triggers.combinators import Phase
 from tailrace.sql.epoch.clock_row import clock_columns, times
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
 """The phases by the letter before their columns; `c` is the last pane of a window that closes."""
@@ -30,9 +30,9 @@ def phases(pipeline: Pipeline) -> list[str]:
     return letters
 
 
-def any_emits(pipeline: Pipeline) -> str:
+def any_emits(pipeline: Pipeline) -> Condition:
     """Write the condition that a window fires in any phase of the epoch."""
-    return "(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")"
+    return Condition("(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")")
 
 
 _END = "window_end"
@@ -45,7 +45,7 @@ class Chain:
     relations of each query by itself, again and again, which is two fifths of planning an epoch.
     """
 
-    def __init__(self, start: str, columns: list[str]) -> None:
+    def __init__(self, start: Query, columns: list[str]) -> None:
         self.text = start
         self.columns = columns
 
@@ -54,11 +54,11 @@ class Chain:
         kept = [quoted(name) for name in self.columns if name not in terms]
         made = [f"{term} AS {quoted(name)}" for name, term in terms.items() if term != quoted(name)]
         same = [quoted(name) for name, term in terms.items() if term == quoted(name)]
-        self.text = f"SELECT {', '.join(kept + same + made)} FROM ({self.text})"
+        self.text = Query(f"SELECT {', '.join(kept + same + made)} FROM ({self.text})")
         self.columns = [*(n for n in self.columns if n not in terms), *terms]
 
 
-def transitions(pipeline: Pipeline, met: str) -> str:
+def transitions(pipeline: Pipeline, met: Query) -> Query:
     """Write the query of the transitions of every window in the rows `met` (`tailrace.sql.epoch.state_merge`)."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}

@@ -17,7 +17,7 @@ from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Query, Relation, Sql, quoted
 
 
 def names(pipeline: Pipeline) -> list[str]:
@@ -53,7 +53,7 @@ def lifted(pipeline: Pipeline) -> list[str]:
     return items
 
 
-def assigned(pipeline: Pipeline, source: str) -> str:
+def assigned(pipeline: Pipeline, source: Relation) -> Query:
     """Write the SQL of a bundle's records with the windows each is in: one row for a record and window.
 
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's place in the
@@ -82,7 +82,7 @@ LEAST_WINDOWS = 3
 """The windows to a record from which on slices pay: with fewer, putting slices together may cost more than it saves."""
 
 
-def sliced(pipeline: Pipeline, source: str) -> str:
+def sliced(pipeline: Pipeline, source: Relation) -> Query:
     """Write the SQL of a bundle's lifted records, each at the beginning of its slice of time (`at`).
 
     A window has all of a slice or none of it: a slice is as long as the greatest common divisor of a window's size and
@@ -94,7 +94,7 @@ def sliced(pipeline: Pipeline, source: str) -> str:
     return _lifted_records(pipeline, source, f"{at} - PMOD({at} - {duration(where.offset)}L, {slice_}L)", [])
 
 
-def spread(pipeline: Pipeline, carried: list[str], slices: str) -> str:
+def spread(pipeline: Pipeline, carried: list[str], slices: Query) -> Query:
     """Write the SQL of the rows of query `slices`, once for each window that has them; `carried` are their columns."""
     return NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices)
 
@@ -103,9 +103,9 @@ def _at(pipeline: Pipeline) -> str:
     return quoted(pipeline.log.event_time)
 
 
-def _lifted_records(pipeline: Pipeline, source: str, at: str, places: list[str]) -> str:
+def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[str]) -> Query:
     items = listed(names(pipeline), [f"{at} AS at"], lifted(pipeline), places)
-    return f"SELECT {items} FROM {source}{keep_clause(pipeline)}"
+    return Query(f"SELECT {items} FROM {source}{keep_clause(pipeline)}")
 
 
 def keep_clause(pipeline: Ranged) -> str:
@@ -137,48 +137,48 @@ def end_by_start(where: Windowing) -> str | None:
     return None
 
 
-def _own_windows(carried: str, records: str) -> str:
+def _own_windows(carried: str, records: Query) -> Query:
     bounds = ", ".join(f"_window.{name} AS {name}" for name in ("window_start", "window_end"))
-    return f"SELECT {carried}, {bounds} FROM (SELECT *, EXPLODE({WINDOWS}) AS _window FROM ({records}))"
+    return Query(f"SELECT {carried}, {bounds} FROM (SELECT *, EXPLODE({WINDOWS}) AS _window FROM ({records}))")
 
 
-def _global(where: Global, carried: str, records: str) -> str:
-    return f"SELECT {carried}, {BEGINNING}L AS window_start, {END_OF_TIME}L AS window_end FROM ({records})"
+def _global(where: Global, carried: str, records: Query) -> Query:
+    return Query(f"SELECT {carried}, {BEGINNING}L AS window_start, {END_OF_TIME}L AS window_end FROM ({records})")
 
 
-def _fixed(where: Fixed, carried: str, records: str) -> str:
+def _fixed(where: Fixed, carried: str, records: Query) -> Query:
     size, since = duration(where.size), f"{duration(where.offset)}L"
     if where.phase is not None:
         # This must give the phase of `model.windows.windows.phase_of`.
         since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
     start = f"(at - PMOD(at - {since}, {size}L))"
-    return f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})"
+    return Query(f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})")
 
 
-def _sliding(where: Sliding, carried: str, records: str) -> str:
+def _sliding(where: Sliding, carried: str, records: Query) -> Query:
     size, every, offset = duration(where.size), duration(where.every), duration(where.offset)
     last = f"(at - PMOD(at - {offset}L, {every}L))"
     starts = ", ".join(f"{last} - {place * every}L" for place in range(-(-size // every)))
-    return (
+    return Query(
         f"SELECT {carried}, window_start, window_start + {size}L AS window_end "
         f"FROM (SELECT *, EXPLODE(ARRAY({starts})) AS window_start FROM ({records})) "
         f"WHERE window_start + {size}L > at"
     )
 
 
-def _sessions(where: Sessions, carried: str, records: str) -> str:
+def _sessions(where: Sessions, carried: str, records: Query) -> Query:
     gap = duration(where.gap)
-    return f"SELECT {carried}, at AS window_start, at + {gap}L AS window_end FROM ({records})"
+    return Query(f"SELECT {carried}, at AS window_start, at + {gap}L AS window_end FROM ({records})")
 
 
-def _calendar(where: Calendar, carried: str, records: str) -> str:
+def _calendar(where: Calendar, carried: str, records: Query) -> Query:
     zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
     # Local times are written as UTC ones in between. As the model does, Spark takes the first of two instants that a
     # clock shows alike, and for a time that clocks skip the instant of the skip.
     local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
     ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
         ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip
-    return f"SELECT {carried}, {ends['start']}, {ends['end']} FROM (SELECT *, {local} AS local FROM ({records}))"
+    return Query(f"SELECT {carried}, {ends['start']}, {ends['end']} FROM (SELECT *, {local} AS local FROM ({records}))")
 
 
 _STEPS = {
@@ -189,7 +189,7 @@ _STEPS = {
     "year": "INTERVAL '12' MONTH",
 }
 
-NATIVE: dict[type, Callable[[Any, str, str], str]] = {
+NATIVE: dict[type, Callable[[Any, str, Query], Query]] = {
     Global: _global,
     Fixed: _fixed,
     Sliding: _sliding,

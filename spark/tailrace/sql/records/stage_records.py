@@ -7,26 +7,27 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.log import PANE_TIME, SIGN
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Query, Relation, Sql, quoted
 
 
-def changes(pipeline: Pipeline, rows: str) -> str:
+def changes(pipeline: Pipeline, rows: Relation) -> Query:
     """Write the SQL of a later stage's records, from a view of a stage's ledger rows (`model.step.stages.changes`)."""
     where = f"kind = '{PANE}' AND writer = 'stream'"
-    return _records(pipeline, f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
+    signed = Query(f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
+    return _records(pipeline, signed)
 
 
-def answered(pipeline: Pipeline, answers: str) -> str:
+def answered(pipeline: Pipeline, answers: Query) -> Query:
     """Write the SQL of a later stage's records, from answers whose windows are microseconds (`answers.batch`)."""
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
     items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
     stamp = "CAST(NULL AS bigint)" if pipeline.stamp is None else quoted(pipeline.stamp)
     items.append(f"TIMESTAMP_MICROS({stamp}) AS {PANE_TIME}")
-    return _records(pipeline, f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})")
+    return _records(pipeline, Query(f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})"))
 
 
-def productions(definition: Computation | Map, rows: str) -> str:
+def productions(definition: Computation | Map, rows: Relation) -> Query:
     """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets.
 
     The records of a map have the places of the records that they were made of.
@@ -35,10 +36,10 @@ def productions(definition: Computation | Map, rows: str) -> str:
     own = isinstance(definition, Computation)
     place = f"{'epoch' if own else 'source_epoch'} AS _epoch, source_partition AS _source, source_offset AS _offset"
     written = "" if own else " AND writer = 'stream'"
-    return f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'{written}"
+    return Query(f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'{written}")
 
 
-def claimed_ids(computation: Computation, rows: str) -> str:
+def claimed_ids(computation: Computation, rows: Relation) -> Query:
     """Write the SQL of the ids that a ledger's productions claim, with their event times and places."""
     once, types = computation.once, computation.produced.columns
     assert once is not None
@@ -49,11 +50,11 @@ def claimed_ids(computation: Computation, rows: str) -> str:
     # An instant is written in UTC and without a zone: each engine writes a zone in its own way, or not at all.
     text = f"CAST({by} AS TIMESTAMP_NTZ)" if types[once.by] == "timestamp" else by
     items = [f"CAST({text} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
-    return f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}"
+    return Query(f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}")
 
 
-def _records(pipeline: Pipeline, rows: str) -> str:
+def _records(pipeline: Pipeline, rows: Query) -> Query:
     columns = [quoted(name) for name in pipeline.panes.columns if name != PANE_TIME]
     at = f"COALESCE({PANE_TIME}, TIMESTAMP_MICROS(UNIX_MICROS(window_end) - 1L)) AS {PANE_TIME}"
     place = f"{SIGN}, _epoch, CAST(NULL AS string) AS _source, CAST(NULL AS bigint) AS _offset"
-    return f"SELECT {', '.join(columns)}, {at}, {place} FROM ({rows})"
+    return Query(f"SELECT {', '.join(columns)}, {at}, {place} FROM ({rows})")

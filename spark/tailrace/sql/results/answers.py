@@ -13,12 +13,12 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.sql.epoch.partials import aggregated, finished
-from tailrace.sql.queries import NEWEST, equal_in, first_of, side_by_side
+from tailrace.sql.query_shapes import NEWEST, equal_in, first_of, side_by_side
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, bracketed, quoted
 
 
-def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
+def batch(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
     """Write the SQL of each window's answer over the assigned records `rows`.
 
     Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on the
@@ -27,42 +27,42 @@ def batch(pipeline: Pipeline, rows: str, within: str = "true") -> str:
     return _answers(pipeline, aggregated(pipeline, rows), within)
 
 
-def computed(pipeline: Pipeline, source: str, within: str = "true") -> str:
+def computed(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of `batch` for a relation of records that are through the steps, but not yet assigned."""
     return _answers(pipeline, finished(pipeline, source), within)
 
 
-def _answers(pipeline: Pipeline, accumulators: str, within: str) -> str:
+def _answers(pipeline: Pipeline, accumulators: Query, within: Condition) -> Query:
     results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
     typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
     items = listed(
         names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], ["arrived AS _arrived"]
     )
-    return f"SELECT {items} FROM ({accumulators}) WHERE {within}"
+    return Query(f"SELECT {items} FROM ({accumulators}) WHERE {within}")
 
 
-def current(pipeline: Pipeline, table: str, within: str = "true") -> str:
+def current(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of the current answers in `table`, with the windows as microseconds and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
     items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], list(VERSION))
-    return f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}"
+    return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
-def pane_answers(pipeline: Pipeline, panes: str) -> str:
+def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the SQL of the answer that each pane of a view gives, or takes back: its columns and `retraction`."""
     results = [quoted(name) for name in pipeline.results]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
-    return f"SELECT {items} FROM {panes}"
+    return Query(f"SELECT {items} FROM {panes}")
 
 
-def latest(pipeline: Pipeline, panes: str) -> str:
+def latest(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the SQL of `pane_answers` for each window's last pane in a view."""
     # A retraction shares the version of the pane that takes its place (rule V1).
-    return first_of(f"({pane_answers(pipeline, panes)})", [*names(pipeline), *SPAN], [*NEWEST, "retraction"])
+    return first_of(bracketed(pane_answers(pipeline, panes)), [*names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
-def differences(pipeline: Pipeline, computed: str, held: str) -> str:
+def differences(pipeline: Pipeline, computed: Query, held: Query) -> Query:
     """Write the SQL of computed answers beside held ones: the keys and window, `new_*`, `old_*`, and `change`.
 
     `change` is same, changed, new (only computed) or gone (only held). The computed accumulators come as `part_*`.
@@ -75,21 +75,22 @@ def differences(pipeline: Pipeline, computed: str, held: str) -> str:
     change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
     items.append(f"{change} WHEN {same} THEN 'same' ELSE 'changed' END AS change")
     on = equal_in("c", "h", names(pipeline), SPAN)
-    return f"SELECT {listed(items)} FROM {side_by_side(('c', f'({computed})'), ('h', f'({held})'), on)}"
+    both = side_by_side(("c", bracketed(computed)), ("h", bracketed(held)), on)
+    return Query(f"SELECT {listed(items)} FROM {both}")
 
 
-def new(pipeline: Pipeline, computed: str) -> str:
+def new(pipeline: Pipeline, computed: Query) -> Query:
     """Write the SQL of `differences` where no answer is held."""
     items = [*names(pipeline), *SPAN]
     items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
     items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.results.items()]
     items += [f"{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
-    return f"SELECT {listed(items)}, 'new' AS change FROM ({computed})"
+    return Query(f"SELECT {listed(items)}, 'new' AS change FROM ({computed})")
 
 
-def in_range(first: int, last: int) -> str:
+def in_range(first: int, last: int) -> Condition:
     """Write the condition that a window belongs to a range: its timestamp lies in `[first, last)` (rule V5)."""
-    return f"(window_end > {first}L AND window_end <= {last}L)"
+    return Condition(f"(window_end > {first}L AND window_end <= {last}L)")
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:

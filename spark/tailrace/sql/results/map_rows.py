@@ -13,36 +13,36 @@ from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, s
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
-from tailrace.sql.queries import equal_in
+from tailrace.sql.query_shapes import equal_in, filled
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.records.selections import FAILED, selected
 from tailrace.sql.results.backfill_rows import BackfillVersion
-from tailrace.sql.terms import null, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
 """The place in the log of a row's record: the ledger's columns, each with the record's own."""
 
 
-def stepped(definition: Map, source: str) -> str | None:
+def stepped(definition: Map, source: Relation) -> Relation | None:
     """Write a relation of records after all steps, a query in brackets; None where a step is code of one's own."""
     types = dict(definition.log.columns)
     for step in definition.each:
         items = selected(step, types, [*types, *PLACE.values()])
         if items is None:
             return None
-        source, types = f"(SELECT {', '.join(items)} FROM {source})", dict(step.columns(types))
+        source, types = Relation(f"(SELECT {', '.join(items)} FROM {source})"), dict(step.columns(types))
     return source
 
 
-def output(definition: Map, records: str) -> str:
+def output(definition: Map, records: Relation) -> Query:
     """Write the SQL of what goes out of a relation of records after the steps: columns, event time and place."""
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
     items += [f"{theirs} AS {ours}" for ours, theirs in PLACE.items()]
-    return f"SELECT {', '.join(items)} FROM {records}{keep_clause(definition)}"
+    return Query(f"SELECT {', '.join(items)} FROM {records}{keep_clause(definition)}")
 
 
-def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> str:
+def of_epoch(definition: Map, records: Relation, clock: Clock, generation: int) -> Query:
     """Write the SQL of the ledger rows of an epoch, from a relation of its records after the steps."""
     own = {
         "kind": f"'{PRODUCTION}'",
@@ -53,10 +53,10 @@ def of_epoch(definition: Map, records: str, clock: Clock, generation: int) -> st
         "writer": "'stream'",
     }
     named = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}
-    return f"SELECT {_row(definition, named | own)} FROM ({output(definition, records)})"
+    return Query(f"SELECT {_row(definition, named | own)} FROM ({output(definition, records)})")
 
 
-def of_rejected(definition: Map, rejected: str, clock: Clock) -> str:
+def of_rejected(definition: Map, rejected: Relation, clock: Clock) -> Query:
     """Write the SQL of the ledger rows of the records of a view that a step rejected."""
     values = {
         "kind": f"'{REJECTED}'",
@@ -66,10 +66,10 @@ def of_rejected(definition: Map, rejected: str, clock: Clock) -> str:
         "reason": FAILED,
         **PLACE,
     }
-    return f"SELECT {_row(definition, values)} FROM {rejected}"
+    return Query(f"SELECT {_row(definition, values)} FROM {rejected}")
 
 
-def current(definition: Map, ledger: str, within: str = "true") -> str:
+def current(definition: Map, ledger: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of a ledger's rows that stand: at each place those of the highest generation, no retractions.
 
     `within` is a condition on the event time, which all rows of one place have in common.
@@ -80,17 +80,17 @@ def current(definition: Map, ledger: str, within: str = "true") -> str:
     mended = f"SELECT * FROM ({rows}) WHERE writer = 'backfill'"
     same = " AND ".join(f"m.{name} <=> s.{name}" for name in PLACE)
     higher = f"SELECT 1 FROM ({mended}) m WHERE {same} AND m.generation > s.generation"
-    return f"SELECT {items} FROM ({rows}) s WHERE NOT retraction AND NOT EXISTS ({higher})"
+    return Query(f"SELECT {items} FROM ({rows}) s WHERE NOT retraction AND NOT EXISTS ({higher})")
 
 
-def records(definition: Map, ledger: str) -> str:
+def records(definition: Map, ledger: Relation) -> Query:
     """Write the SQL of a ledger's rows that stand, as readers of the map have them (`stage_records.productions`)."""
     columns = ", ".join(map(quoted, definition.produced.columns))
     place = ", ".join(f"{ours} AS {theirs}" for ours, theirs in PLACE.items())
-    return f"SELECT {columns}, {place} FROM ({current(definition, ledger)})"
+    return Query(f"SELECT {columns}, {place} FROM ({current(definition, ledger)})")
 
 
-def differences(definition: Map, computed: str, held: str, *, doubled: bool = False) -> str:
+def differences(definition: Map, computed: Query, held: Query, *, doubled: bool = False) -> Query:
     """Write the SQL of computed rows beside held ones: `new_*`, `old_*`, and `change`.
 
     `change` is same, changed, new (only computed) or gone (only held). Where a step makes several records of one, the
@@ -109,7 +109,7 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in (*place, PANE_TIME)]
     items += [f"{letter}.{quoted(name)} AS {quoted(f'{which}_{name}')}"
               for letter, which in (("c", "new"), ("h", "old")) for name in definition.results]  # fmt: skip
-    text = (
+    text = Query(
         f"SELECT {', '.join(items)}, {change} ELSE 'changed' END AS change "
         f"FROM ({sides['c']}) c FULL OUTER JOIN ({sides['h']}) h ON {both}"
     )
@@ -117,17 +117,17 @@ def differences(definition: Map, computed: str, held: str, *, doubled: bool = Fa
         return text
     alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {', '.join(place)}) = 1"
     chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"
-    return f"SELECT * EXCEPT (change, alike), {chosen} FROM (SELECT *, {alike} AS alike FROM ({text}))"
+    return Query(f"SELECT * EXCEPT (change, alike), {chosen} FROM (SELECT *, {alike} AS alike FROM ({text}))")
 
 
-def new(definition: Map, computed: str) -> str:
+def new(definition: Map, computed: Query) -> Query:
     """Write the SQL of `differences` where no row is held."""
     items = [*PLACE, PANE_TIME, *(f"{quoted(n)} AS {quoted(f'new_{n}')}" for n in definition.results)]
     items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in definition.results.items()]
-    return f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})"
+    return Query(f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})")
 
 
-def corrected(definition: Map, view: str, written: BackfillVersion) -> str:
+def corrected(definition: Map, view: Relation, written: BackfillVersion) -> Query:
     """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows."""
     own = {
         "kind": f"'{PRODUCTION}'",
@@ -142,10 +142,10 @@ def corrected(definition: Map, view: str, written: BackfillVersion) -> str:
         values = {name: quoted(f"{which}_{name}") for name in definition.results}
         row = _row(definition, own | values | {"retraction": retraction})
         texts.append(f"SELECT {row} FROM {view} WHERE change IN {holds}")
-    return " UNION ALL ".join(texts)
+    return Query(" UNION ALL ".join(texts))
 
 
 def _row(definition: Map, values: Mapping[str, str]) -> str:
     """Write the select-list of a ledger row; null where there is no value."""
     types = {name: spark_type(column.shape) for name, column in map_contract(definition).columns.items()}
-    return ", ".join(f"{values.get(name, null(type))} AS {quoted(name)}" for name, type in types.items())
+    return filled(types, values)

@@ -14,8 +14,8 @@ from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import span
-from tailrace.cli.terminal.stream_progress import Progress
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.stream_progress import StreamProgress
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
@@ -52,7 +52,7 @@ def apply(
             spinning.close()
             _show(output, pipeline, applied)
             if applied.gave_way is not None:
-                raise typer.Exit(Status.GAVE_WAY)
+                raise typer.Exit(ExitStatus.GAVE_WAY)
             if not once and applied.run is not None:
                 _folded_on(output, lake, pipeline)
 
@@ -65,7 +65,7 @@ def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
 
     starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
     output.say("folding what the log gets, until a stream of the changed definition takes over (Ctrl-C to stop)")
-    progress = Progress(output, unit="record")
+    progress = StreamProgress(output, unit="record")
     with Stop() as stop:
         try:
             tailing = Tailing(starting, lake, [pipeline], watch=progress.epoch)
@@ -78,7 +78,7 @@ def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
             return
         finally:
             progress.close()
-    raise typer.Exit(Status.INTERRUPTED)
+    raise typer.Exit(ExitStatus.INTERRUPTED)
 
 
 def rollback(

@@ -12,13 +12,13 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.change.impact import Hurt
     from tailrace.lake.change.migration import Evolved, TablePlan
-    from tailrace.lake.schema.contract_diff import Change
+    from tailrace.lake.schema.contract_diff import ContractChange
 
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
 
@@ -42,7 +42,7 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     else:
         output.text(*_planned(plans, hurts))
     if any(one.changes for one in plans):
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def apply_tables(
@@ -70,7 +70,7 @@ def apply_tables(
     else:
         output.text(*_done(done, hurts))
     if any(one.left for one in done):
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def _planned(plans: Sequence[TablePlan], hurts: dict[str, list[Hurt]]) -> Iterator[Any]:
@@ -103,7 +103,7 @@ def _done(done: Sequence[Evolved], hurts: dict[str, list[Hurt]]) -> Iterator[Any
     yield f"{changed} done" + (f", {left} left" if left else "") if changed or left else "nothing to do"
 
 
-def _change_lines(change: Change, who: Hurt) -> Iterator[Text]:
+def _change_lines(change: ContractChange, who: Hurt) -> Iterator[Text]:
     sign, style = _SIGNS[change.effect.value]
     needs = {"destructive": "  (needs --destructive)", "refused": "  (cannot be done)"}.get(change.effect.value, "")
     yield Text(f"  {sign} {change}{needs}", style=style)
@@ -114,7 +114,7 @@ def _change_lines(change: Change, who: Hurt) -> Iterator[Text]:
             yield Text(f"      {what} that name it: {', '.join(names)}")
 
 
-def _change_data(change: Change, who: Hurt) -> dict[str, Any]:
+def _change_data(change: ContractChange, who: Hurt) -> dict[str, Any]:
     return {
         "change": str(change),
         "kind": change.kind.value,

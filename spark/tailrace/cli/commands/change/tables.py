@@ -16,7 +16,7 @@ from tailrace.cli.runtime.definitions import load_all, load_any
 from tailrace.cli.runtime.options import Definition, Definitions, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.schema.contracts import all_contracts, spark_type
 from tailrace.settings import Settings
 
@@ -53,7 +53,7 @@ def show(definition: Definition, json: Json = False) -> None:
     else:
         output.text(*_lines(drifts))
     if any(one.differences for one in drifts):
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def write(

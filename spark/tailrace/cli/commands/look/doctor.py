@@ -15,7 +15,7 @@ from tailrace.cli.runtime.options import Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import counted
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def doctor(
         took = f"in {time.monotonic() - since:.1f} s"
         output.text("", f"{counted(len(findings), 'check')}, {wrong or 'nothing'} wrong, {took}")
     if wrong:
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.plan.definition_changes import Plan
+    from tailrace.plan.definition_changes import ChangePlan
 
 SAYS = {
     Change.NOTHING: "nothing: the tables hold what this definition means",
@@ -45,7 +45,7 @@ def plan(definition: Definition, json: Json = False) -> None:
         output.text(*_lines(pipeline, compared, definition))
 
 
-def _data(pipeline: Pipeline, compared: Plan) -> dict[str, Any]:
+def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
     log, estimate = compared.log, compared.estimate
     return {
         "pipeline": pipeline.name,
@@ -71,7 +71,7 @@ def _data(pipeline: Pipeline, compared: Plan) -> dict[str, Any]:
     }
 
 
-def _lines(pipeline: Pipeline, compared: Plan, definition: str) -> Iterator[Any]:
+def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterator[Any]:
     yield Text(pipeline.name, style="bold")
     if compared.generation is None:
         yield facts([("change", "none: it has no tables yet, and a stream makes them")])
@@ -100,7 +100,7 @@ def _lines(pipeline: Pipeline, compared: Plan, definition: str) -> Iterator[Any]
         yield from ("", made)
 
 
-def _generation(compared: Plan) -> str:
+def _generation(compared: ChangePlan) -> str:
     before = f"; {', '.join(map(str, compared.before))} can be gone back to" if compared.before else ""
     return f"{compared.generation}{before}"
 

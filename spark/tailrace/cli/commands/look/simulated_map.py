@@ -13,7 +13,7 @@ from tailrace.cli.terminal.formats import counted, time_text
 from tailrace.model.base.time import text
 from tailrace.model.definition.map import Map
 from tailrace.model.samples import sample_records
-from tailrace.model.step.chain_fold import Run, fold_chain
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
 
 _MOST = 200
 """The most rows that a table shows; JSON has all of them."""
@@ -29,7 +29,7 @@ def show(output: Output, definition: Map, epochs: sample_records.Epochs, sample:
         output.text(*_lines(definition, run, records, sample))
 
 
-def _lines(definition: Map, run: Run, records: int, sample: sample_records.Sample) -> Iterator[Any]:
+def _lines(definition: Map, run: ChainRun, records: int, sample: sample_records.Sample) -> Iterator[Any]:
     yield Text.assemble((definition.name, "bold"), f"  map of {definition.log.name}")
     if run.mapped:
         rows = table("epoch", "event time", *definition.results, right=("epoch",))
@@ -49,7 +49,7 @@ def _lines(definition: Map, run: Run, records: int, sample: sample_records.Sampl
     )
 
 
-def _data(definition: Map, run: Run, records: int, sample: sample_records.Sample) -> dict[str, Any]:
+def _data(definition: Map, run: ChainRun, records: int, sample: sample_records.Sample) -> dict[str, Any]:
     return {
         "map": definition.name,
         "records": records,

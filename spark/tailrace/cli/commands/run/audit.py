@@ -12,7 +12,7 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definitions, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.computation import Computation
 from tailrace.settings import Settings
@@ -48,7 +48,7 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
         for place, (name, audited) in enumerate(audits.items()):
             output.text(*([""] if place else []), *_lines(name, audited))
     if not all(one.ok for one in audits.values()):
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:

@@ -11,14 +11,14 @@ from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import counted, parsed, span, time_text
-from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.map import Map
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
-from tailrace.runners.jobs import Outcome
+from tailrace.runners.jobs import JobOutcome
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,14 +73,16 @@ def backfill(
         by_stage = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
     runs = [(stage, backfilled) for stage, own in by_stage for backfilled in own]
     if json:
-        output.data(Outcome.as_data([Outcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs]))
+        output.data(
+            JobOutcome.as_data([JobOutcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs])
+        )
     else:
         for place, (stage, backfilled) in enumerate(runs):
             if place:
                 output.text("")
             _show(output, stage, backfilled, dry_run=dry_run)
     if any(backfilled.gave_way is not None for _, backfilled in runs):
-        raise typer.Exit(Status.GAVE_WAY)
+        raise typer.Exit(ExitStatus.GAVE_WAY)
 
 
 def _show(output: Output, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from tailrace.cli.runtime.spark_session import session, waiting
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.usage import Status
+from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.settings import Settings
 from tailrace.toolchain.tool_errors import ToolchainError
 
@@ -46,6 +46,6 @@ def dbt(
     with waiting(Output(), "starting Spark"), session(settings, "dbt"):
         done = dbtRunner().invoke([*(arguments or ["build"]), *places])
     if done.exception is not None:
-        raise typer.Exit(Status.FAILED)
+        raise typer.Exit(ExitStatus.FAILED)
     if not done.success:
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)

@@ -19,7 +19,7 @@ from tailrace.model.definition.chain import Definition as Named
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.upkeep.needs import Need, Plan
+    from tailrace.lake.upkeep.needs import Need, UpkeepPlan
     from tailrace.operate.maintenance import Maintained, Maintenance
 
 
@@ -63,7 +63,7 @@ def maintain(
         output.text(*_done_lines(done))
 
 
-def _plan_data(plan: Plan) -> dict[str, Any]:
+def _plan_data(plan: UpkeepPlan) -> dict[str, Any]:
     return {"tables": [_need_data(need) for need in plan.needs], "leftover_tables": list(plan.leftovers)}
 
 
@@ -80,7 +80,7 @@ def _need_data(need: Need) -> dict[str, Any]:
     }
 
 
-def _plan_lines(plan: Plan) -> Iterator[Any]:
+def _plan_lines(plan: UpkeepPlan) -> Iterator[Any]:
     columns = ("files", "small", "deletes", "manifests", "snapshots", "expire", "left over")
     rows = table("table", *columns, right=columns)
     for need in plan.needs:

@@ -16,7 +16,7 @@ from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
-from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -25,7 +25,7 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.verify.as_of import AsOf
-    from tailrace.verify.row_diff import Difference
+    from tailrace.verify.row_diff import RowDifference
     from tailrace.verify.stage_replay import Replayed
 
 ROWS = 10
@@ -104,7 +104,7 @@ def replay(
         for place, (name, replayed) in enumerate(replays.items()):
             output.text(*([""] if place else []), *_lines(name, replayed))
     if not all(replayed.ok for replayed in replays.values()):
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) -> None:
@@ -117,7 +117,7 @@ def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) 
         replayed = run(Lake(settings), named, first, last)
     replayed_map.show(output, named.name, replayed)
     if not replayed.ok:
-        raise typer.Exit(Status.FOUND)
+        raise typer.Exit(ExitStatus.FOUND)
 
 
 def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
@@ -193,7 +193,7 @@ def _lines(name: str, replayed: Replayed) -> Iterator[Any]:
     yield from ("", Text(verdict, style="bold red"))
 
 
-def _differences(differences: Sequence[Difference]) -> Table:
+def _differences(differences: Sequence[RowDifference]) -> Table:
     made = table("epoch", "row", "key", "window", "in the ledger", "replayed", right=("epoch",), whole=("window",))
     for difference in differences:
         start, end = difference.window

@@ -20,7 +20,7 @@ from tailrace.cli.terminal.formats import counted
 from tailrace.settings import Settings
 
 
-class Engine(StrEnum):
+class SqlEngine(StrEnum):
     """The engine that answers a query. The query is in Spark's SQL, or with `duckdb` in DuckDB's own."""
 
     AUTO = "auto"
@@ -39,11 +39,11 @@ class Form(StrEnum):
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help='SQL that reads: "select * from hourly_departures".')],
     engine: Annotated[
-        Engine,
+        SqlEngine,
         typer.Option(
             help="auto: Spark's SQL, by DuckDB in this process where that means the same; duckdb: SQL of DuckDB's own."
         ),
-    ] = Engine.AUTO,
+    ] = SqlEngine.AUTO,
     form: Annotated[Form, typer.Option("--format", help="How the rows are printed.")] = Form.TABLE,
     rows: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many rows of a table; 0 for all.")] = 100,
 ) -> None:
@@ -59,9 +59,9 @@ def sql(
     lake = Lake(settings)
     tables(lake)
     answer, by = None, engine.value
-    if engine is Engine.DUCKDB:
+    if engine is SqlEngine.DUCKDB:
         answer = by_duckdb(lake, query)
-    elif engine is Engine.AUTO:
+    elif engine is SqlEngine.AUTO:
         from tailrace.engines.duckdb.query import asked
 
         answered = asked(lake, query)

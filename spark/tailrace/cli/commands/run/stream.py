@@ -17,8 +17,8 @@ from tailrace.cli.runtime.spark_session import ending_spark, session
 from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
-from tailrace.cli.terminal.stream_progress import Progress, Tally
-from tailrace.cli.terminal.usage import Status, UsageError
+from tailrace.cli.terminal.stream_progress import StreamProgress, Tally
+from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.lake.catalog.events import Dropped, Notice, WentOver
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition, chain
@@ -138,9 +138,9 @@ class _Run:
     def run(
         self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],
         per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
-    ) -> Status:  # fmt: skip
+    ) -> ExitStatus:  # fmt: skip
         """Run until the source ends, a signal comes or an error is raised; return the exit status."""
-        progress = Progress(self.output, unit="file" if folder else "record")
+        progress = StreamProgress(self.output, unit="file" if folder else "record")
         try:
             from tailrace.ingest.sources import Files, Kafka
             from tailrace.lake.catalog.lake import Lake
@@ -160,7 +160,9 @@ class _Run:
             progress.close()
         return self._summed(progress)
 
-    def _tail(self, lake: Lake, progress: Progress, watch: Watch, *, once: bool, follow_every: int | None) -> None:
+    def _tail(
+        self, lake: Lake, progress: StreamProgress, watch: Watch, *, once: bool, follow_every: int | None
+    ) -> None:
         """Fold from the log; Spark starts only once an epoch is for Spark."""
         from tailrace.engines.spark.session import open_session
         from tailrace.stream.log_stream import Tailing
@@ -180,7 +182,7 @@ class _Run:
             tailing.close()
 
     def _stream(
-        self, lake: Lake, source: Source, progress: Progress, observed: Observing, watch: Watch, *,
+        self, lake: Lake, source: Source, progress: StreamProgress, observed: Observing, watch: Watch, *,
         once: bool, every: float, follow: int | None,
     ) -> None:  # fmt: skip
         """Land a source, and fold what it brings."""
@@ -197,7 +199,14 @@ class _Run:
                 self._drive(running, progress, observed, folder, once=once, every=every)
 
     def _drive(
-        self, running: Stream, progress: Progress, observed: Observing, folder: str | None, *, once: bool, every: float
+        self,
+        running: Stream,
+        progress: StreamProgress,
+        observed: Observing,
+        folder: str | None,
+        *,
+        once: bool,
+        every: float,
     ) -> None:
         topic = TopicBacklog()
         progress.backlog = FolderBacklog(folder, running.checkpoint.folder) if folder else topic
@@ -230,14 +239,14 @@ class _Run:
                 "process again"
             )
 
-    def _watched(self, progress: Progress, observed: Observing, report: EpochReport) -> None:
+    def _watched(self, progress: StreamProgress, observed: Observing, report: EpochReport) -> None:
         progress.epoch(report)
         observed.tell(report)
         if self.stop and report.recovered:
             raise _StoppedError
 
-    def _summed(self, progress: Progress) -> Status:
-        status = Status.INTERRUPTED if self.stop else Status.OK
+    def _summed(self, progress: StreamProgress) -> ExitStatus:
+        status = ExitStatus.INTERRUPTED if self.stop else ExitStatus.OK
         tally, seconds = progress.tally, progress.seconds
         if self.output.json:
             self.output.data(_summary(tally, seconds, stopped=bool(self.stop)), line=True)

@@ -20,9 +20,9 @@ import tailrace
 from tailrace.cli.commands.run.maintain import maintained_data
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.model.base.errors import TailraceError
-from tailrace.runners.exit_status import Status
+from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
-from tailrace.runners.jobs import BackfillJob, Cancelled, MaintainJob, Outcome, RunnerError, line_of, refusal
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, line_of, refusal
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where t
 
     Runs in Airflow start it by themselves.
     """
-    Worker(place, Settings()).serve()
+    WorkerServer(place, Settings()).serve()
 
 
 class Loaded:
@@ -77,7 +77,7 @@ def _stamp(file: str) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-class Worker(ThreadingUnixStreamServer):
+class WorkerServer(ThreadingUnixStreamServer):
     """Answers each connection in a thread of its own."""
 
     daemon_threads = True
@@ -103,7 +103,7 @@ class Worker(ThreadingUnixStreamServer):
         while self.busy:
             time.sleep(0.1)
         # Spark ends when its standard input closes; waiting for its end would only take time.
-        os._exit(Status.OK)
+        os._exit(ExitStatus.OK)
 
     def leave(self) -> None:
         """Take no more requests; what runs goes on to its end."""
@@ -141,7 +141,7 @@ class Worker(ThreadingUnixStreamServer):
 
 
 class _Connection(StreamRequestHandler):
-    server: Worker
+    server: WorkerServer
 
     def handle(self) -> None:
         with suppress(OSError), self.server.counted():
@@ -198,7 +198,7 @@ class _Asker:
 class _Run:
     """A run in the shared session."""
 
-    def __init__(self, server: Worker, asker: _Asker, say: Callable[..., None]) -> None:
+    def __init__(self, server: WorkerServer, asker: _Asker, say: Callable[..., None]) -> None:
         self.server, self.asker, self.say = server, asker, say
 
     def answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class _Run:
         def tell(doing: str) -> None:
             self.say(doing=doing)
 
-        return Outcome.as_data(backfilled(self.server.settings, job, loaded(job), tell, self._cancelled_with))
+        return JobOutcome.as_data(backfilled(self.server.settings, job, loaded(job), tell, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
         """Make the run end when the client that asked for it goes away."""

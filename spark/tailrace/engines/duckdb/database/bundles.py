@@ -14,12 +14,13 @@ import pyarrow as pa
 from tailrace.engines.duckdb.database.dialect import in_duckdb, name_of
 from tailrace.model.base.time import duration
 from tailrace.model.definition.log import Log
+from tailrace.sql.terms import Query, Relation
 
 
 @contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[Relation]:
     """Name a relation of an Arrow table, or of a reader, which can be read once, for as long as the block lasts."""
-    name = f"tailrace_{uuid.uuid4().hex[:12]}"
+    name = Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
     connection.register(name, table)
     try:
         yield name
@@ -37,7 +38,7 @@ def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: 
 
 
 def _translated(text: str) -> str:
-    return in_duckdb(text.replace("{view}", "tailrace_the_view")).replace("tailrace_the_view", "{view}")
+    return in_duckdb(Query(text.replace("{view}", "tailrace_the_view"))).replace("tailrace_the_view", "{view}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class RememberedRows:
     epoch is known to lie before the horizon.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, log: Log, times: Mapping[int, int], ids: str) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, log: Log, times: Mapping[int, int], ids: Relation
+    ) -> None:
         self.connection, self.log, self._times = connection, log, dict(times)
         self._table = f"tailrace_{log.name}_ids_{uuid.uuid4().hex[:8]}"
         self._columns = ", ".join(map(name_of, log.id_columns))

@@ -30,13 +30,14 @@ from sqlglot import exp
 
 from tailrace.engines.duckdb.database.ordering import in_order
 from tailrace.model.base.types import decimal_parts, element_type, struct_fields
+from tailrace.sql.terms import Query
 
 
 @lru_cache(maxsize=512)
-def in_duckdb(text: str) -> str:
-    """Write a text of the common SQL in DuckDB's dialect.
+def in_duckdb(text: Query) -> str:
+    """Write a query of the common SQL in DuckDB's dialect.
 
-    >>> in_duckdb("SELECT CAST(a AS int) + 1L AS `b` FROM t")
+    >>> in_duckdb(Query("SELECT CAST(a AS int) + 1L AS `b` FROM t"))
     'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
     """
     tree = sqlglot.parse_one(text, read="spark")
@@ -46,8 +47,8 @@ def in_duckdb(text: str) -> str:
     return str(tree.sql(dialect="duckdb", copy=False))
 
 
-def in_duckdb_once(text: str) -> str:
-    """Write a text that comes only once, as it holds an epoch's own numbers: it takes no place in the cache."""
+def in_duckdb_once(text: Query) -> str:
+    """Write a query that comes only once, as it holds an epoch's own numbers: it takes no place in the cache."""
     return in_duckdb.__wrapped__(text)
 
 

@@ -25,6 +25,7 @@ from tailrace.lake.schema.column_names import known_as, schema_at
 from tailrace.lake.schema.contracts import log_contract, spark_type
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.model.definition.log import Log
+from tailrace.sql.terms import Relation
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan
 
@@ -41,7 +42,7 @@ def scanned(
     table: str,
     where: BooleanExpression = EVERYTHING,
     snapshot: int | None = None,
-) -> Iterator[str]:
+) -> Iterator[Relation]:
     """Name a relation of a table's rows, as of a snapshot if one is given, for as long as the block lasts.
 
     `where` only skips files: a caller that wants just the rows that meet it has to filter them as well.
@@ -55,9 +56,9 @@ def scanned(
 @contextmanager
 def files_read(
     connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
-) -> Iterator[str]:
+) -> Iterator[Relation]:
     """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
-    name = f"tailrace_scan_{uuid.uuid4().hex[:12]}"
+    name = Relation(f"tailrace_scan_{uuid.uuid4().hex[:12]}")
     if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
         listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
@@ -133,8 +134,8 @@ def path_of(address: str) -> str:
     return address.removeprefix("file://") if address.startswith("file://") else address.removeprefix("file:")
 
 
-def as_declared(lake: Lake, log: Log, rows: str, snapshot: int | None = None) -> str:
-    """Write the query of a log's rows with the names and types that its definition declares.
+def as_declared(lake: Lake, log: Log, rows: Relation, snapshot: int | None = None) -> str:
+    """Write DuckDB's query of a log's rows with the names and types that its definition declares.
 
     `rows` have the names of `snapshot` of the table, or today's if it is None.
     """

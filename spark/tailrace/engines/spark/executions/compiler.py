@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tailrace.engines.spark.executions.execution import Execution
+from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.native import Assigned, Native
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.ways import Way, way
 
 
-def compiled(spark: SparkSession, pipeline: Pipeline) -> Execution:
+def compiled(spark: SparkSession, pipeline: Pipeline) -> SparkExecution:
     """Compile a definition into the execution that it takes."""
     return _EXECUTIONS[way(pipeline)](spark, pipeline)
 
 
-_EXECUTIONS: dict[Way, type[Execution]] = {Way.SQL: Native, Way.ASSIGNED: Assigned, Way.PYTHON: PerKey}
+_EXECUTIONS: dict[Way, type[SparkExecution]] = {Way.SQL: Native, Way.ASSIGNED: Assigned, Way.PYTHON: PerKey}

@@ -56,7 +56,7 @@ def lost_with_an_executor(error: Exception) -> bool:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedBundle:
     """A bundle after the definition's steps: the records, those that a step rejected, and the checkpoints of both."""
 
     records: DataFrame
@@ -74,7 +74,7 @@ class Consumed:
 
     partials: DataFrame
     closest: int | None
-    prepared: Prepared
+    prepared: PreparedBundle
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def checkpointed(frame: DataFrame, remains: Column) -> tuple[DataFrame, Callable
     return made, lambda: int(watched._jdf.queryExecution().observedMetrics().apply("remaining").getLong(0))
 
 
-class Execution:
+class SparkExecution:
     """A definition in a Spark session: it takes bundles and open windows through epochs."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
@@ -125,15 +125,15 @@ class Execution:
         """
         raise NotImplementedError
 
-    def _prepared(self, bundle: DataFrame) -> Prepared:
+    def _prepared(self, bundle: DataFrame) -> PreparedBundle:
         """Take a bundle through the definition's steps."""
         frame = prepare(bundle, self.pipeline)
         if not may_fail(self.pipeline):
-            return Prepared(frame)
+            return PreparedBundle(frame)
         # Checkpointed, so that a step is called once for a record although rejected records are read apart.
         held = frame.localCheckpoint(eager=False)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        return Prepared(good.drop(FAILED), bad, (held,))
+        return PreparedBundle(good.drop(FAILED), bad, (held,))
 
     def _with_rejected(self, rows: DataFrame, consumed: Consumed, clock: Clock) -> DataFrame:
         """Append the rows of the records that a step rejected to the ledger's other rows."""

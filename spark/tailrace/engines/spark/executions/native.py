@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.spark.executions.execution import (
     Consumed,
-    Execution,
     OpenWindows,
-    Prepared,
+    PreparedBundle,
+    SparkExecution,
     Stepped,
     checkpointed,
     schema_of,
@@ -34,14 +34,15 @@ from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
+from tailrace.sql.terms import Query, Relation
 
 
-class Native(Execution):
+class Native(SparkExecution):
     """A definition compiled for a Spark session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         super().__init__(spark, pipeline)
-        self._views = {name: f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}" for name in _VIEWS}
+        self._views = {name: Relation(f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}") for name in _VIEWS}
         view = self._views
         self._partials = partials(pipeline, view["bundle"], view["clock"])
         self._transitions = transitions(pipeline, met(pipeline, view["state"], view["partials"], view["clock"]))
@@ -89,9 +90,10 @@ class Assigned(Native):
     Windows that merge do not take this execution: they may merge by a rule of their own.
     """
 
-    def _prepared(self, bundle: DataFrame) -> Prepared:
+    def _prepared(self, bundle: DataFrame) -> PreparedBundle:
         prepared, pipeline = super()._prepared(bundle), self.pipeline
-        records = queried(self.spark, prepared.records, lambda view: f"SELECT * FROM {view}{keep_clause(pipeline)}")
+        where = keep_clause(pipeline)
+        records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS}).fields])
         # Checkpointed, so that the code is called once for a record although partials and late records are read apart.
         placed = records.mapInArrow(placer(pipeline, to_arrow_schema(schema)), schema).localCheckpoint(eager=False)

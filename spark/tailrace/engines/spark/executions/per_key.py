@@ -20,8 +20,8 @@ from pyspark.sql.types import StructField, StructType
 from tailrace.engines.python.window_step import PythonStep
 from tailrace.engines.spark.executions.execution import (
     Consumed,
-    Execution,
     OpenWindows,
+    SparkExecution,
     Stepped,
     checkpointed,
     schema_of,
@@ -34,7 +34,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_row, times
 from tailrace.sql.records.assignment import keep_clause
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 BUCKETS = 16
 """The number of buckets for keys, and of Python calls in an epoch. A bucket's windows are in memory at once."""
@@ -45,7 +45,7 @@ FEW = 20_000
 BUCKET = "_bucket"
 
 
-class PerKey(Execution):
+class PerKey(SparkExecution):
     """A definition run by the reference step in the session's Python workers."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
@@ -54,7 +54,7 @@ class PerKey(Execution):
         self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
         rules = Transition(pipeline, Sql())
         row = {name: quoted(name) for name in rules.columns()}
-        self._due = rules.changes_without_records(row, "window_end", times(pipeline))
+        self._due = Condition(rules.changes_without_records(row, "window_end", times(pipeline)))
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Take a bundle through the definition's steps; only the step looks at its records."""
@@ -62,7 +62,7 @@ class PerKey(Execution):
         columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.earlier is not None else []
         items, where = ", ".join(columns), keep_clause(self.pipeline)
-        records = queried(self.spark, prepared.records, lambda view: f"SELECT {items} FROM {view}{where}")
+        records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT {items} FROM {view}{where}"))
         return Consumed(records, None, prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:

@@ -22,7 +22,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
 from tailrace.sql.records.selections import FAILED, keeps_each, selected
 from tailrace.sql.records.stage_records import changes
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Query, Relation, quoted
 
 
 class StepError(TailraceError, RuntimeError):
@@ -79,16 +79,16 @@ def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFra
     return queried(spark, rows, lambda view: changes(pipeline, view))
 
 
-def queried(spark: SparkSession, frame: DataFrame, text: Callable[[str], str]) -> DataFrame:
+def queried(spark: SparkSession, frame: DataFrame, text: Callable[[Relation], Query]) -> DataFrame:
     """Query a frame: `text` writes the SQL with the name of a view, which exists only during this call."""
     with viewed(spark, frame) as view:
         return spark.sql(text(view))
 
 
 @contextmanager
-def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[str]:
+def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
     """Name a view of a frame for as long as the block lasts, for a write that takes a query's text."""
-    view = f"tailrace_{uuid.uuid4().hex[:8]}"
+    view = Relation(f"tailrace_{uuid.uuid4().hex[:8]}")
     # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
     frame.where("true").createOrReplaceTempView(view)
     try:

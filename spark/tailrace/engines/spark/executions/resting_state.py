@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.sql.terms import quoted
+from tailrace.sql.terms import Condition, quoted
 
 _BROUGHT, _TOUCHED = "_brought", "_touched"
 
@@ -25,7 +25,7 @@ def brought(records: DataFrame, key: Iterable[str]) -> DataFrame:
 
 
 def split_state(
-    state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, due: str
+    state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, due: Condition
 ) -> tuple[DataFrame, DataFrame]:
     """Split a state into the rows that an epoch has something to do to, and those that rest.
 

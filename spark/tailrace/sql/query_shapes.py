@@ -5,15 +5,16 @@ Names are those of columns as they stand in SQL, quoted where they have to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tailrace.lake.schema.column_groups import VERSION
+from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 NEWEST = tuple(f"{name} DESC" for name in VERSION)
 """The order of panes by their versions, the one that counts first (rule V1)."""
 
 
-def first_of(rows: str, by: Sequence[str], order: Iterable[str]) -> str:
+def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
     """Write the query of the first row, in an order, of each group of a relation's rows.
 
     >>> first_of("p", [], ["n"]).removeprefix("SELECT * EXCEPT (_place) FROM ")
@@ -21,10 +22,19 @@ def first_of(rows: str, by: Sequence[str], order: Iterable[str]) -> str:
     """
     groups = f"PARTITION BY {', '.join(by)} " if by else ""
     place = f"ROW_NUMBER() OVER ({groups}ORDER BY {', '.join(order)}) AS _place"
-    return f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM {rows}) WHERE _place = 1"
+    return Query(f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM {rows}) WHERE _place = 1")
 
 
-def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> str:
+def filled(types: Mapping[str, str], values: Mapping[str, str]) -> str:
+    """Write the select list of a table's columns: the terms of `values`, cast to the columns' types, else nulls.
+
+    >>> filled({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
+    "CAST('pane' AS string) AS `kind`, CAST(NULL AS bigint) AS `epoch`"
+    """
+    return ", ".join(f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in types.items())
+
+
+def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> Condition:
     """Write the condition by which rows of two relations, named `left` and `right`, are equal in these columns.
 
     Nulls of `names` are equal. Columns that are `never_null` are compared so that an engine can join by hashes alone.
@@ -33,14 +43,14 @@ def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[s
     's.team <=> p.team AND s.window_start = p.window_start'
     """
     nullable = [f"{left}.{name} <=> {right}.{name}" for name in names]
-    return " AND ".join([*nullable, *(f"{left}.{name} = {right}.{name}" for name in never_null)])
+    return Condition(" AND ".join([*nullable, *(f"{left}.{name} = {right}.{name}" for name in never_null)]))
 
 
-def side_by_side(left: tuple[str, str], right: tuple[str, str], on: str) -> str:
+def side_by_side(left: tuple[str, Relation], right: tuple[str, Relation], on: Condition) -> Relation:
     """Write the full outer join of two relations, each given with its name; `_there` is true on a side that has a row.
 
     >>> side_by_side(("a", "new"), ("b", "old"), "a.id = b.id")
     '(SELECT *, true AS _there FROM new) a FULL OUTER JOIN (SELECT *, true AS _there FROM old) b ON a.id = b.id'
     """
     sides = (f"(SELECT *, true AS _there FROM {rows}) {name}" for name, rows in (left, right))
-    return f"{' FULL OUTER JOIN '.join(sides)} ON {on}"
+    return Relation(f"{' FULL OUTER JOIN '.join(sides)} ON {on}")
