@@ -28,6 +28,7 @@ from tailrace.model.triggers.combinators import (
     AnyOf,
     AtWatermark,
     Every,
+    Never,
     Repeat,
     Sequence,
     Until,
@@ -428,18 +429,6 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             )
         ],
     ),
-    "a_late_part_and_no_lateness": (
-        {"when": AfterWatermark(late=AfterCount(1))},
-        [
-            Fault(
-                "when[1]",
-                FOREVER,
-                "a trigger that gets its turn before the window closes",
-                "it can never fire, for with no lateness the window closes at the watermark: set allowed_lateness, or "
-                "leave the late part out",
-            )
-        ],
-    ),
     "everything_at_once": (
         {
             "name": "",
@@ -575,6 +564,8 @@ def test_the_message_numbers_the_faults_and_says_what_to_write() -> None:
         {"when": AfterCount(1), "finishing": "close"},
         {"when": AtWatermark(), "allowed_lateness": hours(1), "finishing": "close"},
         {"when": Until(Every(minutes(1)), AtWatermark())},
+        {"when": AfterWatermark(late=AfterCount(1))},
+        {"when": Never()},
         {"where": Sliding(hours(1), every=hours(2)), "how": RETRACTING},
         {"where": Global(), "when": Every(minutes(1)), "how": DISCARDING},
         {"where": Reaching(5)},

@@ -28,8 +28,11 @@ from tailrace.model.definition.record_steps import Derive
 from tailrace.model.step.reference import at_once, backfilled, batch, fold
 from tailrace.model.step.step import WindowsState, step
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repeat
+from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Pane, Timing, Version, answers
-from tailrace.model.windows.windows import Fixed, Global, Sessions, Window
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing
+from tests.support.duck import run_on_duckdb
+from tests.support.native import said_by_reference
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 SALES = Log(
@@ -337,3 +340,42 @@ def test_a_whole_number_fits_a_type_up_to_its_bounds(type: str, least: int, most
         for given in (beyond, str(beyond)):
             with pytest.raises(ValueError, match=r"^$"):
                 number(given, type)
+
+
+AGES = Log(
+    name="ages",
+    columns={"at": "timestamp", "n": "bigint"},
+    event_time="at",
+    earliest=datetime(1, 1, 1, tzinfo=UTC),
+    latest=datetime.max.replace(tzinfo=UTC),
+)
+"""A log of all times that there are."""
+
+LAST, FIRST = datetime(9999, 12, 31, 23, 30, tzinfo=UTC), datetime(1, 1, 1, 0, 30, tzinfo=UTC)
+WHERES = [
+    Fixed(timedelta(days=7)), Fixed(timedelta(days=10**6)), Sliding(timedelta(days=2), every=timedelta(days=1)),
+    Sessions(timedelta(days=400)), Calendar("week"), Calendar("year", zone="Pacific/Auckland"),
+    Calendar("day", zone="America/Los_Angeles"), Calendar("quarter", zone="Europe/Berlin"), Global(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", WHERES, ids=repr)
+@pytest.mark.parametrize("at", [FIRST, LAST], ids=["year 1", "year 9999"])
+def test_T1_a_window_is_cut_at_the_ends_of_time(where: Windowing, at: datetime) -> None:
+    ages = Pipeline(name="ages_counted", log=AGES, what={"n": Sum("n")}, where=where)
+    records = [{"at": at, "n": 1, "_epoch": 0, "_source": "f", "_offset": 0}]
+    run = fold(ages, [(records, Clock(0, BEGINNING, 0)), ([], Clock(1, END_OF_TIME, 1))])
+    assert run.panes
+    assert {pane.timing for pane in run.panes} == {Timing.ON_TIME}
+    for window in (pane.window for pane in run.panes):
+        # Shown as instants, and the record is in each.
+        assert moment(window.start) <= at < moment(window.end)
+        assert BEGINNING <= window.start < window.end <= END_OF_TIME
+    assert run_on_duckdb(ages, [(records, Clock(0, BEGINNING, 0)), ([], Clock(1, END_OF_TIME, 1))]) == [
+        said_by_reference(ages, run.panes, run.late)
+    ]
+
+
+def test_T1_where_no_window_reaches_an_end_of_time_none_is_cut() -> None:
+    assert not pipeline().exceeds_time
+    assert Pipeline(name="all", log=AGES, what={"n": Sum("n")}, where=Fixed(minutes(1))).exceeds_time

@@ -18,7 +18,7 @@ _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
 def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> pa.Array:
     """Assign windows to each record; return them as lists of their bounds in microseconds."""
-    assign, own = pipeline.where.assign, pa.table({name: records[name] for name in pipeline.columns})
+    assign, own = pipeline.windows_of, pa.table({name: records[name] for name in pipeline.columns})
     times = columns.micros(records[pipeline.log.event_time])
     with no_search_for_cycles():
         assigned = [assign(at, record) for at, record in zip(times, columns.mappings(own), strict=True)]

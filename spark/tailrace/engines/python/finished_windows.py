@@ -21,10 +21,10 @@ from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
 def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    log, where = pipeline.log, pipeline.where
+    log, windows_of = pipeline.log, pipeline.windows_of
 
     def placed(record: dict[str, Any]) -> Iterator[Row]:
-        for window in where.assign(instant(record[log.event_time]), record):
+        for window in windows_of(instant(record[log.event_time]), record):
             yield {
                 **{name: record[name] for name in (*pipeline.key, *PLACE)},
                 "window_start": window.start,

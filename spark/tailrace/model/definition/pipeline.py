@@ -7,28 +7,29 @@ a whole: a definition that makes no sense is refused with every fault at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal
 
 from tailrace.model.base.conditions import Condition
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.several import Several
-from tailrace.model.base.time import END_OF_TIME, duration
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.combiners.retraction import taking_back
-from tailrace.model.definition.derived_logs import Panes
+from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.log import PANE_TIME, Log
+from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, taken_through
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import pipeline_faults
 from tailrace.model.triggers.combinators import AtWatermark, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
-from tailrace.model.windows.windows import Windowing
+from tailrace.model.windows.windows import Global, Window, Windowing, windows_within_time
 
 MEASURED = "when"
 """The prefix of the accumulator's parts that the trigger measures, as a result's name is that of the result's parts."""
@@ -132,6 +133,32 @@ class Pipeline:
     def columns(self) -> Mapping[str, str]:
         """The columns of the pipeline's records and their types, after the steps."""
         return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The instants that its windows may begin and end at, as far as that is known before any record.
+
+        Windows that begin before the year 1 or end after the year 9999 are cut there (rule T1).
+        """
+        if self.earlier is not None:
+            low, high = self.earlier.span
+        elif isinstance(self.log, Productions) and not isinstance(self.log.of, Map):
+            # Code gives a production its event time.
+            low, high = BEGINNING, END_OF_TIME
+        else:
+            low, high = instant(self.source.earliest), instant(self.source.latest)
+        length = self.where.reach if self.where.merges else self.where.longest
+        return (BEGINNING - 1, END_OF_TIME + 1) if length is None else (low - length, high + length)
+
+    @cached_property
+    def exceeds_time(self) -> bool:
+        """Whether a window may have to be cut at an end of time."""
+        return not isinstance(self.where, Global) and (self.span[0] < BEGINNING or self.span[1] > END_OF_TIME)
+
+    @cached_property
+    def windows_of(self) -> Callable[[int, Mapping[str, Any]], list[Window]]:
+        """The function of an event time, in microseconds, and its record, after the steps, that returns its windows."""
+        return partial(windows_within_time, self.where) if self.exceeds_time else self.where.assign
 
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
         """Take a record of the log through the steps, and leave out the results that do not meet `keep`."""

@@ -19,7 +19,7 @@ from tailrace.model.definition.joins import Pairs
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.record_steps import Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
-from tailrace.model.triggers.combinators import Sequence, Trigger, trigger_faults
+from tailrace.model.triggers.combinators import Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
 from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Windowing
 
@@ -318,7 +318,6 @@ def _when_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     if faults:
         return
     lateness = timedelta(microseconds=pipeline.lateness)
-    yield from _never_in_time("when", pipeline.when, lateness)
     if not pipeline.when.finishes or pipeline.finishing != "refuse":
         return
     if not pipeline.when.finishes_only_on_time:
@@ -344,18 +343,3 @@ def _when_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
             "late records would be accepted by the window and lost by its trigger: write "
             'AfterWatermark(late=AfterCount(1)), or set finishing="close" if that is meant',
         )
-
-
-def _never_in_time(path: str, trigger: Trigger, late: timedelta) -> Iterable[Fault]:
-    """Find the first part of a sequence that gets its turn only when the window is closed."""
-    if isinstance(trigger, Sequence) and late == timedelta(0):
-        for place, part in enumerate(trigger.parts[:-1]):
-            if part.finishes_only_on_time:
-                yield Fault(
-                    f"{path}[{place + 1}]",
-                    trigger.parts[place + 1],
-                    "a trigger that gets its turn before the window closes",
-                    "it can never fire, for with no lateness the window closes at the watermark: set "
-                    "allowed_lateness, or leave the late part out",
-                )
-                return

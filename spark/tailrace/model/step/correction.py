@@ -188,7 +188,7 @@ def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Wind
     found: dict[Key, dict[Window, tuple[int, Row]]] = {}
     for _, record in prepared(pipeline, records):
         own = found.setdefault(tuple(record.get(column) for column in pipeline.key), {})
-        for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
+        for window in pipeline.windows_of(instant(record[pipeline.log.event_time]), record):
             parts = lifted(record)
             own[window] = (own[window][0] + 1, rules.merged(own[window][1], parts)) if window in own else (1, parts)
     if not pipeline.where.merges:

@@ -99,7 +99,7 @@ def _grouped(
     for source, record in prepared(pipeline, records):
         key = tuple(record.get(column) for column in pipeline.key)
         lost = dropped.get((id(source), key), ())
-        for window in pipeline.where.assign(instant(record[pipeline.log.event_time]), record):
+        for window in pipeline.windows_of(instant(record[pipeline.log.event_time]), record):
             if window not in lost and not (pipeline.where.merges and lost):
                 placed.setdefault(key, {}).setdefault(window, []).append(record)
     found: dict[tuple[Key, Window], list[Record]] = {}

@@ -135,7 +135,7 @@ class _Step:
 
         The bundle has each record of the log with each record that the steps made of it.
         """
-        columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.where.assign
+        columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.windows_of
         lifted = lifter_of_parts(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         for source, record in bundle:

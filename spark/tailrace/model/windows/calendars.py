@@ -14,7 +14,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.time import days, duration, instant, moment
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, days, duration, instant, moment
 from tailrace.model.windows.windows import NOTHING, Window, Windowing
 
 Unit = Literal["day", "week", "month", "quarter", "year"]
@@ -22,6 +22,12 @@ Unit = Literal["day", "week", "month", "quarter", "year"]
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _LONGEST: dict[Unit, int] = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 UNITS: tuple[Unit, ...] = tuple(_LONGEST)
+_CYCLE = duration(days(146_097))
+"""The 400 years after which dates, days of the week and clocks repeat, in microseconds."""
+
+_FIRST, _LAST = BEGINNING + duration(days(400)), END_OF_TIME - duration(days(400))
+"""Instants before and after which a window or a local time may lie beyond what a `datetime` can show."""
+
 _CHANGE = days(2)
 """A time longer than any by which clocks were set back: even a zone that had a day twice stays within it."""
 
@@ -47,9 +53,11 @@ class Calendar(Windowing):
         return duration(days(_LONGEST[self.unit]) + _CHANGE)
 
     def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
-        local = moment(at).astimezone(self._zone).replace(tzinfo=None, fold=0)
+        moved = _CYCLE if at < _FIRST else -_CYCLE if at >= _LAST else 0
+        local = moment(at + moved).astimezone(self._zone).replace(tzinfo=None, fold=0)
         start = _floor(local, self.unit)
-        return [Window(self._instant(start), self._instant(_next(start, self.unit)))]
+        first, last = self._instant(start), self._instant(_next(start, self.unit))
+        return [Window(first - moved, last - moved)]
 
     def faults(self, path: str) -> Iterable[Fault]:
         if self.unit not in UNITS:

@@ -93,6 +93,16 @@ class Windowing:
         return ()
 
 
+def windows_within_time(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
+    """Assign a record to windows that are cut at the ends of time, beyond which no table can show an instant (T1).
+
+    >>> from tailrace.model.base.time import days
+    >>> [END_OF_TIME - window.end for window in windows_within_time(Fixed(days(7)), END_OF_TIME - 1, {})]
+    [0]
+    """
+    return [Window(max(start, BEGINNING), min(end, END_OF_TIME)) for start, end in where.assign(at, record)]
+
+
 @dataclass(frozen=True)
 class Global(Windowing):
     """A single window for all of event time (Dataflow Model, figures 6 to 9).

@@ -85,7 +85,7 @@ class Simulation:
                     continue
                 at = instant(record[log.event_time])
                 seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
-                windows = len(self.pipeline.where.assign(at, record))
+                windows = len(self.pipeline.windows_of(at, record))
                 label = "1" if column is None else f"{plot_value(record.get(column))}"
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows

@@ -66,7 +66,7 @@ def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
 
 
 def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Query:
-    keys, end = names(pipeline), end_by_start(pipeline.where)
+    keys, end = names(pipeline), end_by_start(pipeline)
     if end is None:
         by = listed(keys, list(SPAN))
         return Query(f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}")

@@ -16,7 +16,7 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.windows.calendars import Calendar
-from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding, Windowing
+from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
 from tailrace.sql.terms import Query, Relation, Sql, quoted
 
 
@@ -65,7 +65,9 @@ def assigned(pipeline: Pipeline, source: Relation) -> Query:
     native = NATIVE.get(type(where))
     more = [] if native else [WINDOWS]
     records = _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", [*places, *more])
-    return native(where, carried, records) if native else _own_windows(carried, records)
+    if native is None:
+        return _own_windows(carried, records)
+    return _cut(pipeline, carried, native(where, carried, records))
 
 
 WINDOWS = "_windows"
@@ -96,7 +98,15 @@ def sliced(pipeline: Pipeline, source: Relation) -> Query:
 
 def spread(pipeline: Pipeline, carried: list[str], slices: Query) -> Query:
     """Write the SQL of the rows of query `slices`, once for each window that has them; `carried` are their columns."""
-    return NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices)
+    return _cut(pipeline, listed(carried), NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices))
+
+
+def _cut(pipeline: Pipeline, carried: str, windows: Query) -> Query:
+    """Cut windows at the ends of time, where a definition's windows may go beyond (`Pipeline.exceeds_time`)."""
+    if not pipeline.exceeds_time:
+        return windows
+    start, end = f"GREATEST(window_start, {BEGINNING}L)", f"LEAST(window_end, {END_OF_TIME}L)"
+    return Query(f"SELECT {carried}, {start} AS window_start, {end} AS window_end FROM ({windows})")
 
 
 def _at(pipeline: Pipeline) -> str:
@@ -119,15 +129,15 @@ def _columns(pipeline: Ranged) -> dict[str, str]:
     return {column: quoted(column) for column in pipeline.columns}
 
 
-def end_by_start(where: Windowing) -> str | None:
+def end_by_start(pipeline: Pipeline) -> str | None:
     """Write a window's end as a term of its start; None where the end does not follow from the start that simply.
 
-    >>> from tailrace.model.base.time import seconds
-    >>> end_by_start(Fixed(seconds(2)))
-    'window_start + 2000000L'
+    >>> from tailrace.model.samples.examples import figure
+    >>> end_by_start(figure(12))
+    'window_start + 120000000L'
     """
-    match where:
-        case _ if type(where) not in NATIVE:
+    match where := pipeline.where:
+        case _ if type(where) not in NATIVE or pipeline.exceeds_time:
             # The code of a user's windowing decides on its windows, whatever class it is derived from.
             return None
         case Global():
