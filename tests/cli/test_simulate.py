@@ -167,6 +167,13 @@ def test_X5_what_comes_again_is_dropped_while_it_is_remembered(definition: Path,
     assert simulated(definition, twice)["rejected"] == [{"line": 1, "reason": "the record id shop is missing"}]
 
 
+def test_X6_a_record_without_a_required_column_is_rejected(definition: Path, tmp_path: Path) -> None:
+    definition.write_text(DEFINITION.replace('event_time="at",', 'event_time="at", required="shop",'))
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text(json.dumps({"at": "2024-01-01T00:00:00Z"}) + "\n")
+    assert simulated(definition, bare)["rejected"] == [{"line": 1, "reason": "the required column shop is missing"}]
+
+
 def test_open_leaves_the_windows_open(definition: Path, sample: Path) -> None:
     assert simulated(definition, sample, "--open")["open_windows"] == 3
     assert simulated(definition, sample)["open_windows"] == 0

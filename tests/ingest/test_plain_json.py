@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -89,6 +90,7 @@ def test_a_line_that_is_written_as_declared_is_plain() -> None:
 def test_a_record_without_its_time_or_id_is_left() -> None:
     log = Log(name="things", columns={"id": "string", "at": "timestamp"}, event_time="at", record_id=("id",))
     texts = ['{"id": "a", "at": "2026-01-01T12:00:00Z"}', '{"id": null, "at": "2026-01-01T12:00:00Z"}', '{"id": "b"}']
-    records, left = read_lines(log, raw(texts))
-    assert records["id"].to_pylist() == ["a"]
-    assert left["_offset"].to_pylist() == [1, 2]
+    for one in (log, replace(log, record_id=(), required="id")):
+        records, left = read_lines(one, raw(texts))
+        assert records["id"].to_pylist() == ["a"]
+        assert left["_offset"].to_pylist() == [1, 2]

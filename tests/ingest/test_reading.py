@@ -223,6 +223,24 @@ def test_the_arrival_time_must_be_there_too(spark: SparkSession, tmp_path: Path)
     assert frame.where("_error IS NULL AND _arrival = seen AND seen > at").count() == 1
 
 
+@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+def test_X6_a_record_without_a_required_column_is_rejected(spark: SparkSession, tmp_path: Path, format: Format) -> None:
+    log = replace(THINGS, required=("n", "id"))
+    rows = [{"at": NOON, "id": "a", "n": 1}, {"at": NOON, "id": "b", "n": None}, {"at": NOON, "id": None, "n": None}]
+    at = "2026-01-01T12:00:00Z"
+    files: dict[str, Any] = {
+        "json": lines(f'{{"at": "{at}", "id": "a", "n": 1}}', f'{{"at": "{at}", "id": "b"}}', f'{{"at": "{at}"}}'),
+        "csv": lines("at,id,n", f"{at},a,1", f"{at},b,", f"{at},,"),
+        "parquet": pa.Table.from_pylist(
+            rows, pa.schema({"at": pa.timestamp("us", "UTC"), "id": pa.string(), "n": pa.int64()})
+        ),
+    }
+    read = reading(spark, tmp_path, format, 3, {f"a.{format}": files[format]}, log)
+    assert read.good == [the("a", n=1)]
+    # The first of a record's missing columns, in the order in which the log names them.
+    assert [reason for _, reason in read.bad] == ["the required column n is missing"] * 2
+
+
 def test_columns_may_have_the_names_that_reading_uses(spark: SparkSession, tmp_path: Path) -> None:
     log = Log(name="l", columns={"value": "timestamp", "r": "string", "path": "bigint"}, event_time="value")
     record = {"value": NOON, "r": "x", "path": 5}

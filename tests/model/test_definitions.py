@@ -497,6 +497,10 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             Fault("log.remembered", timedelta(0), "a duration above zero", "write remembered=days(1)"),
         ],
     ),
+    "a_required_column_that_is_none": (
+        {"required": ("zone", "number")},
+        [Fault("log.required[1]", "number", COLUMNS, DECLARE)],
+    ),
     "a_record_id_that_is_no_name": (
         {"record_id": 7},
         [Fault("log.record_id", 7, "a column or several", 'write record_id="id"')],

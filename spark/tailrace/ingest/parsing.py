@@ -181,8 +181,7 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
         outside = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(_outside(log))})"
         checks.append((f"{at} < {first} OR {at} >= {last}", outside))
-    for column in log.id_columns:
-        checks.append((f"{quoted(column)} IS NULL", _text(f"the record id {column} is missing")))
+    checks += [(f"{quoted(column)} IS NULL", _text(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
     # The lambda keeps the reasons out of the generated code, which would get too long to be compiled. A reason that is

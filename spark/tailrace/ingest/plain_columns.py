@@ -1,4 +1,4 @@
-"""Name the columns of read records, and tell which records have the times and ids that none may lack.
+"""Name the columns of read records, and tell which records have the times and values that none may lack.
 
 `ingest.parsing` says why the other records do not fit.
 """
@@ -43,7 +43,7 @@ def _type(type: str) -> pa.DataType:
 
 
 def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
-    """Tell which records have their times, within the log's bounds, and their ids."""
+    """Tell which records have their times, within the log's bounds, their ids and what else is required."""
     fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
         if column is not None:
@@ -53,6 +53,6 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
                 pc.less(at, instant(log.latest)),
             )
             fits = pc.and_(fits, pc.fill_null(inside, False))
-    for column in log.id_columns:
+    for column in log.never_missing:
         fits = pc.and_(fits, pc.is_valid(records[column]))
     return fits

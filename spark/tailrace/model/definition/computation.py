@@ -200,6 +200,8 @@ class Computation:
             meaning = (*meaning, sorted(type(self).feedback.items()))
         if self.once is not None:
             meaning = (*meaning, written(self.once))
+        if self.log.required:
+            meaning = (*meaning, ("required", tuple(self.log.required)))
         return hashlib.sha256(repr(meaning).encode()).hexdigest()[:16]
 
 

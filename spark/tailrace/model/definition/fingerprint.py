@@ -46,6 +46,8 @@ def of_log(log: Log) -> dict[str, Any]:
     found: dict[str, Any] = {"columns": sorted(log.columns.items())}
     if isinstance(log, Panes | Productions):
         return found | {"reads": log.of.name, "of": log.of.fingerprint}
+    if log.required:
+        found["required"] = tuple(log.required)
     follows = log.disorder if log.watermark is None else written(log.watermark)
     return found | {"event_time": log.event_time, FOLLOWS: follows}
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
 from tailrace.model.base.names import name_faults
+from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_type
 from tailrace.model.definition.watermark_strategies import BoundedDisorder, WatermarkStrategy
@@ -36,7 +37,7 @@ class Log:
     says what happens to a record with a column that is not declared: "reject" or "ignore". `record_id` names the
     columns that identify a record, where a source may bring one again: a record that comes again within `remembered`
     of processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record
-    is known by its place in the source.
+    is known by its place in the source. `required` names further columns without which a record is rejected.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Log:
     unknown: Literal["reject", "ignore"] = "reject"
     record_id: str | tuple[str, ...] = ()
     remembered: timedelta = timedelta(days=1)
+    required: Several[str] = Several()
 
     def __post_init__(self) -> None:
         for name in ("columns", "percentiles"):
@@ -73,6 +75,15 @@ class Log:
     def id_columns(self) -> tuple[str, ...]:
         """The columns that identify a record; none where its place in the source does."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
+
+    @property
+    def never_missing(self) -> dict[str, str]:
+        """The columns without which a record is rejected, each with the reason that is then given.
+
+        The event time and the arrival time are not among them: these have to lie within bounds, too.
+        """
+        ids = {name: f"the record id {name} is missing" for name in self.id_columns}
+        return ids | {name: f"the required column {name} is missing" for name in self.required if name not in ids}
 
     @property
     def strategy(self) -> WatermarkStrategy:
@@ -127,6 +138,9 @@ class Log:
         for column in self.id_columns:
             if column not in self.columns:
                 yield unknown_column("log.record_id", column, self.columns)
+        for place, column in enumerate(self.required):
+            if column not in self.columns:
+                yield unknown_column(f"log.required[{place}]", column, self.columns)
         if not (waits(self.remembered) and self.remembered):
             yield Fault("log.remembered", self.remembered, "a duration above zero", "write remembered=days(1)")
 

@@ -281,6 +281,7 @@ class Pipeline:
         meaning += parts.get("each", ())
         meaning += (parts["percentiles"],) if "percentiles" in parts else ()
         meaning += (parts["timestamp"],) if "timestamp" in parts else ()
+        meaning += (("required", parts["required"]),) if "required" in parts else ()
         return digest(meaning)
 
 

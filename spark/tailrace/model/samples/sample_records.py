@@ -160,9 +160,9 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
                 record[name] = reads(value, type)
             except (ValueError, TypeError, InvalidOperation):
                 return f"{name} = {value!r}: expected {type}"
-    for name in log.id_columns:
+    for name, reason in log.never_missing.items():
         if record[name] is None:
-            return f"the record id {name} is missing"
+            return reason
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
         at: Any = record[column] if column else None
         if column and at is None:
