@@ -23,7 +23,7 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.scans import bytes_read, scanned
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.query_views import tables, views
+from tailrace.lake.read.query_views import reading, tables
 from tailrace.sql.terms import Query
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
@@ -46,10 +46,11 @@ _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 """The functions whose unnamed column Spark names by the text of the call, such as `sum(rides)`."""
 
 
-def asked(lake: Lake, query: str) -> tuple[pa.Table, EngineChoice] | str:
+def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
     """Answer a query on DuckDB, with the choice of DuckDB; or say, as a clause for people, why it is for Spark.
 
-    Raises `LakeError` where there is no lake.
+    With `epoch` each table is read as it was after that epoch. Raises `LakeError` where there is no lake, and
+    `EpochError` where a table has no snapshot of the epoch.
     """
     bounds = Bounds.of(lake.settings)
     if bounds.engine is Engine.SPARK:
@@ -57,15 +58,16 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, EngineChoice] | str:
     tree = _parsed(query)
     if tree is None:
         return "the query has what only Spark is sure to take as Spark does"
-    kinds = views(lake, query)
+    kinds, snapshots = reading(lake, query, epoch)
     read = {table for table in tables(lake) for one in tree.find_all(exp.Table) if one.name.lower() == table}
     read |= {table for table in tables(lake) if any(f"FROM {table} " in text for text in kinds.values())}
+    read -= kinds.keys()
     size = 0
     for table in read:
         loaded = lake.table(table)
         if any(isinstance(field.field_type, DecimalType) for field in loaded.schema().fields):
             return f"{table} has decimals, whose sums and means the engines type otherwise"
-        size += bytes_read(loaded.scan())
+        size += bytes_read(loaded.scan(snapshot_id=snapshots.get(table)))
     choice = bounds.for_run(size)
     if choice.engine is Engine.SPARK:
         return choice.why
@@ -73,7 +75,7 @@ def asked(lake: Lake, query: str) -> tuple[pa.Table, EngineChoice] | str:
         try:
             connection.execute("SET preserve_insertion_order = true")
             for table in sorted(read):
-                rows = held.enter_context(scanned(connection, lake, table))
+                rows = held.enter_context(scanned(connection, lake, table, snapshot=snapshots.get(table)))
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")

@@ -10,17 +10,25 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.query_views import QueryError, first_line, views
+from tailrace.lake.read.query_views import QueryError, first_line, reading
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _READ = ("Describe", "Show", "Explain")
 
 
-def by_spark(spark: SparkSession, lake: Lake, query: str) -> pa.Table:
-    """Answer a query by Spark. Raises `QueryError` for SQL that Spark does not take or that does more than read."""
+def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
+    """Answer a query by Spark, on each table as it is now or as of an epoch.
+
+    Raises `QueryError` for SQL that Spark does not take or that does more than read, and `EpochError` where a table
+    has no snapshot of the epoch.
+    """
     try:
         _check(spark, query)
-        for name, text in views(lake, query).items():
+        views, snapshots = reading(lake, query, epoch)
+        for table, snapshot in snapshots.items():
+            rows = f"SELECT * FROM {lake.spark_name(table)} VERSION AS OF {snapshot}"
+            spark.sql(rows).createOrReplaceTempView(table)
+        for name, text in views.items():
             spark.sql(text).createOrReplaceTempView(name)
         return spark.sql(query).toArrow()
     except PySparkException as error:

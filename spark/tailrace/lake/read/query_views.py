@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlparse
 
 import pyarrow as pa
 
 from tailrace.lake.catalog.backends import endpoint
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.epoch_reading import answers_by_panes, has_answers, pinned_snapshots
 from tailrace.lake.schema.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import LEDGER
@@ -26,7 +28,33 @@ class QueryError(LakeError, ValueError):
     """SQL that an engine refuses. The message is one line."""
 
 
-def views(lake: Lake, query: str) -> dict[str, str]:
+class Reading(NamedTuple):
+    """How a query reads a lake: its views, each with its SQL, and the snapshots of the tables that are not as now."""
+
+    views: dict[str, str]
+    snapshots: dict[str, int]
+
+
+def reading(lake: Lake, query: str, epoch: int | None = None) -> Reading:
+    """Find how a query reads the tables that it names: as they are now, or as of an epoch of their logs.
+
+    Raises `EpochError` where a table has no snapshot of the epoch.
+    """
+    texts = _views(lake, query)
+    if epoch is None:
+        return Reading(texts, {})
+    there = tables(lake)
+    texts |= {
+        table: answers_by_panes(lake, table)
+        for table in there
+        if has_answers(lake, table, there) and _named(table, query)
+    }
+    wanted = " ".join([query, *texts.values()])
+    named = [table for table in there if table not in texts and _named(table, wanted)]
+    return Reading(texts, pinned_snapshots(lake, named, epoch))
+
+
+def _views(lake: Lake, query: str) -> dict[str, str]:
     """Find the views of a ledger's rows that a query names, each with the SQL that selects the rows."""
     texts = {}
     for table in tables(lake):
@@ -59,8 +87,8 @@ def tables(lake: Lake) -> list[str]:
     return lake.tables
 
 
-def by_duckdb(lake: Lake, query: str) -> pa.Table:
-    """Run a query by DuckDB, on each table as it stands now, and return the rows.
+def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
+    """Run a query by DuckDB, on each table as it stands now or as of an epoch, and return the rows.
 
     Raises `QueryError` for SQL that DuckDB refuses or that does more than read, and `LakeError` where there is no
     DuckDB.
@@ -69,7 +97,7 @@ def by_duckdb(lake: Lake, query: str) -> pa.Table:
         import duckdb
     except ImportError:
         raise LakeError("DuckDB is not installed: install the extra `duckdb`, or leave --engine out") from None
-    inner = views(lake, query)
+    inner, snapshots = reading(lake, query, epoch)
     with duckdb.connect() as connection:
         for name in ("avro", "iceberg", *(("httpfs",) if lake.settings.on_s3 else ())):
             connection.execute(f"LOAD '{extension(name)}'")
@@ -82,9 +110,10 @@ def by_duckdb(lake: Lake, query: str) -> pa.Table:
                 raise QueryError("expected one statement that reads, such as SELECT")
             wanted = " ".join([query, *inner.values()])
             for table in tables(lake):
-                if _named(table, wanted):
+                if table not in inner and _named(table, wanted):
                     place = lake.table(table).metadata_location.replace("'", "''")
-                    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM iceberg_scan('{place}')")
+                    pin = f", snapshot_from_id = {snapshots[table]}" if table in snapshots else ""
+                    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM iceberg_scan('{place}'{pin})")
             for name, text in inner.items():
                 connection.execute(f"CREATE VIEW {name} AS {text}")
             return connection.execute(query).to_arrow_table()

@@ -46,11 +46,16 @@ def sql(
     ] = SqlEngine.AUTO,
     form: Annotated[Form, typer.Option("--format", help="How the rows are printed.")] = Form.TABLE,
     rows: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many rows of a table; 0 for all.")] = 100,
+    epoch: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Read every table as it was after this epoch of its log, not as now."),
+    ] = None,
 ) -> None:
     """Ask the lake's tables something by SQL. It only reads, and times are UTC.
 
     Besides the tables there are names for what a ledger holds: p__panes, p__late and p__state of p__ledger, and of a
-    map m__rows, what stands of what it gave.
+    map m__rows, what stands of what it gave. With --epoch several answers are read as of one epoch, however far each of
+    their tables has followed.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake
@@ -60,18 +65,18 @@ def sql(
     tables(lake)
     answer, by = None, engine.value
     if engine is SqlEngine.DUCKDB:
-        answer = by_duckdb(lake, query)
+        answer = by_duckdb(lake, query, epoch)
     elif engine is SqlEngine.AUTO:
         from tailrace.engines.duckdb.query import asked
 
-        answered = asked(lake, query)
+        answered = asked(lake, query, epoch)
         answer, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
     if answer is None:
         news = output if form is Form.TABLE else output.hushed
         with waiting(news, "starting Spark") as tell, session(settings, "sql", started=lambda: tell("asking")) as spark:
             from tailrace.engines.spark.query import by_spark
 
-            answer = by_spark(spark, lake, query)
+            answer = by_spark(spark, lake, query, epoch)
     names, records = answer.column_names, answer.to_pylist()
     if form is Form.JSON:
         print(json.dumps(records, default=_plain, ensure_ascii=False, indent=2))
