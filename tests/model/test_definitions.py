@@ -589,6 +589,14 @@ def test_a_definition_cannot_be_changed_afterwards() -> None:
         made.columns["more"] = "string"  # type: ignore[index]
 
 
+def test_M6_a_stop_that_counts_is_in_the_fingerprint_and_one_at_the_watermark_is_not() -> None:
+    counting = Until(Repeat(AfterCount(2)), AfterCount(3))
+    held = {"finishing": "close"}
+    assert pipeline(when=AfterWatermark(early=AfterCount(2))).meaning.get("stops") is None
+    assert pipeline(when=AnyOf(counting, Every(minutes(1))), **held).meaning["stops"] == "the whole window"
+    assert pipeline(log=log(required=("zone",))).fingerprint != pipeline().fingerprint
+
+
 def test_the_fingerprint_is_of_the_meaning_alone() -> None:
     one = pipeline()
     assert one.fingerprint == pipeline(name="other").fingerprint

@@ -34,7 +34,7 @@ class Change(Enum):
     """The lake does not say what the definition was, only that it was a different one."""
 
 
-FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp"})
+FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp", "stops"})
 """The parts that say when panes fire and how they relate, and not what a window's records add up to."""
 
 FOLLOWS = "watermark"

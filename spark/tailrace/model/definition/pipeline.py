@@ -261,6 +261,9 @@ class Pipeline:
             parts["each"] = tuple(written(one) for one in self.each)
         if any(self.when.percentile_faults("when", ())):
             parts["percentiles"] = sorted(log.ahead.items())
+        if self.when.stops:
+            # What a stop looks at was another thing before this was written here.
+            parts["stops"] = "the whole window"
         if self.timestamp is not END_OF_WINDOW:
             parts["timestamp"] = self.timestamp.value
         return parts
@@ -282,6 +285,7 @@ class Pipeline:
         meaning += (parts["percentiles"],) if "percentiles" in parts else ()
         meaning += (parts["timestamp"],) if "timestamp" in parts else ()
         meaning += (("required", parts["required"]),) if "required" in parts else ()
+        meaning += (("stops", parts["stops"]),) if "stops" in parts else ()
         return digest(meaning)
 
 

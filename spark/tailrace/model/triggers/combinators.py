@@ -327,6 +327,10 @@ class Until(Composite):
         return self.part.fires_on_nothing or self.stop.fires_on_nothing
 
     @property
+    def stops(self) -> bool:
+        return bool(self._fired_before) or super().stops
+
+    @property
     def places(self) -> tuple[str, ...]:
         return (".part", ".stop")
 

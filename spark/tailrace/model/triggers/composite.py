@@ -39,6 +39,10 @@ class Composite(Trigger):
     def counts(self) -> bool:
         return any(part.counts for part in self.of)
 
+    @property
+    def stops(self) -> bool:
+        return any(part.stops for part in self.of)
+
     def slots(self) -> dict[str, bool | int]:
         return {f"{place}_{name}": start for place, part in enumerate(self.of) for name, start in part.slots().items()}
 

@@ -140,6 +140,11 @@ class Trigger:
         return True
 
     @property
+    def stops(self) -> bool:
+        """Whether a part of it is ended by a stop that looks at records in panes, too (rule M6)."""
+        return False
+
+    @property
     def fires_at_once(self) -> bool:
         """Whether it fires in every epoch that brings a record, so that nothing is ever left fresh."""
         return False
