@@ -81,6 +81,8 @@ def test_X3_what_the_commits_said_is_known_when_their_snapshots_have_expired(lak
             foreign(lake)
     before, all_of_it = recorded(lake, LOG), commits(lake, LOG)
     assert all_of_it.whole
+    assert [one.at for one in all_of_it.all] == sorted(one.at for one in all_of_it.all)
+    assert abs(all_of_it.all[-1].at - milliseconds() * 1000) < 3600 * 10**6
     expire(lake)
     assert snapshots(lake) == 1
     epoch(lake, 6)
@@ -88,7 +90,7 @@ def test_X3_what_the_commits_said_is_known_when_their_snapshots_have_expired(lak
     expire(lake)
     after = commits(lake, LOG)
     assert after.whole
-    assert [one.snapshot for one in after.all][:8] == [one.snapshot for one in all_of_it.all]
+    assert [(one.snapshot, one.at) for one in after.all][:8] == [(one.snapshot, one.at) for one in all_of_it.all]
     assert sum(one.added for one in after.all) == 0 + 1 + 2 + 3 + 4 + 5 + 1 + 1
     found = recorded(lake, LOG)
     assert {number: said for number, said in found.items() if number < 6} == before

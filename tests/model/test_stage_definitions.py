@@ -277,11 +277,11 @@ def test_every_fault_of_a_stage_is_named_at_once() -> None:
 
 
 def test_a_log_with_percentiles_that_make_no_sense_is_refused() -> None:
-    percentiles: dict[int, Any] = {0: minutes(1), 90: minutes(6), 50: 3}
+    percentiles: dict[int, Any] = {0: minutes(1), 90: minutes(6), 50: 3, 100: minutes(1)}
     with pytest.raises(DefinitionError) as refused:
         replace(CLICKS, percentiles=percentiles)
     places = [fault.path for fault in refused.value.faults]
-    assert places == ["log.percentiles[0]", "log.percentiles[90]", "log.percentiles[50]"]
+    assert places == ["log.percentiles[0]", "log.percentiles[90]", "log.percentiles[50]", "log.percentiles[100]"]
 
 
 def test_the_stages_of_a_definition_and_what_they_wait_for() -> None:

@@ -319,6 +319,11 @@ def test_a_sketch_of_sixteen_values_is_the_smallest() -> None:
     assert [len(list(ApproxDistinct("x", size).faults("what", "bigint"))) for size in (15, 16)] == [1, 0]
 
 
+def test_an_extreme_is_kept_as_its_columns_type() -> None:
+    for combiner in (Min("n"), Max("n")):
+        assert [[part.type for part in combiner.parts(type)] for type in ("bigint", None)] == [["bigint"], ["string"]]
+
+
 def test_a_choice_of_constants_is_one_of_values() -> None:
     met = Match("price", ">", 3)
     assert If(met, 1, 2) == If(met, Value(1), Value(2))

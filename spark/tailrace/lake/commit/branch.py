@@ -34,7 +34,11 @@ class Branch:
 
     @property
     def writer(self) -> str:
-        """The kind of the writer, which the branch's name starts with: stream, backfill, follow or claim."""
+        """The kind of the writer, which the branch's name starts with: stream, backfill, follow or claim.
+
+        >>> Branch(None, "rides", "backfill_7f3a").writer
+        'backfill'
+        """
         return self.name.partition("_")[0]
 
     @property

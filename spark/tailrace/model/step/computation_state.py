@@ -88,11 +88,11 @@ class Work(NamedTuple):
     `returned` counts the records that came back as feedback, rejected ones included.
     """
 
-    taken: int = 0
-    set: int = 0
-    fired: int = 0
-    dropped: int = 0
-    returned: int = 0
+    taken: int
+    set: int
+    fired: int
+    dropped: int
+    returned: int
 
 
 class KeysOutcome(NamedTuple):
