@@ -25,6 +25,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import late_report
 from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.conditions import Match
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.samples.visits import example
 from tailrace.operate import changeover
@@ -97,6 +98,18 @@ def test_a_replay_a_look_at_an_epoch_and_what_came_too_late_are_read_in_the_proc
     assert (then.windows, then.answers) == (0, len(answers(lake, "places")))
     assert answers(lake, "then") == answers(lake, "places")
     assert {found.engine.engine.value, then.engine.engine.value} == {"duckdb"}
+
+
+def test_X6_an_audit_says_how_many_records_the_definition_leaves_out(settings: Settings) -> None:
+    lake = Lake(settings)
+    few = replace(PLACES, keep=Match("value", ">", 1))
+    rows = [{"id": n, "place": "a", "value": n, "at": BASE} for n in range(5)]
+    record(lake, few, [(rows, Clock(0, END_OF_TIME, 0))])
+    found = audit(lake, few)
+    assert found.ok, found.checks
+    assert (found.counts["records"], found.counts["left_out"]) == (5, 2)
+    (said,) = (check.detail for check in found.checks if check.name == "every record is in a window or late")
+    assert said == "3 records in windows = 3 accepted + 0 late; 2 of 5 records are left out by keep"
 
 
 def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(settings: Settings) -> None:

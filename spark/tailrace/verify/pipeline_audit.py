@@ -83,7 +83,7 @@ class _Audit(Audited):
             *self.landed(counts),
             self.in_order(),
             self._late_are_records(counts),
-            self._every_record_counted(),
+            self._every_record_counted(counts),
             *([] if self.pipeline is self.first else [self._no_correction_late()]),
             *(self._rejected() if may_fail(self.first) and self.pipeline is self.first else []),
             self._batch_answers(),
@@ -120,6 +120,8 @@ class _Audit(Audited):
             "retractions": f"{self.panes} WHERE retraction",
             "answers": self.answers,
         }
+        if self.first.keep is not None:
+            relations["left_out"] = f"({self.answering.first.left_out(self.log)})"
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
         return {"epochs": self.epoch + 1, **counts}
@@ -136,12 +138,14 @@ class _Audit(Audited):
         detail = f"{counts['late']:,} late rows, {matched:,} of them found in the log, {twice:,} doubled"
         return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
 
-    def _every_record_counted(self) -> Check:
+    def _every_record_counted(self, counts: dict[str, int]) -> Check:
         """Check that every record of the log was accepted into its windows or is late (X6)."""
         total = self.session.count(bracketed(self.answering.first.placed(self.log)))
         accepted = self.session.count(bracketed(self._accepted(ALWAYS)))
         late = self.session.count(self.late)
         detail = f"{total:,} records in windows = {accepted:,} accepted + {late:,} late"
+        if "left_out" in counts:
+            detail += f"; {counts['left_out']:,} of {counts['records']:,} records are left out by keep"
         return Check("every record is in a window or late", total == accepted + late, detail)
 
     def _rejected(self) -> Iterator[Check]:

@@ -60,6 +60,10 @@ class Answering:
         """Write the query of the records of a relation, or of a query in brackets, each with its windows."""
         return assignment.assigned(self.pipeline, self._prepared(source))
 
+    def left_out(self, source: Relation) -> Query:
+        """Write the query of a relation's records, after the steps, that the definition's `keep` leaves out."""
+        return Query(f"SELECT * FROM {self._prepared(source)} WHERE NOT {assignment.kept(self.pipeline)}")
+
     @property
     def _types(self) -> dict[str, str]:
         """The columns of the stage's records after its steps, with the sign of records that another stage gives."""

@@ -17,7 +17,7 @@ from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
-from tailrace.sql.terms import Query, Relation, Sql, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
 
 
 def names(pipeline: Pipeline) -> list[str]:
@@ -120,9 +120,13 @@ def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[
 
 def keep_clause(pipeline: Ranged) -> str:
     """Write the clause that leaves out the records that the definition leaves out; empty where it keeps all."""
-    if pipeline.keep is None:
-        return ""
-    return f" WHERE {pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)}"
+    return "" if pipeline.keep is None else f" WHERE {kept(pipeline)}"
+
+
+def kept(pipeline: Ranged) -> Condition:
+    """Write the condition that a record, after the steps, meets a definition's `keep`."""
+    holds = ALWAYS if pipeline.keep is None else pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)
+    return Condition(str(holds))
 
 
 def _columns(pipeline: Ranged) -> dict[str, str]:
