@@ -95,6 +95,9 @@ class Places:
             parts = [*node.decorator_list]
         elif isinstance(node, ast.keyword) and node.arg == "strict":
             parts = [node.value]
+        elif isinstance(node, ast.FormattedValue):
+            # Before Python 3.12 the places of what stands in an f-string are not told.
+            parts = [node.value]
         elif (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         ):

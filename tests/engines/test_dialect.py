@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.sql.epoch.holds import due_terms
 from tailrace.sql.terms import Sql, added_up, in_order
 from tests.support.duck import CONNECTION
 
@@ -104,6 +105,14 @@ def test_the_place_of_an_element_is_counted_from_0_and_nothing_else_is_moved() -
     rows = "(SELECT [10, 20] AS list) AS rows, (SELECT 100 AS place) AS other"
     asked = in_duckdb(text).replace("rows, other", rows).replace("rows CROSS JOIN other", rows)
     assert CONNECTION.execute(asked).fetchall() == [([110, 121],)]
+
+
+def test_T4_the_next_delay_to_wait_for_is_the_first_that_is_not_over_now() -> None:
+    state = "(VALUES (70), (71), (85), (NULL)) AS state(waiting_since)"
+    for now, due in ((99, 100), (100, 101), (114, 115), (115, None)):
+        (term,) = due_terms(now, [30])
+        asked = in_duckdb(f"SELECT {term} FROM rows").replace("rows", state)
+        assert CONNECTION.execute(asked).fetchone() == (due,)
 
 
 def test_values_come_out_alike(plain: SparkSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -220,6 +222,23 @@ def test_X4_a_lease_that_is_lent_is_waited_for_and_given_back(kept: Kept) -> Non
     stream.publish({})
     assert kept.names() == ["backfill", "stream"]
     assert stream.token == borrowed.token + 1
+
+
+def test_X4_a_lender_waits_for_its_borrower_for_as_long_as_its_patience_and_no_longer(kept: Kept) -> None:
+    stream = Lease.take(kept.lake, TABLE)
+    borrowed, since = Lease.borrow(kept.lake, TABLE, "x"), time.monotonic()
+    stream.regain(patience=0.3)
+    assert time.monotonic() - since >= 0.3
+    with pytest.raises(FencedError):
+        borrowed.check()
+    # One that gives the lease back in time is waited for, and no longer.
+    borrowed, since = Lease.borrow(kept.lake, TABLE, "y"), time.monotonic()
+    giving = threading.Timer(0.2, borrowed.give_back)
+    giving.start()
+    stream.regain(patience=60)
+    giving.join()
+    assert 0.2 <= time.monotonic() - since < 30
+    stream.check()
 
 
 class Counts:

@@ -163,6 +163,17 @@ def test_what_the_code_may_not_do_fails_and_says_what_is_expected(hook: Any, sai
         step(doing(hook), KeysState(), clicks("a 5"), Clock(0, 0, 0))
 
 
+def test_what_is_added_to_a_list_that_was_there_is_checked_too() -> None:
+    def hook(context: Context, record: Mapping[str, Any]) -> None:
+        if context.state.list:
+            context.state.list.append("x")
+        else:
+            context.state.list = [1]
+
+    with pytest.raises(ComputationError, match=r"state.list = \[1, 'x'\]: expected"):
+        step(doing(hook), KeysState(), clicks("a 5, a 6"), Clock(0, 0, 0))
+
+
 def test_at_the_end_of_time_every_record_is_too_late_whatever_the_lateness() -> None:
     patient = replace(example(), allowed_lateness=hours(1))
     assert [patient.reached(at) for at in (END_OF_TIME, END_OF_TIME - 1)] == [

@@ -126,6 +126,10 @@ REFUSED: dict[str, tuple[Callable[[], Pipeline], str]] = {
         lambda: paired(Unpack("n")),
         "each[0].name = 'n: bigint': expected a list of packed columns, of the stage that is read",
     ),
+    "the_first_true_of_a_list": (
+        lambda: paired(Unpack("clicks", first=True)),
+        "each[0].first = True: expected a whole number of at least 1; leave it out for all of them",
+    ),
     "the_first_none_of_a_list": (
         lambda: paired(Unpack("clicks", first=0)),
         "each[0].first = 0: expected a whole number of at least 1; leave it out for all of them",

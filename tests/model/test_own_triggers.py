@@ -8,6 +8,7 @@ import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, DefinitionError, Fixed, Pipeline, Repeat, minutes
 from tailrace.model.samples import examples
+from tailrace.model.step.reference import fold
 from tailrace.model.triggers.trigger import Moment, Ready, Trigger
 
 
@@ -88,3 +89,17 @@ def test_what_is_wrong_with_a_trigger_of_ones_own_is_told(trigger: Trigger, expe
 def test_the_sub_expression_at_fault_is_named() -> None:
     assert "when.part = " in refusal(Repeat(Never()))
     assert "when[0].part = " in refusal(AfterWatermark(early=Never(), late=AfterCount(1)))
+
+
+class Eager(Own):
+    """Is ready whenever it is asked: it fires what is fresh, for a pane with nothing new comes on time alone."""
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(o.literal(True, "boolean"), o.literal(False, "boolean"))
+
+
+def test_a_trigger_that_is_always_ready_fires_what_is_fresh_and_is_not_refused() -> None:
+    what, made = {"n": Count()}, examples.element_at_a_time()
+    eager = Pipeline(name="eager", log=examples.SCORES, what=what, where=Fixed(minutes(2)), when=Eager())
+    run = fold(eager, made)
+    assert len(run.panes) == sum(len(records) for records, _ in made) - len(run.late) > 0

@@ -315,6 +315,11 @@ def test_sums_of_decimals_have_room_for_the_places_of_both() -> None:
     assert (wide * fine).type(types) == "decimal(16,6)"
 
 
+def test_what_a_log_and_a_sketch_take_where_nothing_is_said() -> None:
+    assert (SALES.earliest, SALES.latest) == (datetime(1900, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC))
+    assert (SALES.remembered, ApproxDistinct("x").size) == (timedelta(days=1), 1024)
+
+
 def test_a_sketch_of_sixteen_values_is_the_smallest() -> None:
     assert [len(list(ApproxDistinct("x", size).faults("what", "bigint"))) for size in (15, 16)] == [1, 0]
 
