@@ -38,6 +38,7 @@ from tailrace.model.triggers.combinators import (
     AtPercentile,
     AtWatermark,
     Every,
+    Never,
     Repeat,
     Sequence,
     Until,
@@ -113,7 +114,7 @@ FEW: dict[str, Pipeline] = {
     "all_time_accumulating": replace(
         _OF_TRIPS,
         where=Global(),
-        when=Repeat(AnyOf(AfterSignal("go"), AfterCount(4))),
+        when=AnyOf(Never(), Repeat(AnyOf(AfterSignal("go"), AfterCount(4)))),
         how=ACCUMULATING,
     ),
     "sessions_that_close_discarding": replace(

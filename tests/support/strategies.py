@@ -45,6 +45,7 @@ from tailrace.model.triggers.combinators import (
     AtPercentile,
     AtWatermark,
     Every,
+    Never,
     Repeat,
     Sequence,
     Trigger,
@@ -203,6 +204,7 @@ def _leaves() -> st.SearchStrategy[Trigger]:
         st.builds(AfterPattern, conditions(), conditions()),
         st.just(AfterSignal("go")),
         st.just(AtPercentile(50)),
+        st.just(Never()),
     )
 
 
