@@ -295,13 +295,15 @@ class Until(Composite):
 
     def _after(self, o: Algebra, slots: Slots, moment: Moment, part: Term, stop: Term) -> dict[str, Term]:
         """Return the slots after a pane, for which the part fired or not, and the stop or not."""
-        after = self.part_fired(o, slots, moment, {0: part, 1: stop})
-        if not self._fired_before:
-            return after
+        (_, _, of_part), (_, _, of_stop) = self._split(slots)
+        after, seen = dict(slots), self._seen_by(0, self.part, moment)
+        others = self.part.fired_by_others(o, of_part, seen)
+        for name, value in self.part.fired(o, of_part, seen).items():
+            after[f"0_{name}"] = o.choose(part, value, others[name])
+        # To the stop, records that it has not fired itself stay fresh.
         seen = self._seen_by_stop(o, slots, moment)
-        (_, _, of_stop) = list(self._split(slots))[1]
         for name, value in self.stop.fired(o, of_stop, seen).items():
-            after[f"1_{name}"] = o.choose(stop, value, after[f"1_{name}"])
+            after[f"1_{name}"] = o.choose(stop, value, of_stop[name])
         # What the stop has fired it counts no more: one that is not done yet starts anew.
         now: dict[str, Term] = {f"total_{name}": value for name, value in seen.measures.items()}
         if "count" in self._fired_before:
