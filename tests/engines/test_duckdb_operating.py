@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sessions, Sum, minutes
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import connect, in_one_transaction
 from tailrace.engines.duckdb.session import DuckSession
@@ -98,6 +98,28 @@ def test_a_replay_a_look_at_an_epoch_and_what_came_too_late_are_read_in_the_proc
     assert (then.windows, then.answers) == (0, len(answers(lake, "places")))
     assert answers(lake, "then") == answers(lake, "places")
     assert {found.engine.engine.value, then.engine.engine.value} == {"duckdb"}
+
+
+def test_V3_an_audit_leaves_the_answer_of_a_window_to_the_open_one_that_it_merged_into(settings: Settings) -> None:
+    lake, gap = Lake(settings), minutes(0.5)
+    visits = replace(
+        PLACES, name="visits", where=Sessions(gap), when=AfterWatermark(early=AfterCount(4), late=AfterCount(1)),
+        how=RETRACTING, allowed_lateness=minutes(1),
+    )  # fmt: skip
+
+    def bundle(epoch: int, watermark: int, *seconds: int) -> tuple[Sequence[dict[str, Any]], Clock]:
+        rows = [{"id": 0, "place": "a", "value": 1, "at": BASE + timedelta(seconds=at)} for at in seconds]
+        return rows, Clock(epoch, instant(BASE + timedelta(seconds=watermark)), epoch)
+
+    # The record at 34 joins the session up to 35, which has fired and is closed by now, to the one up to 115.
+    made = [bundle(0, 40, 0, 5), bundle(1, 60, 60, 85), bundle(2, 100, 34)]
+    record(lake, visits, made)
+    assert {(row[1], row[2]) for row in answers(lake, "visits")} == {(BASE, BASE + timedelta(seconds=35))}
+    found = audit(lake, visits)
+    assert found.ok, found.checks
+    record(lake, visits, [bundle(3, 200, 190)])
+    assert {(row[1], row[2]) for row in answers(lake, "visits")} == {(BASE, BASE + timedelta(seconds=115))}
+    assert audit(lake, visits).ok
 
 
 def test_X6_an_audit_says_how_many_records_the_definition_leaves_out(settings: Settings) -> None:
