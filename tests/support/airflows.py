@@ -120,6 +120,16 @@ class Person:
         self._wait(text)
         self.shot(name)
 
+    def send(self, form: Any, button: str, where: str) -> None:
+        """Press a form's button, and wait for what Airflow answers: to leave the page before would take it all back."""
+
+        def asked(answer: Any) -> bool:
+            return bool(answer.request.method == "POST" and answer.url.split("?")[0].rstrip("/").endswith(where))
+
+        with self.page.expect_response(asked) as answered:
+            form.get_by_role("button", name=button).click()
+        assert answered.value.ok, answered.value.text()
+
     def leave(self) -> None:
         """Go away from the pages, which ask Airflow for news all the time, while there is nothing to see."""
         self.page.goto("about:blank")
