@@ -17,7 +17,7 @@ Query = NewType("Query", str)
 """A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
 
 Relation = NewType("Relation", str)
-"""What may follow FROM: a table's or view's name, or a query in brackets.
+"""A table's or view's name, or a query in brackets: the text that follows FROM.
 
 Where a query ends with it, but for an order, it may also be a join, or have a condition behind WHERE.
 """

@@ -1,4 +1,4 @@
-"""What a stream reports of each epoch to whoever watches: a terminal, metrics, logs, lineage."""
+"""Report each epoch of a stream to whoever watches it: a terminal, metrics, logs or lineage."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
+from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest
 from tailrace.sql.terms import Query, Relation, all_of, quoted
@@ -120,7 +121,7 @@ def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
     types = key_columns(pipeline)
     schema = arrow_schema({name: shape_of(type) for name, type in types.items()})
     relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
-    same = " AND ".join(f"w.{name} <=> k.{name}" for name in names(pipeline))
+    same = equal_in("w", "k", names(pipeline))
     return f" WHERE EXISTS (SELECT 1 FROM {relation} k WHERE {same})"
 
 

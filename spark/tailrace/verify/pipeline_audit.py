@@ -167,11 +167,12 @@ class _Audit(Audited):
         if self.pipeline is self.first:
             # The late rows of the first stage say which window they were too late for, so one batch is enough.
             rows = onward(self._accepted(self._mended(_within("UNIX_MICROS(window_end)"))))
-            expected = batch(rows, closed)
             if self.pipeline.where.merges:
                 windows = self.session.materialized(batch(rows))
                 expected = Query(f"SELECT * FROM {windows} WHERE {closed}")
                 answers = self._not_merged_away(answers, Query(f"SELECT * FROM {windows} WHERE NOT {closed}"))
+            else:
+                expected = batch(rows, closed)
         else:
             mended = self._covered()
             others = Condition(" AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())]))

@@ -32,7 +32,7 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
         loaded = lake.table(table)
         # The latest first; after a restore the epochs that were undone lie behind those that took their place.
         history = [(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
-        epochs = [(snapshot, int(said["epoch"])) for snapshot, said in history if "epoch" in said]
+        epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
             continue
         if epochs[0][1] < epoch:
@@ -47,7 +47,7 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
     return found
 
 
-def has_answers(lake: Lake, table: str, tables: Iterable[str]) -> bool:
+def has_answers(table: str, tables: Iterable[str]) -> bool:
     """Tell whether a table is one of answers, which follows a ledger."""
     return not table.endswith(LEDGER) and ledger_name(table) in tables
 

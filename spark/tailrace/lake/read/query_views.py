@@ -45,9 +45,7 @@ def reading(lake: Lake, query: str, epoch: int | None = None) -> Reading:
         return Reading(texts, {})
     there = tables(lake)
     texts |= {
-        table: answers_by_panes(lake, table)
-        for table in there
-        if has_answers(lake, table, there) and _named(table, query)
+        table: answers_by_panes(lake, table) for table in there if has_answers(table, there) and _named(table, query)
     }
     wanted = " ".join([query, *texts.values()])
     named = [table for table in there if table not in texts and _named(table, wanted)]
